@@ -1,0 +1,78 @@
+"""Every error that Triever raises on purpose, and what the person should do next.
+
+    TrieverError
+    ├── UsageError          an option, a name or a value that does not fit
+    │   └── MissingExtra    a part that needs a package which is not installed
+    ├── DataError           a file or record that cannot be used
+    │   └── BadRecord       one malformed line; knows its file and line
+    └── ArtifactError       a saved folder that cannot be used
+        └── Busy            another process is writing to it
+
+An error is one sentence in two halves, `what is wrong; what to do`, and the command line prints
+exactly that. Anything that is not a TrieverError is a bug in Triever.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class TrieverError(Exception):
+    """What is wrong, and a hint that says what to do about it."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem, hint)  # both, so that errors survive being sent between processes
+        self.problem = problem
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.hint}" if self.hint else self.problem
+
+
+class UsageError(TrieverError):
+    """An option, a name or a value that does not fit."""
+
+
+class MissingExtra(UsageError):
+    """A part of Triever that needs a package which is not installed."""
+
+    def __init__(self, feature: str, install: str) -> None:
+        super().__init__(f"{feature} needs a package that is not installed", f"run: {install}")
+        self.args = (feature, install)
+
+
+class DataError(TrieverError):
+    """A file or record that cannot be used."""
+
+
+class BadRecord(DataError):
+    """One malformed line or record, with its place: `file:line: what is wrong; what to do`."""
+
+    def __init__(self, path: str | Path, line: int, problem: str, hint: str = "") -> None:
+        super().__init__(f"{path}:{line}: {problem}", hint)
+        self.args = (path, line, problem, hint)
+        self.path = Path(path)
+        self.line = line
+
+
+class ArtifactError(TrieverError):
+    """A saved folder that is torn, changed, newer than this Triever, or not Triever's at all."""
+
+
+class Busy(ArtifactError):
+    """Another process is writing to the folder."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint that names the closest known name, or lists them all.
+
+    >>> nearest("lanugage", ["language", "k1"])
+    'did you mean language?'
+    >>> nearest("zzz", ["b", "a"])
+    'known: a, b'
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
