@@ -1,0 +1,48 @@
+# Every target sets up what it needs in .venv, and does nothing about it when nothing has changed.
+PYTHON ?= python3
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# The compiled half of ir-measures has no wheel for Linux on ARM; Triever's own provider stands in there.
+IR_MEASURES := $(PIP) --no-deps ir-measures
+
+.PHONY: quickstart test check format docs bench results clean
+
+quickstart: $(VENV)/.core
+	$(VENV)/bin/triever quickstart
+
+test: check
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -q -n 2
+
+check: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ty check --error-on-warning
+
+format: $(VENV)/.dev
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+docs: $(VENV)/.dev
+	$(VENV)/bin/mkdocs build --strict
+
+bench: $(VENV)/.dev
+	$(VENV)/bin/python benchmarks/streaming.py
+
+results: $(VENV)/.dev
+	$(VENV)/bin/triever results results > docs/results.md
+
+clean:
+	rm -rf $(VENV) site dist .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Triever needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable .
+	$(IR_MEASURES)
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) --editable '.[dev,docs,plot]'
+	touch $@

@@ -1,0 +1,95 @@
+"""Memory and speed of `triever data info` on a corpus of a million documents.
+
+Beside it, in the same run, the usual way: every record read into one dict, as BEIR's loader does.
+Writes what it saw to benchmarks/streaming.json.
+
+    python benchmarks/streaming.py [--documents 1000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+WORDS = [f"word{number}" for number in range(50_000)]
+
+
+def make_corpus(path: Path, documents: int) -> None:
+    """About 100 words a document, drawn so that a few words are frequent and most are rare."""
+    chance = random.Random(0)
+    pool = [WORDS[int(chance.paretovariate(0.6)) % len(WORDS)] for _ in range(1_000_000)]
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(documents):
+            start = chance.randrange(len(pool) - 100)
+            record = {
+                "_id": f"d{number}",
+                "title": f"Title {number}",
+                "text": " ".join(pool[start : start + 100]),
+            }
+            file.write(json.dumps(record) + "\n")
+
+
+def stream(folder: str) -> int:
+    from triever.data.datasets import info, load_dataset
+
+    return info(load_dataset(folder))["documents"]
+
+
+def read_into_a_dict(folder: str) -> int:
+    corpus = {}
+    with open(os.path.join(folder, "corpus.jsonl"), encoding="utf-8") as file:
+        for line in file:
+            record = json.loads(line)
+            corpus[record["_id"]] = {"title": record["title"], "text": record["text"]}
+    return len(corpus)
+
+
+def child(job: Callable[[str], int], folder: str, queue: multiprocessing.Queue) -> None:
+    started = time.perf_counter()
+    documents = job(folder)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    queue.put({"documents": documents, "seconds": round(time.perf_counter() - started, 1), "peak_mb": round(peak)})
+
+
+def measure(job: Callable[[str], int], folder: str) -> dict[str, float]:
+    """Run in a process of its own, whose peak is the job's own."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=child, args=(job, folder, queue))
+    process.start()
+    found = queue.get()
+    process.join()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--documents", type=int, default=1_000_000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus.jsonl"
+        make_corpus(corpus, options.documents)
+        rows = {
+            "triever data info": measure(stream, folder),
+            "all in a dict": measure(read_into_a_dict, folder),
+        }
+        megabytes = round(corpus.stat().st_size / 2**20)
+    ours, peer = rows.values()
+    ratio = round(peer["peak_mb"] / ours["peak_mb"], 1)
+    for name, row in rows.items():
+        print(f"{name:20} {row['documents']:>9,} documents {row['seconds']:>7} s {row['peak_mb']:>6} MB")
+    print(f"memory ratio {ratio} (corpus file: {megabytes} MB)")
+    result = {"corpus_mb": megabytes, "rows": rows, "memory_ratio": ratio}
+    Path(__file__).with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

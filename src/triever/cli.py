@@ -1,0 +1,494 @@
+"""The command line: a table of ordinary functions, each a thin layer over one public function.
+
+Results go to standard output, everything else to standard error. A mistake of the user ends with
+exit code 2 and one sentence; Ctrl-C ends with 130 and leaves nothing half-written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from triever.errors import TrieverError, UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from triever.data.datasets import Dataset
+    from triever.evaluation.report import Report
+    from triever.retrievers.base import Retriever
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help="A folder, a file, `python`, or a name under $TRIEVER_DATA.")]
+DataOption = Annotated[
+    str, typer.Option("--data", metavar="DATA", help="A folder, a file, `python`, or a name under $TRIEVER_DATA.")
+]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `triever fit` has written.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Hits = Annotated[int, typer.Option("-k", "--hits", min=1, help="How many documents.")]
+Split = Annotated[str, typer.Option("--split", help="Which questions: the name of a qrels file.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Count malformed records and go on without them.")]
+Measures = Annotated[
+    list[str] | None, typer.Option("--measure", "-m", help="Such as nDCG@10 or Success@1; repeat for several.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the system; repeat for several.")
+]
+Plot = Annotated[Path | None, typer.Option("--plot", help="Also draw the report to this file (.png, .svg).")]
+Out = Annotated[Path | None, typer.Option("--out", help="Also write the result, with how it was made, as JSON.")]
+
+
+def quickstart(
+    questions: Annotated[int, typer.Option(help="How many questions to show with their answers.")] = 4,
+) -> None:
+    """Fit and compare on the documentation of your Python, then answer some questions."""
+    from triever.quickstart import quickstart as run
+
+    run(questions, emit)
+
+
+def data_info(data: Data, skip_bad: SkipBad = False, json_: Json = False) -> None:
+    """What is in a dataset, and what is wrong with it."""
+    from triever.data.datasets import info
+
+    found = info(_dataset(data, skip_bad))
+    emit(found if json_ else _details(data, found))
+
+
+def data_convert(
+    data: Data,
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")],
+    to: Annotated[str, typer.Option(help="beir, parquet or msmarco.")] = "beir",
+    skip_bad: SkipBad = False,
+) -> None:
+    """Write a dataset in another format."""
+    from triever.data.writers import write_dataset
+
+    write_dataset(out, _dataset(data, skip_bad), to=to)
+    note(f"wrote {out}")
+
+
+def data_sample(
+    data: Data,
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")],
+    documents: Annotated[int, typer.Option(min=1, help="How many documents to keep.")],
+    seed: Annotated[int, typer.Option(help="Another seed, another sample.")] = 0,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Cut a dataset: judged documents first; a larger sample contains every smaller one of its seed."""
+    from triever.data.datasets import sample
+    from triever.data.writers import write_dataset
+
+    write_dataset(out, sample(_dataset(data, skip_bad), documents, seed=seed))
+    note(f"wrote {out}")
+
+
+def fit(
+    system: Annotated[
+        str, typer.Argument(metavar="SYSTEM", help="A system's name, or a TOML file with its kind and options.")
+    ],
+    data: DataOption,
+    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The folder to write.")],
+    set_: Settings = None,
+    expansions: Annotated[Path | None, typer.Option(help="Expansion texts: lines of {_id, texts}.")] = None,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Train a retriever on a dataset."""
+    retriever = _new_retriever(system, set_ or ())
+    dataset = _dataset(data, skip_bad)
+    retriever.fit(dataset.with_expansions(expansions) if expansions else dataset).save(out)
+    note(f"wrote {out}: {retriever} with {len(retriever):,} documents")
+
+
+def search(
+    model: Model,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")],
+    k: Hits = 10,
+    json_: Json = False,
+) -> None:
+    """Search a saved retriever."""
+    from triever.retrievers.base import load
+
+    retriever = load(model)
+    result = retriever.search(query, k)
+    rows = [
+        {"rank": rank, "score": hit.score, "id": hit.id, "title": retriever.documents.document(hit.id).title}
+        for rank, hit in enumerate(result, start=1)
+    ]
+    emit(rows if json_ else _table(rows))
+    if result.note:
+        note(result.note)
+
+
+def explain(
+    model: Model,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")],
+    k: Hits = 10,
+    json_: Json = False,
+) -> None:
+    """Search, and show what each score is made of."""
+    from triever.retrievers.base import load
+
+    explanation = load(model).explain(query, k)
+    emit(explanation.to_dict() if json_ else str(explanation))
+
+
+def run(
+    model: Model,
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", help="The TREC run to write.")],
+    split: Split = "test",
+    k: Hits = 100,
+) -> None:
+    """Search every question of a split and write a TREC run."""
+    from triever.data.writers import write_run
+    from triever.evaluation.compare import search_all
+    from triever.retrievers.base import load
+
+    queries = _dataset(data).queries(split)
+    write_run(out, search_all(load(model), queries, k), tag=model.name)
+    note(f"wrote {out}: {len(queries):,} questions")
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A TREC run.")],
+    data: Data,
+    split: Split = "test",
+    measure: Measures = None,
+    json_: Json = False,
+    plot: Plot = None,
+) -> None:
+    """Measure a TREC run."""
+    from triever.data.readers import read_run
+    from triever.evaluation.measures import DEFAULT_MEASURES
+    from triever.evaluation.report import evaluate as measure_run
+
+    dataset = _dataset(data)
+    report = measure_run(
+        read_run(run),
+        dataset.qrels(split),
+        measure or DEFAULT_MEASURES,
+        name=run.stem,
+        queries=dataset.queries(split),
+        texts=_texts(dataset, measure or ()),
+    )
+    _show(report, json_, plot)
+
+
+def compare(
+    systems: Annotated[
+        list[str],
+        typer.Argument(metavar="SYSTEM...", help="Saved folders, or systems such as bm25:k1=0.9; NAME=... names one."),
+    ],
+    data: DataOption,
+    split: Split = "test",
+    measure: Measures = None,
+    k: Hits = 100,
+    json_: Json = False,
+    plot: Plot = None,
+    out: Out = None,
+) -> None:
+    """Measure several retrievers on the same questions; the first is what the others are tested against."""
+    from triever.config import to_dict
+    from triever.evaluation.compare import compare as measure_all
+    from triever.evaluation.measures import DEFAULT_MEASURES
+    from triever.lab import results
+
+    started = time.perf_counter()
+    dataset = _dataset(data)
+    retrievers = dict(_named_retriever(word, dataset) for word in systems)
+    report = measure_all(retrievers, dataset, split, measure or DEFAULT_MEASURES, k=k)
+    _show(report, json_, plot)
+    if out:
+        options = {name: {"kind": retriever.kind, **to_dict(retriever)} for name, retriever in retrievers.items()}
+        seconds = time.perf_counter() - started
+        results.write(out, results.record(report, command=_command(), seconds=seconds, systems=options))
+        note(f"wrote {out}")
+
+
+def add(
+    model: Model,
+    documents: Annotated[
+        Path, typer.Argument(metavar="DOCUMENTS", help="A file of documents, in any format that is read.")
+    ],
+    replace: Annotated[bool, typer.Option("--replace", help="Replace documents whose id is there already.")] = False,
+) -> None:
+    """Add documents to a saved retriever."""
+    from triever.data.readers import read_documents
+    from triever.retrievers.base import edit
+
+    new = list(read_documents(documents))
+    with edit(model) as retriever:
+        known = [document.id for document in new if replace and document.id in retriever.documents]
+        if known:
+            retriever.delete(known)
+        retriever.add(new)
+    note(f"added {len(new):,} documents, {len(known):,} of them replaced; {len(retriever):,} in all")
+
+
+def delete(model: Model, ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Which documents.")]) -> None:
+    """Delete documents from a saved retriever."""
+    from triever.retrievers.base import edit
+
+    with edit(model) as retriever:
+        retriever.delete(ids)
+    note(f"deleted {len(set(ids)):,} documents; {len(retriever):,} left")
+
+
+def status(model: Model, json_: Json = False) -> None:
+    """What a saved retriever is; every file is checked against its hash."""
+    from triever import artifact
+
+    with artifact.read(model) as snapshot:
+        snapshot.verify()
+        manifest = snapshot.manifest
+        card = snapshot.text("card")
+    found = {"kind": manifest.kind, "options": dict(manifest.options), **manifest.state["origin"]}
+    found |= {"bytes": manifest.bytes, "files": len(manifest.files), "written_by": manifest.written_by}
+    emit(found if json_ else f"{card}\n{len(manifest.files)} files, {manifest.bytes:,} bytes, all as they were saved")
+
+
+def results(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of files written by `compare --out`.")],
+) -> None:
+    """All measured results of a folder as one Markdown page."""
+    from triever.lab.results import render
+
+    sys.stdout.write(render(folder))
+
+
+def cache_list(json_: Json = False) -> None:
+    """What Triever keeps on this computer besides what you saved."""
+    from triever.data.cache import entries
+
+    rows = [{"file": str(path), "bytes": path.stat().st_size} for path in entries()]
+    emit(rows if json_ else _table(rows) if rows else "nothing is cached")
+
+
+def cache_clear() -> None:
+    """Remove all of it; it is made again when it is needed."""
+    from triever.data.cache import clear
+
+    note(f"removed {clear()} files")
+
+
+COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
+    "quickstart": quickstart,
+    "data": {"info": data_info, "convert": data_convert, "sample": data_sample},
+    "fit": fit,
+    "search": search,
+    "explain": explain,
+    "run": run,
+    "evaluate": evaluate,
+    "compare": compare,
+    "add": add,
+    "delete": delete,
+    "status": status,
+    "results": results,
+    "cache": {"list": cache_list, "clear": cache_clear},
+}
+GROUPS = {"data": "Look at, convert and cut datasets.", "cache": "List and remove what is cached."}
+
+
+def app() -> typer.Typer:
+    """The table as a Typer application."""
+    root = _group("Find documents by generating their identifiers; -v says more, -q says less, anywhere.")
+    root.callback(invoke_without_command=True)(_root)
+    for name, command in COMMANDS.items():
+        if isinstance(command, dict):
+            group = _group(GROUPS[name])
+            for part, function in command.items():
+                group.command(part)(function)
+            root.add_typer(group, name=name)
+        else:
+            root.command(name)(command)
+    return root
+
+
+def _group(text: str) -> typer.Typer:
+    return typer.Typer(help=text, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
+    if version:
+        from triever.version import __version__
+
+        typer.echo(f"triever {__version__}")
+        raise typer.Exit
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command; the process ends with 0, 1 (a bug), 2 (a mistake of the user) or 130 (Ctrl-C)."""
+    words = _set_volume(list(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(_run(words))
+
+
+def _run(words: list[str]) -> int:
+    try:
+        code = app()(words or ["--help"], prog_name="triever", standalone_mode=False) or 0
+    except CommandLineError as error:
+        return _refuse(error)
+    except TrieverError as error:
+        return _complain(str(error))
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has left, as `head` does; there is nobody to tell
+        return 0
+    except (OSError, MemoryError) as error:
+        return _complain(f"the system refused: {error or 'out of memory'}; free what is short, then run it again")
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    if code == INTERRUPTED:  # which newer Typers return by themselves
+        note("interrupted; nothing was left half-written")
+    return code
+
+
+INTERRUPTED = 130
+
+# Typer has moved its copy of click about; the base of its errors has kept its name.
+CommandLineError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+
+def _refuse(error: Any) -> int:
+    """Words that do not make a command: one sentence, unless a group was named alone, which shows its help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return 2
+    command = error.ctx.command_path if error.ctx else "triever"
+    return _complain(f"{error.format_message().rstrip('.?')}; see: {command} --help")
+
+
+def _complain(sentence: str) -> int:
+    sys.stderr.write(f"triever: {sentence}\n")
+    return 2
+
+
+def _set_volume(words: list[str]) -> list[str]:
+    """Take -v and -q out of the words, wherever they stand, and set how much is said."""
+    from triever import progress
+
+    quiet = [word for word in words if word in ("-q", "--quiet")]
+    loud = [word for word in words if word in ("-v", "--verbose")]
+    level = logging.ERROR if quiet else logging.DEBUG if loud else logging.WARNING
+    logging.basicConfig(format="%(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("triever").setLevel(level)
+    progress.show(sys.stderr.isatty() and not quiet)
+    global _quiet
+    _quiet = bool(quiet)
+    return [word for word in words if word not in (*quiet, *loud)]
+
+
+_quiet = False
+
+
+def note(text: str) -> None:
+    """Say something beside the result."""
+    if not _quiet:
+        sys.stderr.write(f"{text}\n")
+
+
+def emit(value: Any) -> None:
+    """Print a result: text and tables as they are, anything else as JSON."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if isinstance(value, str):
+        sys.stdout.write(value.rstrip("\n") + "\n")
+    elif isinstance(value, Table):
+        Console(width=None if sys.stdout.isatty() else 160).print(value)
+    else:
+        sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    sys.stdout.flush()
+
+
+def _command() -> list[str]:
+    return sys.argv[1:]
+
+
+def _show(report: Report, as_json: bool, plot: Path | None) -> None:
+    emit(report.to_dict() if as_json else report.table())
+    if plot:
+        report.plot(plot)
+        note(f"wrote {plot}")
+
+
+def _dataset(name: str, skip_bad: bool = False) -> Dataset:
+    from triever.data.datasets import load_dataset
+
+    return load_dataset(name, skip_bad=skip_bad)
+
+
+def _new_retriever(system_or_file: str, settings: Sequence[str]) -> Retriever:
+    from triever import config
+    from triever.retrievers.base import system
+
+    values: dict[str, Any] = {"kind": system_or_file}
+    if system_or_file.endswith(".toml"):
+        values = config.read_toml(system_or_file)
+    kind = values.pop("kind", None)
+    if not isinstance(kind, str):
+        raise UsageError(f"{system_or_file} does not say which system", 'add a line such as: kind = "bm25"')
+    return config.build(system(kind), {**values, **config.assignments(settings)})
+
+
+def _named_retriever(word: str, dataset: Dataset) -> tuple[str, Retriever]:
+    """`folder`, `bm25`, `bm25:k1=0.9,b=0.4`, each with `NAME=` before it if the person likes."""
+    from triever.retrievers.base import load
+
+    name, equals, rest = word.partition("=")
+    named = bool(equals) and not any(mark in name for mark in ":/\\")
+    what = rest if named else word
+    label = name if named else what.rstrip("/").rpartition("/")[2]
+    if Path(what).is_dir():
+        return label, load(what)
+    system, _, settings = what.partition(":")
+    return label, _new_retriever(system, [part for part in settings.split(",") if part]).fit(dataset)
+
+
+def _texts(dataset: Dataset, measures: Sequence[str]) -> dict[str, str] | None:
+    """The texts of the documents, only where a measure reads them."""
+    if not any(measure.startswith("Answer") for measure in measures):
+        return None
+    return {document.id: document.full_text for document in dataset.documents()}
+
+
+def _details(title: str, values: Mapping[str, Any]) -> Table:
+    rows = [{"what": key, "value": _readable(value)} for key, value in values.items() if not isinstance(value, Mapping)]
+    for group, inner in values.items():
+        if isinstance(inner, Mapping):
+            rows += [{"what": f"{group} {key}", "value": _readable(value)} for key, value in inner.items()]
+    return _table(rows, title)
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_readable(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return "\n".join(str(item) for item in value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def _table(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title or None, box=None, pad_edge=False, header_style="bold")
+    for column in rows[0] if rows else ():
+        table.add_column(column, justify="right" if column in ("rank", "score", "bytes") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in row.values()))
+    return table
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        main()

@@ -1,0 +1,182 @@
+"""Options as dataclasses: read from a mapping, a TOML file or `key=value` words, and written back.
+
+One dataclass is the constructor's arguments, the recipe's keys and the command line's `--set` words.
+A key that does not exist names its nearest neighbour; a value that does not fit names its key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from triever.errors import UsageError, nearest
+
+T = TypeVar("T")
+
+
+def option(default: Any, help: str) -> Any:  # noqa: A002 - the word that every reader expects here
+    """A dataclass field that carries its line of help."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+def options(cls: Any) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of a dataclass that a person may set, by name."""
+    return {field.name: field for field in dataclasses.fields(cls) if field.init}
+
+
+def build(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
+    """An instance of a dataclass from loosely typed values; strings are parsed where that is needed."""
+    known = options(cls)
+    hints = get_type_hints(cls)
+    for key in values:
+        if key not in known:
+            raise UsageError(f"{where}{key} is not an option of {cls.__name__}", nearest(key, known))
+    return cls(**{key: _fit(value, hints[key], f"{where}{key}") for key, value in values.items()})
+
+
+def to_dict(instance: Any) -> dict[str, Any]:
+    """The options of an instance as plain values; `build` takes them back."""
+    return {name: _plain(getattr(instance, name)) for name in options(type(instance))}
+
+
+def assignments(words: Iterable[str]) -> dict[str, Any]:
+    """`key=value` words as a mapping; dots make nested mappings.
+
+    >>> assignments(["k1=0.9", "docids.branch=10"])
+    {'k1': '0.9', 'docids': {'branch': '10'}}
+    """
+    result: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--set {word!r} is not of the form key=value", "for example: --set k1=0.9")
+        *parents, last = key.strip().split(".")
+        place = result
+        for parent in parents:
+            place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                raise UsageError(f"--set {word!r} gives parts to {parent}, which has a value already")
+        place[last] = value.strip()
+    return result
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A TOML file as a mapping."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", "name a TOML file that exists") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not valid TOML: {error}", "correct the file at that place") from error
+
+
+def to_toml(values: Mapping[str, Any]) -> str:
+    """A mapping of plain values as TOML: its own keys first, then one table for each nested mapping."""
+    return "\n".join(_toml_lines(values, prefix="")) + "\n"
+
+
+def _toml_lines(values: Mapping[str, Any], prefix: str) -> list[str]:
+    # TOML has no word for "not set": such a key is left out
+    flat = {key: value for key, value in values.items() if value is not None and not isinstance(value, Mapping)}
+    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in flat.items()]
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            name = f"{prefix}{_toml_key(key)}"
+            lines += [f"[{name}]", *_toml_lines(value, prefix=f"{name}.")]
+    return lines
+
+
+def _toml_key(key: str) -> str:
+    bare = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
+    return key if bare else _toml_string(key)
+
+
+def _toml_string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # DEL: legal in JSON, not in TOML
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _toml_string(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(item) for item in value)}]"
+    if isinstance(value, int | float):
+        return repr(value)
+    raise UsageError(f"{value!r} cannot be written as TOML", "use text, numbers, true, false or lists of them")
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_dict(value)
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _fit(value: Any, hint: Any, where: str) -> Any:
+    """The value as the type that the option asks for, or an error that names the option."""
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return _fit_union(value, hint, where)
+    if origin is Literal:
+        if value not in get_args(hint):
+            raise UsageError(f"{where} = {value!r} is not a choice", nearest(str(value), get_args(hint)))
+        return value
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return _fit_nested(value, hint, where)
+    if origin in (tuple, list):
+        return origin(_fit(item, get_args(hint)[0], where) for item in _items(value, where))
+    return _fit_scalar(value, hint, where)
+
+
+def _fit_union(value: Any, hint: Any, where: str) -> Any:
+    if value is None and type(None) in get_args(hint):
+        return None
+    for choice in get_args(hint):
+        if choice is not type(None):
+            try:
+                return _fit(value, choice, where)
+            except UsageError as error:
+                problem = error
+    raise problem
+
+
+def _fit_nested(value: Any, hint: type, where: str) -> Any:
+    if isinstance(value, hint):
+        return value
+    if isinstance(value, Mapping):
+        return build(hint, value, where=f"{where}.")
+    raise UsageError(f"{where} = {value!r} should be a table", f"set its parts: {where}.{next(iter(options(hint)))}")
+
+
+def _items(value: Any, where: str) -> list[Any]:
+    if isinstance(value, str):
+        return _parsed(value) if value.startswith("[") else [part for part in value.split(",") if part]
+    if isinstance(value, list | tuple):
+        return list(value)
+    raise UsageError(f"{where} = {value!r} should be a list", f"for example: {where}=a,b")
+
+
+def _parsed(word: str) -> Any:
+    """A word as TOML would read it; a word that is not TOML stays a word."""
+    try:
+        return tomllib.loads(f"value = {word}")["value"]
+    except tomllib.TOMLDecodeError:
+        return word
+
+
+NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def _fit_scalar(value: Any, hint: type, where: str) -> Any:
+    found = _parsed(value) if isinstance(value, str) and hint is not str else value
+    if hint is float and isinstance(found, int) and not isinstance(found, bool):
+        found = float(found)
+    if type(found) is not hint:
+        raise UsageError(f"{where} = {value!r} should be {NAMES.get(hint, hint)}", "correct the value")
+    return found

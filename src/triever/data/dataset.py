@@ -1,0 +1,237 @@
+"""A corpus with its queries and judgements by split, streamed anew each time it is asked for.
+
+Knows nothing of files: it is handed functions that read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from triever.data.problems import Problems
+from triever.data.readers import read_expansions
+from triever.data.records import Document, Qrels, Query, normalise
+from triever.data.splits import ALL
+from triever.errors import DataError, UsageError, nearest
+
+Documents: TypeAlias = Callable[[Problems], Iterator[Document]]
+Queries: TypeAlias = Callable[[Problems], Iterator[Query]]
+_log = logging.getLogger("triever")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a split is read; without qrels, nothing in it is judged."""
+
+    queries: Queries
+    qrels: Callable[[Problems], Qrels] | None = None
+
+
+class Dataset:
+    """Documents, and queries and judgements by split.
+
+    >>> data = Dataset.of("tiny", [Document("d1", "a cat")], [Query("q1", "cats?")], {"test": {"q1": {"d1": 1}}})
+    >>> data.splits, [query.id for query in data.queries("test")]
+    (('test',), ['q1'])
+    """
+
+    def __init__(self, name: str, documents: Documents, splits: Mapping[str, Split], *, skip_bad: bool = False) -> None:
+        self.name = name
+        self.skip_bad = skip_bad
+        self._documents = documents
+        self._parts = dict(splits)
+        self._qrels: dict[str, Qrels] = {}
+        self._queries: dict[str, list[Query]] = {}
+        self._fingerprint = ""
+        self._told: set[str] = set()
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        documents: Iterable[Document],
+        queries: Iterable[Query] = (),
+        qrels: Mapping[str, Qrels] | None = None,
+    ) -> Dataset:
+        """A dataset held in memory; queries without any qrels make the split "all"."""
+        kept, asked = list(documents), list(queries)
+        _refuse_duplicates("documents", (document.id for document in kept))
+        _refuse_duplicates("queries", (query.id for query in asked))
+        splits = {split: _held(asked, judged) for split, judged in (qrels or {}).items()}
+        if asked and not splits:
+            splits = {ALL: _held(asked, None)}
+        return cls(name, lambda _problems: iter(kept), splits)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits."""
+        return tuple(self._parts)
+
+    def documents(self) -> Iterator[Document]:
+        """All documents, from the first, at each call."""
+        problems, digest = Problems(self.skip_bad), Digest()
+        unseen = _relevant(self._qrels.values())
+        for document in self.stream(problems):
+            unseen.discard(document.id)
+            digest.add(document)
+            yield document
+        self._fingerprint = digest.hex()
+        self._tell_problems(problems)
+        self._tell(len(unseen), "documents that are judged relevant are not there")
+
+    def queries(self, split: str) -> list[Query]:
+        """The queries that are judged in the split, or all of its queries if nothing is."""
+        if split not in self._queries:
+            judged = self.qrels(split)
+            problems = Problems(self.skip_bad)
+            self._queries |= self.read_queries({split: judged}, problems)
+            self._tell_problems(problems)
+            self._tell(len(judged) - len(self._queries[split]), f"judged queries of {split} are not there")
+        return list(self._queries[split])
+
+    def qrels(self, split: str) -> Qrels:
+        """The judgements of a split: query id -> document id -> grade."""
+        if split not in self._qrels:
+            problems = Problems(self.skip_bad)
+            self._qrels[split] = self.read_qrels(split, problems)
+            self._tell_problems(problems)
+        return self._qrels[split]
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the ids, titles and texts of all documents in their order."""
+        if not self._fingerprint:
+            deque(self.documents(), maxlen=0)
+        return self._fingerprint
+
+    def with_expansions(self, source: str | Path | Mapping[str, Iterable[str]]) -> Dataset:
+        """The same dataset whose documents carry these texts too, by document id."""
+        problems = Problems(self.skip_bad)
+        texts = _expansions(source, problems)
+        self._tell_problems(problems)
+
+        def documents(problems: Problems) -> Iterator[Document]:
+            used = 0
+            for document in self.stream(problems):
+                extra = texts.get(document.id, ())
+                used += document.id in texts
+                yield replace(document, expansions=(*document.expansions, *extra)) if extra else document
+            self._tell(len(texts) - used, "expansions belong to documents that are not there")
+
+        return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad)
+
+    def unknown_documents(self, split: str, known: Container[str]) -> list[str]:
+        """The relevant documents of a split that are not among the known ones; a warning if there are any."""
+        unknown = sorted(one for one in _relevant([self.qrels(split)]) if one not in known)
+        self._tell(len(unknown), f"documents that are judged relevant in {split} are not there")
+        return unknown
+
+    # What reads anew, with the caller's own count of bad records.
+
+    def stream(self, problems: Problems) -> Iterator[Document]:
+        """All documents."""
+        return self._documents(problems)
+
+    def read_queries(self, judged: Mapping[str, Container[str]], problems: Problems) -> dict[str, list[Query]]:
+        """For each split its judged queries, the first of each id, or all of them if nothing is judged.
+
+        Splits often share one file of queries: each source is read once for all of its splits.
+        """
+        found: dict[str, dict[str, Query]] = {split: {} for split in judged}
+        sources: dict[Queries, list[str]] = {}
+        for split in judged:
+            sources.setdefault(self._part(split).queries, []).append(split)
+        for source, splits in sources.items():
+            for query in source(problems):
+                for split in splits:
+                    if query.id in judged[split] or not self.is_judged(split):
+                        found[split].setdefault(query.id, query)
+        return {split: list(queries.values()) for split, queries in found.items()}
+
+    def read_qrels(self, split: str, problems: Problems) -> Qrels:
+        """The judgements of a split; none if nothing is judged."""
+        part = self._part(split)
+        return part.qrels(problems) if part.qrels else {}
+
+    def is_judged(self, split: str) -> bool:
+        """Whether the split has judgements at all."""
+        return self._part(split).qrels is not None
+
+    def _part(self, split: str) -> Split:
+        if split not in self._parts:
+            hint = nearest(split, self.splits) if self._parts else "it has no queries at all"
+            raise UsageError(f"{self.name} has no split {split!r}", hint)
+        return self._parts[split]
+
+    def _tell(self, count: int, what: str) -> None:
+        """A warning, but the same one only once: datasets are read many times."""
+        message = f"{self.name}: {count:,} {what}"
+        if count > 0 and message not in self._told:
+            self._told.add(message)
+            _log.warning("%s", message)
+
+    def _tell_problems(self, problems: Problems) -> None:
+        if problems.count:
+            self._tell(problems.count, f"bad records were left out, such as {problems.examples[0]}")
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, splits={self.splits})"
+
+
+class Digest:
+    """The fingerprint of documents as they pass, and how many bytes they are."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self.bytes = 0
+
+    def add(self, document: Document) -> None:
+        """Take in the next document. Lengths keep fields apart: ("ab", "c") is not ("a", "bc")."""
+        key, title, text = (
+            field.encode("utf-8", "surrogatepass") for field in (document.id, document.title, document.text)
+        )
+        self.bytes += len(title) + len(text)
+        self._hash.update(b"%d %d %d\n%b%b%b" % (len(key), len(title), len(text), key, title, text))
+
+    def hex(self) -> str:
+        """The fingerprint so far."""
+        return self._hash.hexdigest()
+
+
+def _held(queries: list[Query], qrels: Qrels | None) -> Split:
+    return Split(lambda _problems: iter(queries), None if qrels is None else lambda _problems: _normalised(qrels))
+
+
+def _normalised(qrels: Qrels) -> Qrels:
+    """Ids in the one form that records have."""
+    return {
+        normalise(query): {normalise(document): grade for document, grade in judged.items()}
+        for query, judged in qrels.items()
+    }
+
+
+def _relevant(several: Iterable[Qrels]) -> set[str]:
+    judged = (one for qrels in several for one in qrels.values())
+    return {document for grades in judged for document, grade in grades.items() if grade > 0}
+
+
+def _expansions(source: str | Path | Mapping[str, Iterable[str]], problems: Problems) -> dict[str, tuple[str, ...]]:
+    texts: dict[str, tuple[str, ...]] = {}
+    pairs = source.items() if isinstance(source, Mapping) else read_expansions(source, problems)
+    for document, extra in pairs:
+        key = normalise(document)
+        texts[key] = (*texts.get(key, ()), *extra)
+    return texts
+
+
+def _refuse_duplicates(what: str, ids: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for one in ids:
+        if one in seen:
+            raise DataError(f"two {what} have the id {one!r}", "give every record an id of its own")
+        seen.add(one)

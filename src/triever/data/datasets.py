@@ -1,0 +1,95 @@
+"""A dataset from a name or a path, and what can be done with one: load, sample, describe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from triever.data.dataset import Dataset, Queries, Split
+from triever.data.folders import Files, SplitFiles, survey
+from triever.data.lines import require_file
+from triever.data.problems import Problems
+from triever.data.readers import read_qrels, read_queries, stream_layout
+from triever.data.records import Qrels, Query
+from triever.data.sampling import sample
+from triever.data.splits import without_endings
+from triever.data.summary import info
+from triever.errors import DataError, nearest
+
+__all__ = ["Dataset", "info", "load_dataset", "sample"]
+
+VARIABLE = "TRIEVER_DATA"
+"""The environment variable with the folder in which datasets are found by name."""
+
+_PYTHON = "python"
+
+
+def load_dataset(name_or_path: str | Path, *, skip_bad: bool = False) -> Dataset:
+    """A dataset by path, by its name under $TRIEVER_DATA, or `python` for this interpreter's own docs.
+
+    Formats are recognised by content. A bad record is an error, or with `skip_bad` is counted and left out.
+    """
+    if isinstance(name_or_path, str) and name_or_path.partition(":")[0] == _PYTHON:
+        return _python(name_or_path)
+    path = _find(name_or_path)
+    layout = survey(path)
+    sources = {files.queries: partial(_read_queries, files.queries) for files in layout.splits.values()}
+    splits = {name: _split(files, sources) for name, files in layout.splits.items()}
+    name = without_endings(path.resolve().name)
+    return Dataset(name, partial(stream_layout, layout), splits, skip_bad=skip_bad)
+
+
+def _python(name: str) -> Dataset:
+    from triever.data import python_docs
+
+    package = name.partition(":")[2]
+    documents = python_docs.documents(package)
+    queries, qrels = ([], {}) if package else python_docs.questions()
+    return Dataset.of(name, documents, queries, qrels)
+
+
+def _find(name: str | Path) -> Path:
+    path = Path(name)
+    if path.exists():
+        return path
+    shelf = os.environ.get(VARIABLE, "")
+    if shelf and (Path(shelf) / path).exists():
+        return Path(shelf) / path
+    if isinstance(name, Path) or path.parent != Path():
+        require_file(path)  # says what is wrong with the path, and what lies beside it
+    raise DataError(f"there is no file, folder or dataset called {name}", _known(str(name), shelf))
+
+
+def _known(name: str, shelf: str) -> str:
+    if not shelf:
+        return f"give a path, or set {VARIABLE} to the folder that holds your datasets"
+    names = [_PYTHON, *_names(Path(shelf))]
+    hint = nearest(name, names)
+    return hint if hint.startswith("known") else f"{hint} known: {', '.join(sorted(names))}"
+
+
+def _names(shelf: Path) -> list[str]:
+    try:
+        return [entry.name for entry in shelf.iterdir() if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DataError(f"{VARIABLE}={shelf} cannot be read: {error.strerror}", "set it to a folder") from None
+
+
+def _split(files: SplitFiles, sources: Mapping[Files, Queries]) -> Split:
+    qrels = partial(_read_qrels, files.qrels) if files.qrels else None
+    return Split(sources[files.queries], qrels)
+
+
+def _read_queries(files: Files, problems: Problems) -> Iterator[Query]:
+    for path in files:
+        yield from read_queries(path, problems)
+
+
+def _read_qrels(files: Files, problems: Problems) -> Qrels:
+    merged: dict[str, dict[str, int]] = {}
+    for path in files:
+        for query, judged in read_qrels(path, problems).items():
+            merged[query] = {**judged, **merged.get(query, {})}
+    return merged

@@ -1,0 +1,180 @@
+"""From the raw fields of one record to a Document, a Query or a judgement, or to a Flaw that says why not.
+
+Every format that has named fields ends here: JSON lines, JSON arrays, tables with a header, Parquet.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from triever.data.json_text import as_object, kind_of, parse_json
+from triever.data.problems import Flaw
+from triever.data.records import Document, Query, normalise
+
+Judgement: TypeAlias = tuple[str, str, int]
+"""Query id, document id, grade."""
+
+DOCUMENT_IDS = (
+    "_id",
+    "id",
+    "docid",
+    "doc_id",
+    "docno",
+    "pid",
+    "passage_id",
+    "psg_id",
+    "corpus-id",
+    "corpus_id",
+)
+DOCUMENT_TEXTS = ("text", "contents", "content", "body", "passage", "segment")
+QUERY_IDS = ("_id", "id", "qid", "query_id", "query-id", "question_id")
+QUERY_TEXTS = ("text", "query", "question", "input")
+JUDGED_QUERIES = ("query-id", "query_id", "qid")
+JUDGED_DOCUMENTS = ("corpus-id", "corpus_id", "docid", "doc_id", "pid")
+GRADES = ("score", "relevance", "rel", "label", "grade")
+
+MAX_GRADE = 2**31 - 1  # what the tools of the field hold a grade in
+
+_BREAKS = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_UNCLEAN = re.compile("[\0\ud800-\udfff]")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}(\.0*)?")
+
+
+def make_document(row: Any) -> Document:
+    """A document from named fields; whatever has no meaning of its own goes to the metadata."""
+    fields = as_object(row)
+    key = clean_id(_take(fields, DOCUMENT_IDS))
+    title = _string(fields.pop("title", None), "title")
+    text = _take(fields, DOCUMENT_TEXTS)
+    if text is None and not title:
+        raise Flaw("neither text nor title", 'a document looks like {"_id": "d1", "title": "", "text": "…"}')
+    expansions = _strings(fields.pop("expansions", None), "expansions")
+    return Document(key, _string(text, "text"), title, expansions, _metadata(fields))
+
+
+def make_query(row: Any) -> Query:
+    """A query from named fields; answers and evidence may stand in the metadata, as in BEIR."""
+    fields = as_object(row)
+    key = clean_id(_take(fields, QUERY_IDS))
+    text = _take(fields, QUERY_TEXTS)
+    if text is None:
+        raise Flaw("no text", 'a query looks like {"_id": "q1", "text": "…"}')
+    metadata = _metadata(fields)
+    answers = _strings(metadata.pop("answers", None), "answers")
+    return Query(key, _string(text, "text"), answers, _evidence(metadata), metadata)
+
+
+def make_expansions(row: Any) -> tuple[str, tuple[str, ...]]:
+    """A document's id and texts that stand for it, from named fields."""
+    fields = as_object(row)
+    key = normalise(clean_id(_take(fields, DOCUMENT_IDS)))
+    if "texts" not in fields:
+        raise Flaw("no texts", 'expansions look like {"_id": "d1", "texts": ["…", "…"]}')
+    return key, _strings(fields["texts"], "texts")
+
+
+def make_judgement(row: Any) -> list[Judgement]:
+    """A judgement from named fields."""
+    fields = as_object(row)
+    query = clean_id(_take(fields, JUDGED_QUERIES), "query id")
+    document = clean_id(_take(fields, JUDGED_DOCUMENTS), "document id")
+    return [(normalise(query), normalise(document), grade(str(_take(fields, GRADES))))]
+
+
+def clean_id(value: Any, what: str = "id") -> str:
+    """An id as a string that every format of the field can carry."""
+    if type(value) is int:
+        return str(value)
+    if value is None:
+        raise Flaw(f"the {what} is missing", "give every record an id")
+    if type(value) is not str:
+        raise Flaw(f"the {what} is {kind_of(value)}", "ids are strings or whole numbers")
+    if not value.strip():
+        raise Flaw(f"the {what} is empty", "give every record an id of its own")
+    if not value.isprintable():
+        _check_characters(value, what)
+    return value
+
+
+def grade(text: str) -> int:
+    """A relevance grade: a whole number, which may be written 1.0."""
+    if not _INTEGER.fullmatch(text):
+        raise Flaw(f"the relevance {text[:40]!r} is not a whole number", "grades are numbers such as 0, 1 and 2")
+    value = int(text.partition(".")[0])
+    if abs(value) > MAX_GRADE:
+        raise Flaw(f"the relevance {text[:40]} is too large", f"grades go up to {MAX_GRADE}")
+    return value
+
+
+def score(text: str) -> float:
+    """The score of a hit: a finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or "_" in text:
+        raise Flaw(f"the score {text[:40]!r} is not a finite number", "columns are: query Q0 document rank score tag")
+    return value
+
+
+def _check_characters(value: str, what: str) -> None:
+    if _BREAKS.search(value):
+        raise Flaw(f"the {what} {value!r} holds a tab or line break", "put an underscore in its place")
+    if _UNCLEAN.search(value):
+        raise Flaw(f"the {what} {value!r} holds a NUL or half a character", "put an underscore in its place")
+
+
+def _take(fields: dict[str, Any], names: Iterable[str]) -> Any:
+    for name in names:
+        if name in fields:
+            return fields.pop(name)
+    return None
+
+
+def _string(value: Any, name: str) -> str:
+    if type(value) is str:
+        if "\0" in value:
+            raise Flaw(f"{name} holds a NUL character", "remove it")
+        return value
+    if value is None:
+        return ""
+    raise Flaw(f"{name} is {kind_of(value)}, not a string", f"write {name} as a string")
+
+
+def _strings(value: Any, name: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if type(value) is str:
+        return (value,)
+    if type(value) is not list or not all(type(item) is str for item in value):
+        raise Flaw(f"{name} is not a list of strings", f'write them as {{"{name}": ["…", "…"]}}')
+    return tuple(value)
+
+
+def _metadata(fields: dict[str, Any]) -> dict[str, Any]:
+    """The metadata object, with what is left of the record beside it."""
+    if not fields:
+        return fields
+    value = fields.pop("metadata", None)
+    if type(value) is str:  # as in Parquet, which has no open-ended objects
+        value = parse_json(value)
+    if value is None:
+        return fields
+    if type(value) is not dict:
+        raise Flaw(f"metadata is {kind_of(value)}, not an object", "write metadata as a JSON object")
+    return {**fields, **value} if fields else value
+
+
+def _evidence(metadata: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
+    value = metadata.get("evidence")
+    if type(value) is not list or not all(_all_ids(ids) for ids in value):
+        return ()  # some other meaning of the word, which stays in the metadata
+    del metadata["evidence"]
+    return tuple(tuple(ids) for ids in value)
+
+
+def _all_ids(value: Any) -> bool:
+    return type(value) is list and all(type(item) is str for item in value)

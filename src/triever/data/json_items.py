@@ -1,0 +1,164 @@
+"""The items of one large JSON value, decoded one at a time in flat memory.
+
+Reads `[item, …]` and `{"key": …, "data": [item, …], …}`; knows nothing of what the items mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from triever.data.json_text import DECODER, check_escapes, invalid_json
+from triever.data.lines import CHUNK, MAX_LINE, read_text, too_long_item
+from triever.data.problems import Flaw, Problems
+
+_SPACE = " \t\n\r"
+_BEHIND = tuple(_SPACE + ",:]}")  # what shows that a value is over: half of 1.5 is a number too
+_LONGEST_TOKEN = 32  # characters of a half-read number, literal or escape
+_CUT_SHORT = ("the JSON ends too early", "the file was cut short: download or copy it again")
+
+
+def read_items(path: str | Path, problems: Problems) -> Iterator[tuple[int, Any]]:
+    """Every item of the array, with the line it begins on.
+
+    Nothing tells where the next item begins after a broken one, so lenient reading ends there.
+    """
+    window = _Window(read_text(path, problems))
+    try:
+        inside = window.peek() == "{"
+        if inside:
+            window.enter("data")
+        yield from window.array()
+        if not inside and window.peek():
+            raise Flaw("something follows the JSON list", "write one list, or one object per line")
+    except Flaw as flaw:
+        problems.report(path, window.line, flaw.problem, flaw.hint)
+
+
+def first_item(path: str | Path) -> tuple[str, Any]:
+    """What a JSON file begins with: ("array" | "data", its first item), or ("object", the object)."""
+    window = _Window(read_text(path, Problems(skip_bad=True)))
+    if window.peek() == "[":
+        return "array", next(window.array(), (0, None))[1]
+    members: dict[str, Any] = {}
+    for key in window.members():
+        if key == "data" and window.peek() == "[":
+            return "data", next(window.array(), (0, None))[1]
+        members[key] = window.value()
+    return "object", members
+
+
+class _Window:
+    """A piece of a long JSON text that moves forward, value by value."""
+
+    def __init__(self, chunks: Iterator[str]) -> None:
+        self._chunks = chunks
+        self._text = ""
+        self._at = 0
+        self.line = 1
+
+    def peek(self) -> str:
+        """The next character that is not white space; empty at the end."""
+        while True:
+            while self._at < len(self._text) and self._text[self._at] in _SPACE:
+                self.line += self._text[self._at] == "\n"
+                self._at += 1
+            if self._at < len(self._text) or not self._grow():
+                return self._text[self._at : self._at + 1]
+
+    def value(self) -> Any:
+        """The next value of any kind."""
+        self.peek()
+        while True:
+            try:
+                value, end = DECODER.raw_decode(self._text, self._at)
+            except (ValueError, RecursionError) as error:
+                self._read_on(error)
+            else:
+                if self._text[end : end + 1] in _BEHIND or not self._grow():
+                    return self._consume(value, end)
+
+    def array(self) -> Iterator[tuple[int, Any]]:
+        """The items of the array that begins here."""
+        self._expect("[")
+        if self.peek() == "]":
+            self._expect("]")
+            return
+        while True:
+            self.peek()
+            line = self.line
+            yield line, self.value()
+            if self._expect(",]") == "]":
+                return
+
+    def members(self) -> Iterator[str]:
+        """The keys of the object that begins here; the caller takes each value before the next key."""
+        self._expect("{")
+        if self.peek() == "}":
+            return
+        while True:
+            key = str(self.value())
+            self._expect(":")
+            yield key
+            if self._expect(",}") == "}":
+                return
+
+    def enter(self, wanted: str) -> None:
+        """Move to the value of one key of the object that begins here."""
+        for key in self.members():
+            if key == wanted:
+                return
+            self.value()
+        raise Flaw(f'the JSON object has no "{wanted}" list', "expected SQuAD's layout, or a list of objects")
+
+    def _expect(self, allowed: str) -> str:
+        found = self.peek()
+        if not found:
+            raise Flaw(*_CUT_SHORT)
+        if found not in allowed:
+            raise Flaw(f"invalid JSON: {found!r} where {' or '.join(allowed)} should be", "check the file")
+        self._at += 1
+        return found
+
+    def _consume(self, value: Any, end: int) -> Any:
+        check_escapes(value, self._text, self._at, end)
+        self.line += self._text.count("\n", self._at, end)
+        self._at = end
+        return value
+
+    def _grow(self) -> bool:
+        """Read on; at least as much as is held, so that a long item is tried only a few times."""
+        held = self._text[self._at :]
+        wanted = max(CHUNK, len(held))
+        fresh: list[str] = []
+        while wanted > 0 and (chunk := next(self._chunks, "")):
+            fresh.append(chunk)
+            wanted -= len(chunk)
+        if fresh:
+            self._text, self._at = held + "".join(fresh), 0
+        return bool(fresh)
+
+    def _may_be_cut(self, error: Exception) -> bool:
+        """Whether the decoder failed because the window ends inside the value, not because it is wrong."""
+        if not isinstance(error, json.JSONDecodeError):
+            return False
+        return error.msg.startswith("Unterminated") or error.pos > len(self._text) - _LONGEST_TOKEN
+
+    def _read_on(self, error: Exception) -> None:
+        if not self._may_be_cut(error):
+            raise self._flaw(error)
+        if len(self._text) - self._at > MAX_LINE:
+            raise Flaw(*too_long_item())
+        if not self._grow():
+            raise self._flaw(error)
+
+    def _flaw(self, error: Exception) -> Flaw:
+        if not isinstance(error, json.JSONDecodeError):
+            return invalid_json(error)
+        if error.msg.startswith("Unterminated") or error.pos >= len(self._text.rstrip()):
+            return Flaw(*_CUT_SHORT)
+        self.line += self._text.count("\n", self._at, error.pos)
+        near = self._text[max(self._at, error.pos - 12) : error.pos + 12]
+        return Flaw(f"invalid JSON near {near!r}: {error.msg}", "check the file with: python -m json.tool FILE")

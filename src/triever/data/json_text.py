@@ -1,0 +1,108 @@
+"""JSON as Triever reads it: finite numbers, text without NUL or half surrogates, and a Flaw for the rest."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from triever.data.problems import Flaw
+
+_SUSPECT_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
+_UNCLEAN = re.compile("[\0\ud800-\udfff]")
+
+
+def parse_object(line: str) -> dict[str, Any]:
+    """The JSON object on one line."""
+    return as_object(parse_json(line))
+
+
+def parse_json(text: str) -> Any:
+    """A JSON value whose strings hold no NUL and no half of a surrogate pair."""
+    try:
+        value = _decode(text)
+        check_escapes(value, text, 0, len(text))
+    except json.JSONDecodeError as error:
+        raise invalid_json(error, error.colno) from None
+    except (RecursionError, ValueError) as error:
+        raise invalid_json(error) from None
+    return value
+
+
+def check_escapes(value: Any, source: str, start: int, end: int) -> None:
+    """A Flaw if an escape in the source made a character that text must not hold.
+
+    Decoded UTF-8 cannot hold lone surrogates, so only escapes matter: nearly every line passes here
+    without its strings being looked at.
+    """
+    if _SUSPECT_ESCAPE.search(source, start, end) and (bad := unclean(value)):
+        hint = "write the whole surrogate pair, or remove it" if ord(bad) else "remove it"
+        raise Flaw(f"the escape \\u{ord(bad):04x} is not text", hint)
+
+
+def invalid_json(error: Exception, column: int = 0) -> Flaw:
+    """The Flaw for whatever the JSON decoder raised."""
+    hint = "write one JSON object per line"
+    if isinstance(error, RecursionError):
+        return Flaw("the JSON is nested too deeply", "flatten the record")
+    if isinstance(error, json.JSONDecodeError):
+        return Flaw(f"invalid JSON at column {column}: {error.msg}", hint)
+    if "digits" in str(error):
+        return Flaw("invalid JSON: a number has too many digits", "write it as a string")
+    return Flaw(f"invalid JSON: {error}", "leave the field out, or write null")
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text)
+
+
+DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+_decode = DECODER.decode
+
+
+def unclean(value: Any) -> str:
+    """The first character in any string of a JSON value that text must not hold."""
+    if isinstance(value, str):
+        found = _UNCLEAN.search(value)
+        return found.group() if found else ""
+    if isinstance(value, dict):
+        return _first(unclean(part) for item in value.items() for part in item)
+    return _first(unclean(item) for item in value) if isinstance(value, list | tuple) else ""
+
+
+def _first(found: Iterable[str]) -> str:
+    return next(filter(None, found), "")
+
+
+def as_object(row: Any) -> dict[str, Any]:
+    """The row itself, if it is a JSON object."""
+    if type(row) is dict:
+        return row
+    raise Flaw(f"the record is {kind_of(row)}, not a JSON object", "write one JSON object per line")
+
+
+def kind_of(value: Any) -> str:
+    """A JSON value's type in words.
+
+    >>> kind_of(None), kind_of([1]), kind_of(1.5)
+    ('missing', 'a list', 'a fraction')
+    """
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+_KINDS = {
+    type(None): "missing",
+    bool: "true or false",
+    int: "a number",
+    float: "a fraction",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+}

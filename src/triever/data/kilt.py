@@ -1,0 +1,64 @@
+"""KILT's JSON lines: Wikipedia pages as lists of paragraphs, and tasks with answers and provenance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from triever.data.fields import Judgement, clean_id
+from triever.data.json_text import parse_object
+from triever.data.problems import Flaw
+from triever.data.records import Document, Query, normalise
+
+
+def kilt_document(line: str) -> Document:
+    """One page. Its anchors and history are left out: they are longer than the text itself."""
+    page = parse_object(line)
+    key = clean_id(page.get("wikipedia_id", page.get("_id")))
+    title, paragraphs = page.get("wikipedia_title"), page.get("text")
+    if not isinstance(title, str):
+        raise Flaw("wikipedia_title is not a string", "expected a page of KILT's knowledge source")
+    if not isinstance(paragraphs, list) or not all(isinstance(part, str) for part in paragraphs):
+        raise Flaw("text is not a list of paragraphs", "expected a page of KILT's knowledge source")
+    categories = page.get("categories")
+    return Document(key, _join(paragraphs, title), title, metadata={"categories": categories} if categories else {})
+
+
+def kilt_query(line: str) -> Query:
+    """One task item, with its distinct answers and one set of evidence for each output that has any."""
+    item = parse_object(line)
+    text = item.get("input")
+    if not isinstance(text, str):
+        raise Flaw("input is not a string", "expected an item of a KILT task")
+    outputs = _outputs(item)
+    answers = dict.fromkeys(answer for output in outputs if isinstance(answer := output.get("answer"), str))
+    evidence = tuple(ids for output in outputs if (ids := _pages(output)))
+    meta = item.get("meta")
+    return Query(clean_id(item.get("id")), text, tuple(answers), evidence, meta if isinstance(meta, dict) else {})
+
+
+def kilt_judgements(line: str) -> list[Judgement]:
+    """Every page that any output names, as relevant."""
+    item = parse_object(line)
+    query = normalise(clean_id(item.get("id")))
+    pages = dict.fromkeys(page for output in _outputs(item) for page in _pages(output))
+    return [(query, normalise(page), 1) for page in pages]
+
+
+def _join(paragraphs: list[str], title: str) -> str:
+    parts = [part.rstrip("\n") for part in paragraphs]
+    return "\n".join(parts[1:] if parts[:1] == [title] else parts)  # pages open with their own title
+
+
+def _outputs(item: dict[str, Any]) -> list[dict[str, Any]]:
+    outputs = item.get("output", [])
+    if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
+        raise Flaw("output is not a list of objects", "expected an item of a KILT task")
+    return outputs
+
+
+def _pages(output: dict[str, Any]) -> tuple[str, ...]:
+    sources = output.get("provenance") or []
+    if not isinstance(sources, list) or not all(isinstance(source, dict) for source in sources):
+        raise Flaw("provenance is not a list of objects", "expected an item of a KILT task")
+    named = (source["wikipedia_id"] for source in sources if source.get("wikipedia_id") is not None)
+    return tuple(dict.fromkeys(clean_id(page, "wikipedia_id") for page in named))

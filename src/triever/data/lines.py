@@ -1,0 +1,256 @@
+"""The bytes of a file, whatever its compression, as numbered lines or as chunks of clean text.
+
+All trouble with files and bytes is dealt with here: missing or odd files, damaged compression, wrong
+encodings, NUL bytes and endless lines. What comes out is valid Unicode, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from triever.data.problems import Problems
+from triever.errors import DataError, nearest
+
+MAX_LINE = 16 * 2**20
+"""Bytes in a line; the longest real documents of the field stay far below."""
+
+CHUNK = 2**20
+_PIECE = 2**16
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_BOMS = (  # the longer ones first: UTF-32's begins with UTF-16's
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+_DAMAGE = (EOFError, OSError, zlib.error)
+
+
+def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
+    """Line numbers (from 1) and lines without their ends; blank lines are left out."""
+    number = 0
+    with open_bytes(path) as stream:
+        readline = stream.readline
+        try:
+            _skip_bom(path, stream)
+            while raw := readline(MAX_LINE + 1):
+                number += 1
+                if len(raw) > MAX_LINE and not raw.endswith(b"\n"):
+                    _skip_line(stream)
+                    problems.report(path, number, *_too_long("line"))
+                    continue
+                try:
+                    line = raw.decode()
+                except UnicodeDecodeError as error:
+                    problems.report(path, number, *_not_utf8(raw, error.start))
+                    continue
+                if "\0" in line:
+                    problems.report(path, number, *_nul(line.index("\0")))
+                elif not line.isspace():
+                    yield number, line.rstrip("\r\n")
+        except _DAMAGE as error:
+            problems.report(path, number + 1, *_damage(error))
+
+
+def read_text(path: str | Path, problems: Problems) -> Iterator[str]:
+    """The whole text in chunks of up to a megabyte, for files whose lines mean nothing."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    line, column = 1, 0  # where the next chunk begins
+    with open_bytes(path) as stream:
+        try:
+            _skip_bom(path, stream)
+            while raw := stream.read1(CHUNK):
+                if text := decoder.decode(raw):
+                    yield text
+                line += raw.count(b"\n")
+                column = len(raw) - 1 - raw.rfind(b"\n") if b"\n" in raw else column + len(raw)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            before = column - (len(error.object) - len(raw))  # the decoder had kept half a character
+            fresh_lines = error.object.count(b"\n", 0, error.start)
+            if error.start:
+                yield error.object[: error.start].decode()
+            flaw = _not_utf8(error.object, error.start, 0 if fresh_lines else before)
+            problems.report(path, line + fresh_lines, *flaw)
+        except _DAMAGE as error:
+            problems.report(path, line, *_damage(error))
+
+
+def open_bytes(path: str | Path) -> io.BufferedReader:
+    """The file's bytes, decompressed if its first bytes say gzip or zstd, whatever its name says."""
+    raw = _open(path)
+    head = raw.peek(4)[:4]
+    if head.startswith(_GZIP):
+        return _Unpacked(gzip.GzipFile(fileobj=raw), raw)
+    if head == _ZSTD or _skippable_frame(head):
+        return _Unpacked(_zstd(raw), raw)
+    return raw
+
+
+def require_file(path: str | Path) -> None:
+    """A DataError unless the path is a regular file."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist", _neighbours(Path(path))) from None
+    except OSError as error:
+        raise DataError(*_refused(path, error)) from None
+    if stat.S_ISDIR(mode):
+        raise DataError(f"{path} is a folder, not a file", "name one of the files in it")
+    if not stat.S_ISREG(mode):
+        raise DataError(f"{path} is not a regular file (a pipe, socket or device)", "save it to a file first")
+
+
+def read_head(path: str | Path) -> bytes:
+    """The first bytes of a file, as they are."""
+    with _open(path) as raw:
+        return raw.read(512)
+
+
+def is_compressed(path: str | Path) -> bool:
+    """Whether the first bytes say gzip or zstd."""
+    with open_bytes(path) as stream:
+        return isinstance(stream, _Unpacked)
+
+
+def foreign(head: bytes) -> tuple[str, str] | None:
+    """What a file is, and what to do, when its first bytes are well known and mean no records."""
+    start = head.lstrip()[:64].lower()
+    for magic, what, hint in _FOREIGN:
+        if head.startswith(magic) or start.startswith(magic):
+            return what, hint
+    return None
+
+
+_REFETCH = "the download was probably refused: fetch it again"
+_FOREIGN = (
+    (b"BZh", "is compressed with bzip2", "run: bunzip2 FILE"),
+    (b"\xfd7zXZ", "is compressed with xz", "run: unxz FILE"),
+    (b"PK\x03\x04", "is a zip archive", "unpack it first"),
+    (b"%PDF", "is a PDF", "convert it to text first"),
+    (b"version https://git-lfs", "is a Git LFS pointer, not the data", "run: git lfs pull"),
+    (b"<!doctype html", "is a web page, not data", _REFETCH),
+    (b"<html", "is a web page, not data", _REFETCH),
+)
+
+
+class _Pieces(io.RawIOBase):
+    """A decompressor that hands out what it has before it meets damage; read() would lose a whole buffer."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._source.read1(min(len(buffer), _PIECE))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+class _Unpacked(io.BufferedReader):
+    """Decompressed bytes; closing them closes the file below too, which gzip itself does not do."""
+
+    def __init__(self, source: Any, below: io.BufferedReader) -> None:
+        super().__init__(_Pieces(source), CHUNK)
+        self._below = below
+
+    def close(self) -> None:
+        super().close()
+        self._below.close()
+
+
+def _open(path: str | Path) -> io.BufferedReader:
+    require_file(path)
+    try:
+        file: io.BufferedReader = io.BufferedReader(io.FileIO(path), CHUNK)
+        file.peek(1)  # so that a file which opens but cannot be read is refused here too
+        return file
+    except OSError as error:
+        raise DataError(*_refused(path, error)) from None
+
+
+def _zstd(raw: io.BufferedReader) -> Any:
+    import pyarrow  # a fifth of a second, which only readers of zstd should pay
+
+    return pyarrow.CompressedInputStream(raw, "zstd")
+
+
+def _skippable_frame(head: bytes) -> bool:
+    return head[1:4] == b"\x2a\x4d\x18" and head[0] & 0xF0 == 0x50  # pzstd begins its files with one
+
+
+def _skip_bom(path: str | Path, stream: io.BufferedReader) -> None:
+    head = stream.peek(4)[:4]
+    if head.startswith(codecs.BOM_UTF8):
+        stream.read(len(codecs.BOM_UTF8))
+    for bom, encoding in _BOMS:
+        if head.startswith(bom):
+            raise DataError(
+                f"{path} is {encoding}, not UTF-8",
+                f"convert it: iconv -f {encoding} -t UTF-8 FILE > NEW",
+            )
+
+
+def _skip_line(stream: io.BufferedReader) -> None:
+    while (part := stream.readline(CHUNK)) and not part.endswith(b"\n"):
+        pass
+
+
+def _too_long(what: str) -> tuple[str, str]:
+    return f"the {what} is longer than {MAX_LINE // 2**20} MiB", "split the document into passages"
+
+
+def _not_utf8(raw: bytes, at: int, before: int = 0) -> tuple[str, str]:
+    column = before + at - raw.rfind(b"\n", 0, at)
+    return (
+        f"byte 0x{raw[at]:02x} at column {column} is not UTF-8",
+        "if the file is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 FILE > NEW",
+    )
+
+
+def _nul(at: int) -> tuple[str, str]:
+    return f"NUL byte at column {at + 1}", "the file may be UTF-16 or binary: convert it, or remove the byte"
+
+
+def _damage(error: Exception) -> tuple[str, str]:
+    """A stable sentence for what gzip, zlib and Arrow say in words that change between versions."""
+    again = "download or copy the file again"
+    if isinstance(error, EOFError) or "Truncated" in str(error):
+        return "the compressed data ends too early", "the file was cut short: download or copy it again"
+    if isinstance(error, gzip.BadGzipFile) and "CRC" in str(error):
+        return "the gzip checksum does not match", again
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"cannot be read on: {error.strerror}", "check the disk"
+    return "the compressed data is damaged", again
+
+
+def _refused(path: str | Path, error: OSError) -> tuple[str, str]:
+    hint = f"run: chmod u+r {path}" if isinstance(error, PermissionError) else ""
+    return f"{path} cannot be opened: {error.strerror}", hint
+
+
+def _neighbours(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"check the path: the folder {path.parent} does not exist either"
+    with os.scandir(path.parent) as entries:
+        names = [entry.name for entry in islice(entries, 500)]
+    hint = nearest(path.name, names) if names else f"the folder {path.parent} is empty"
+    return hint if len(hint) < 200 else f"look into {path.parent}"
+
+
+def too_long_item() -> tuple[str, str]:
+    """The same limit, for one item of a JSON file."""
+    return _too_long("JSON item")

@@ -1,0 +1,54 @@
+"""What happens when a record is bad: strict reading stops, lenient reading counts and goes on.
+
+Knows nothing of formats: whoever finds a flaw says where it is, what is wrong and what to do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from triever.errors import BadRecord
+
+KEPT_EXAMPLES = 10
+
+
+class Flaw(Exception):
+    """Something wrong inside one record, raised where the record's place is not known."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem, hint)
+        self.problem = problem
+        self.hint = hint
+
+
+class Problems:
+    """The bad records of one reading.
+
+    >>> lenient = Problems(skip_bad=True)
+    >>> lenient.report("corpus.jsonl", 7, "the id is empty")
+    >>> lenient.count, lenient.examples
+    (1, ['corpus.jsonl:7: the id is empty'])
+    """
+
+    def __init__(self, skip_bad: bool = False) -> None:
+        self.skip_bad = skip_bad
+        self.count = 0  # of distinct bad records: some files are read more than once
+        self.reports = 0
+        self.examples: list[str] = []
+        self._known: set[int] = set()
+
+    def report(self, path: str | Path, line: int, problem: str, hint: str = "") -> None:
+        """Raise BadRecord, or count it and keep the first few as examples."""
+        error = BadRecord(path, line, problem, hint)
+        if not self.skip_bad:
+            raise error
+        self.reports += 1
+        if (key := hash(str(error))) in self._known:
+            return
+        self._known.add(key)
+        self.count += 1
+        if len(self.examples) < KEPT_EXAMPLES:
+            self.examples.append(str(error))
+
+    def __repr__(self) -> str:
+        return f"Problems(skip_bad={self.skip_bad}, count={self.count})"

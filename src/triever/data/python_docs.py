@@ -1,0 +1,180 @@
+"""The default corpus: the documentation of a Python interpreter, and questions that people ask about it.
+
+One document per documented module, class, function, method and property, under the name that people
+write. The interpreter is asked in a process of its own, so nothing that it imports touches the caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import importlib.resources
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from triever.data.cache import cache_folder
+from triever.data.records import Document, Query
+from triever.errors import DataError, UsageError
+
+Judgements: TypeAlias = dict[str, dict[str, dict[str, int]]]
+"""Split -> query id -> document id -> grade."""
+
+_WORKER = Path(__file__).with_name("_python_walk.py")
+_TIMEOUT = 300.0  # seconds; the standard library takes two, the largest packages a minute
+_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
+_log = logging.getLogger("triever")
+
+
+def documents(package: str = "", *, python: str = sys.executable) -> list[Document]:
+    """The documentation of the standard library, of a part of it, or of an installed package.
+
+    It is sorted by name and the same each time. It is kept in the cache folder, as long as neither the
+    interpreter nor the package's version changes.
+    """
+    about = _probe(package, python)
+    scope = "" if about["standard"] else package  # json is a part of the whole, under the same names
+    rows = _kept(scope, python, about["identity"])
+    return [_document(row) for row in rows if not package or f"{row['id']}.".startswith(f"{package}.")]
+
+
+def questions() -> tuple[list[Query], Judgements]:
+    """The shipped questions on the standard library, and which documents answer them, by split."""
+    source = importlib.resources.files("triever.data").joinpath("questions", "python.jsonl")
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    judgements: Judgements = {"train": {}, "dev": {}, "test": {}}
+    for row in rows:
+        judgements[row["split"]][row["_id"]] = dict.fromkeys(row["answers"], 1)
+    return [Query(row["_id"], row["text"]) for row in rows], judgements
+
+
+def _document(row: dict[str, str]) -> Document:
+    text = f"{row['signature']}\n\n{row['doc']}" if row["signature"] else row["doc"]
+    return Document(row["id"], text, title=row["id"], metadata={"kind": row["kind"]})
+
+
+# The other process ----------------------------------------------------------------------------------------
+
+
+def _probe(package: str, python: str) -> dict[str, Any]:
+    """What the cache must know of the interpreter and the package; also where a wrong name is noticed."""
+    about = _ask(python, ["-P"], "probe", package)[0]
+    if not about["found"]:
+        raise UsageError(f"no installed package named {package!r}", _others(package, about["known"]))
+    return about
+
+
+def _others(package: str, known: list[str]) -> str:
+    public = sorted(name for name in known if not name.startswith("_"))
+    close = difflib.get_close_matches(package, public, n=3)
+    return f"install it, or name one of: {', '.join(close or public[:8]) or 'the standard library'}"
+
+
+def _walk(package: str, python: str) -> list[dict[str, str]]:
+    # The standard library is read without site-packages (-S): what is there can replace parts of it.
+    about, *rows = _ask(python, ["-P"] if package else ["-P", "-S"], "walk", package)
+    if about["error"]:
+        raise UsageError(
+            f"the package {package!r} cannot be imported ({about['error']})", "repair it, or name another one"
+        )
+    _log.debug("%d documents of %s; %d modules failed", len(rows), package or "Python", about["failed"])
+    return rows
+
+
+def _ask(python: str, flags: list[str], command: str, package: str) -> list[dict[str, Any]]:
+    """Run the worker and read its lines; it works in a folder that is thrown away afterwards."""
+    interpreter = os.path.abspath(shutil.which(python) or python)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        output = Path(folder, "output.jsonl")
+        _run([interpreter, *flags, str(_WORKER), command, package, str(output)], folder)
+        try:
+            return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{python} died while it read its documentation", "one of its modules ends the process on import"
+            ) from error
+
+
+def _environment() -> dict[str, str]:
+    """Neither a display nor anybody's secrets: an imported module could put both to use.
+
+    With -P this is as isolated as -I, which would also ignore the seed that fixes the order of sets.
+    """
+    kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    return {**kept, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+
+
+def _run(command: list[str], folder: str) -> None:
+    try:
+        subprocess.run(
+            command,
+            cwd=folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_TIMEOUT,
+            check=False,  # what counts is what it wrote
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DataError(f"{command[0]} did not read its documentation within {_TIMEOUT:.0f} s") from error
+    except OSError as error:
+        raise UsageError(f"{command[0]} cannot be run", "name a Python interpreter") from error
+
+
+# The cache ------------------------------------------------------------------------------------------------
+
+
+def _kept(package: str, python: str, identity: list[Any]) -> list[dict[str, str]]:
+    """The rows from the cache, or else from a walk."""
+    path = _cache_file(package, identity)
+    rows = _read_cache(path) if path else None
+    if rows is None:
+        rows = _walk(package, python)
+        if path:
+            _write_cache(path, rows)
+    return rows
+
+
+def _cache_file(package: str, identity: list[Any]) -> Path | None:
+    """Where the documents of this interpreter and package are kept, or None where nothing can be."""
+    worker = hashlib.sha256(_WORKER.read_bytes()).hexdigest()
+    key = hashlib.sha256(json.dumps([package, worker, *identity]).encode()).hexdigest()[:16]
+    try:
+        return cache_folder() / f"python-{package or 'library'}-{key}.jsonl"
+    except OSError:
+        return None
+
+
+def _read_cache(path: Path) -> list[dict[str, str]] | None:
+    """The rows, or None where there are none or the file is torn: its first line has the sum of the rest."""
+    try:
+        head, _, body = path.read_text(encoding="utf-8").partition("\n")
+        return [json.loads(line) for line in body.splitlines()] if head == _sum(body) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _write_cache(path: Path, rows: list[dict[str, str]]) -> None:
+    """Keep the rows if that is possible; they can always be made again."""
+    body = "".join(f"{json.dumps(row)}\n" for row in rows)
+    with contextlib.suppress(OSError):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        try:
+            with open(handle, "w", encoding="utf-8") as file:
+                file.write(f"{_sum(body)}\n{body}")
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
+
+
+def _sum(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()

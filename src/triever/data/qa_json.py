@@ -1,0 +1,165 @@
+"""SQuAD's and DPR's JSON files: questions, answers and passages together, streamed item by item.
+
+Both lack some ids, which are made from titles, texts and positions: the same at each reading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from triever.data.fields import Judgement, clean_id
+from triever.data.json_items import read_items
+from triever.data.problems import Flaw, Problems
+from triever.data.records import Document, Query, normalise
+from triever.data.splits import split_name
+
+_POSITIVE = "positive_ctxs"
+_CONTEXTS = (_POSITIVE, "negative_ctxs", "hard_negative_ctxs")
+_SQUAD = "expected SQuAD's layout: data > paragraphs > context, qas > id, question, answers"
+_DPR = "expected DPR's layout: question, answers, positive_ctxs > title, text"
+
+
+class Paragraph(NamedTuple):
+    """A paragraph of SQuAD as it stands in the file, with the id that it gets."""
+
+    key: str
+    title: str
+    fields: dict[str, Any]
+
+
+class Asked(NamedTuple):
+    """A question of SQuAD as it stands in the file, with its paragraph's id."""
+
+    paragraph: str
+    fields: dict[str, Any]
+
+
+class Item(NamedTuple):
+    """An item of DPR's retriever data, with the id that its question gets."""
+
+    key: str
+    fields: dict[str, Any]
+
+
+def squad_paragraphs(path: str | Path, problems: Problems) -> Iterator[tuple[int, Paragraph]]:
+    """Paragraphs with ids of the form title-0, title-1, …"""
+    for number, (line, article) in enumerate(read_items(path, problems)):
+        try:
+            title, paragraphs = _article(article)
+        except Flaw as flaw:
+            problems.report(path, line, flaw.problem, flaw.hint)
+            continue
+        for at, paragraph in enumerate(paragraphs):
+            yield line, Paragraph(f"{title or number}-{at}", title, paragraph)
+
+
+def squad_document(paragraph: Paragraph) -> Document:
+    """The paragraph itself."""
+    text = _text(paragraph.fields, "context", _SQUAD)
+    return Document(clean_id(paragraph.key), text, paragraph.title.replace("_", " "))
+
+
+def squad_questions(path: str | Path, problems: Problems) -> Iterator[tuple[int, Asked]]:
+    """The questions of all paragraphs."""
+    for line, paragraph in squad_paragraphs(path, problems):
+        try:
+            questions = _list(paragraph.fields, "qas", _SQUAD)
+        except Flaw as flaw:
+            problems.report(path, line, flaw.problem, flaw.hint)
+        else:
+            yield from ((line, Asked(paragraph.key, question)) for question in questions)
+
+
+def squad_query(asked: Asked) -> Query:
+    """A question; one that cannot be answered (SQuAD 2) has no answers and says so in its metadata."""
+    text = _text(asked.fields, "question", _SQUAD)
+    given = _list(asked.fields, "answers", _SQUAD) if "answers" in asked.fields else []
+    answers = dict.fromkeys(_text(answer, "text", _SQUAD) for answer in given)
+    impossible = {"is_impossible": True} if asked.fields.get("is_impossible") else {}
+    return Query(clean_id(asked.fields.get("id")), text, tuple(answers), metadata=impossible)
+
+
+def squad_judgements(asked: Asked) -> list[Judgement]:
+    """The paragraph of the question is the relevant one, answerable or not."""
+    return [(normalise(clean_id(asked.fields.get("id"))), normalise(asked.paragraph), 1)]
+
+
+def dpr_items(path: str | Path, problems: Problems) -> Iterator[tuple[int, Item]]:
+    """Items with question ids of the form train-0, train-1, …, from the file's name."""
+    name = split_name(path)
+    for number, (line, item) in enumerate(read_items(path, problems)):
+        if isinstance(item, dict):
+            yield line, Item(f"{name}-{number}", item)
+        else:
+            problems.report(path, line, "the item is not an object", _DPR)
+
+
+def dpr_contexts(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Passages of every kind; one that serves several questions comes several times."""
+    for line, item in dpr_items(path, problems):
+        try:
+            contexts = [one for kind in _CONTEXTS for one in _contexts(item, kind)]
+        except Flaw as flaw:
+            problems.report(path, line, flaw.problem, flaw.hint)
+        else:
+            yield from ((line, context) for context in contexts)
+
+
+def dpr_document(context: dict[str, Any]) -> Document:
+    """One passage."""
+    title = context.get("title") or ""
+    if not isinstance(title, str):
+        raise Flaw("title is not a string", _DPR)
+    return Document(_passage_id(context), _text(context, "text", _DPR), title)
+
+
+def dpr_query(item: Item) -> Query:
+    """One question with its answers."""
+    answers = item.fields.get("answers") or []
+    if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+        raise Flaw("answers is not a list of strings", _DPR)
+    return Query(item.key, _text(item.fields, "question", _DPR), tuple(answers))
+
+
+def dpr_judgements(item: Item) -> list[Judgement]:
+    """The positive passages are the relevant ones."""
+    passages = dict.fromkeys(normalise(_passage_id(context)) for context in _contexts(item, _POSITIVE))
+    return [(normalise(item.key), passage, 1) for passage in passages]
+
+
+def _article(article: Any) -> tuple[str, list[dict[str, Any]]]:
+    if not isinstance(article, dict):
+        raise Flaw("the article is not an object", _SQUAD)
+    title = article.get("title") or ""
+    if not isinstance(title, str):
+        raise Flaw("title is not a string", _SQUAD)
+    return title, _list(article, "paragraphs", _SQUAD)
+
+
+def _contexts(item: Item, kind: str) -> list[dict[str, Any]]:
+    return _list(item.fields, kind, _DPR) if item.fields.get(kind) else []
+
+
+def _passage_id(context: dict[str, Any]) -> str:
+    given = context.get("passage_id", context.get("psg_id"))
+    if given is not None:
+        return clean_id(given, "passage id")
+    content = f"{context.get('title')}\n{context.get('text')}"
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _list(fields: dict[str, Any], name: str, hint: str) -> list[dict[str, Any]]:
+    value = fields.get(name)
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise Flaw(f"{name} is not a list of objects", hint)
+    return value
+
+
+def _text(fields: dict[str, Any], name: str, hint: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise Flaw(f"{name} is not a string", hint)
+    return value

@@ -1,0 +1,270 @@
+"""Which of the field's formats a file is in, from its first records; names only break ties.
+
+Nothing is read here but the beginning of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from triever.data.fields import (
+    DOCUMENT_IDS,
+    DOCUMENT_TEXTS,
+    GRADES,
+    JUDGED_DOCUMENTS,
+    JUDGED_QUERIES,
+    QUERY_IDS,
+    grade,
+    score,
+)
+from triever.data.json_items import first_item
+from triever.data.json_text import parse_json
+from triever.data.lines import foreign, is_compressed, read_head, read_lines, read_text
+from triever.data.parquet import MAGIC, parquet_columns
+from triever.data.problems import Flaw, Problems
+from triever.data.tables import split_columns
+from triever.data.trec import qrels_header
+from triever.errors import BadRecord, DataError
+
+_HEAD_LINES = 20
+_OPEN_TOPIC = re.compile(r"\s*(<\?xml[^>]*>\s*)?<top\b", re.IGNORECASE)
+_QUERY_NAME = re.compile(r"quer|question|topic|claim", re.IGNORECASE)
+
+
+class Format(StrEnum):
+    """The formats, by the words in which messages speak of them."""
+
+    JSONL = "JSON lines"
+    JSON = "a JSON list"
+    KILT_PAGES = "KILT's knowledge source"
+    KILT_TASK = "a KILT task"
+    SQUAD = "SQuAD's JSON"
+    DPR = "DPR's retriever JSON"
+    PAIRS = "a table of id and text"
+    MARCO_DOCUMENTS = "MS MARCO's documents"
+    TABLE = "a table with a header"
+    TOPICS = "TREC topics"
+    QRELS = "TREC or BEIR qrels"
+    RUN = "a TREC run"
+    EXPANSIONS = "JSON lines of expansions"
+    PARQUET = "Parquet"
+
+
+class Role(StrEnum):
+    """What the records of a file can be."""
+
+    DOCUMENTS = "documents"
+    QUERIES = "queries"
+    QRELS = "qrels"
+    RUN = "run"
+    EXPANSIONS = "expansions"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A file's format and the roles that it plays; `sure` is False when only its name decided."""
+
+    format: Format
+    roles: tuple[Role, ...]
+    sure: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.format} ({', '.join(self.roles)})"
+
+
+EVERYTHING = (Role.DOCUMENTS, Role.QUERIES, Role.QRELS)
+_RUN = Kind(Format.RUN, (Role.RUN,))
+_QRELS = Kind(Format.QRELS, (Role.QRELS,))
+
+
+def sniff(path: str | Path) -> Kind:
+    """The kind of a file; a DataError that says what it might be if it is none.
+
+    JSON without any known field counts as JSON lines here: the reader will say what its records lack.
+    """
+    if kind := recognise(path):
+        return kind
+    if not foreign(read_head(path)) and _begins_as_json(path, "{"):
+        return _by_name(path, Format.JSONL)
+    raise unknown(path)
+
+
+def recognise(path: str | Path) -> Kind | None:
+    """The kind of a file, or None for one that holds no records of any known format.
+
+    TREC's files go first: their ids may look like anything, but nothing else looks like their columns.
+    """
+    if kind := _trec_kind(_opening(path).split("\n", _HEAD_LINES)):
+        return kind
+    head = read_head(path)
+    if head.startswith(MAGIC):
+        return _by_columns(path, Format.PARQUET, parquet_columns(path))
+    if foreign(head):
+        return None
+    if _begins_as_json(path):
+        return _json_kind(path)
+    lines = _first_lines(path)
+    return _text_kind(path, lines) if lines else None
+
+
+def unknown(path: str | Path) -> DataError:
+    """Why a file without a kind cannot be used."""
+    head = read_head(path)
+    if found := foreign(head):
+        return DataError(f"{path} {found[0]}", found[1])
+    if head.startswith(MAGIC):
+        return DataError(f"{path} has no columns of ids and texts", "name its columns _id, title and text")
+    try:
+        empty = next(read_lines(path, Problems()), None) is None
+    except BadRecord as error:
+        return error
+    if empty:
+        return DataError(f"{path} is empty", "write it again, or name another file")
+    return DataError(f"{path} is in no format that Triever knows", _EXPECTED)
+
+
+def is_text(path: str | Path) -> bool:
+    """Whether at least one line of the file can be read."""
+    problems = Problems(skip_bad=True)
+    return not foreign(read_head(path)) and next(read_lines(path, problems), None) is not None
+
+
+_EXPECTED = "known are JSON lines, TSV, Parquet, TREC, SQuAD, DPR and KILT files, plain or in gzip or zstd"
+
+
+def _first_lines(path: str | Path) -> list[str]:
+    problems = Problems(skip_bad=True)
+    lines = [line for _, line in islice(read_lines(path, problems), _HEAD_LINES)]
+    if not lines and problems.count and is_compressed(path):
+        next(read_lines(path, Problems()), None)  # says what is damaged
+    return lines
+
+
+def _opening(path: str | Path) -> str:
+    """The first piece of text, of at most a megabyte, up to the first byte that is none."""
+    return next(read_text(path, Problems(skip_bad=True)), "")
+
+
+def _begins_as_json(path: str | Path, marks: str = "{[") -> bool:
+    """By the first character alone: a large JSON file may be a single line without end."""
+    return _opening(path).lstrip()[:1] in tuple(marks)
+
+
+def _json_kind(path: str | Path) -> Kind | None:
+    try:
+        shape, first = first_item(path)
+    except Flaw:
+        return _broken_start(path)
+    if shape == "data":
+        return Kind(Format.SQUAD, EVERYTHING) if _has(first, "paragraphs") else None
+    if shape == "object":
+        return _record_kind(path, Format.JSONL, first)
+    if _has(first, "positive_ctxs"):
+        return Kind(Format.DPR, EVERYTHING)
+    return _record_kind(path, Format.JSON, first) if isinstance(first, dict) else _broken_start(path)
+
+
+def _broken_start(path: str | Path) -> Kind:
+    """The first record is bad: a later one tells the kind, and the reader will point at the bad one."""
+    for line in _first_lines(path):
+        try:
+            record = parse_json(line)
+        except Flaw:
+            continue
+        if isinstance(record, dict) and (kind := _record_kind(path, Format.JSONL, record)):
+            return kind
+    return _by_name(path, Format.JSON if _begins_as_json(path, "[") else Format.JSONL)
+
+
+def _record_kind(path: str | Path, form: Format, record: dict[str, Any]) -> Kind | None:
+    if form is Format.JSONL:
+        if _has(record, "wikipedia_title") and isinstance(record.get("text"), list):
+            return Kind(Format.KILT_PAGES, (Role.DOCUMENTS,))
+        if _has(record, "input") and isinstance(record.get("output"), list):
+            return Kind(Format.KILT_TASK, (Role.QUERIES, Role.QRELS))
+        if isinstance(record.get("texts"), list):
+            return Kind(Format.EXPANSIONS, (Role.EXPANSIONS,))
+    metadata = record.get("metadata")
+    return _by_columns(path, form, [*record, *(metadata if isinstance(metadata, dict) else ())])
+
+
+def _by_columns(path: str | Path, form: Format, names: Sequence[str]) -> Kind | None:
+    """The kind of named fields."""
+    if all(_any(names, known) for known in (JUDGED_QUERIES, JUDGED_DOCUMENTS, GRADES)):
+        return Kind(form, (Role.QRELS,))
+    if _any(names, ("query", "question", "input", "answers")) and _any(names, QUERY_IDS):
+        return Kind(form, (Role.QUERIES,))
+    if not _any(names, DOCUMENT_IDS) or not _any(names, (*DOCUMENT_TEXTS, "title")):
+        return None
+    return Kind(form, (Role.DOCUMENTS,)) if "title" in names else _by_name(path, form)
+
+
+def _by_name(path: str | Path, form: Format) -> Kind:
+    role = Role.QUERIES if _QUERY_NAME.search(Path(path).name) else Role.DOCUMENTS
+    return Kind(form, (role,), sure=False)
+
+
+def _text_kind(path: str | Path, lines: Sequence[str]) -> Kind | None:
+    if any(_OPEN_TOPIC.match(line) for line in lines):
+        return Kind(Format.TOPICS, (Role.QUERIES,))
+    if qrels_header(lines[0]):
+        return _QRELS
+    if "\t" in lines[0] and (kind := _header_kind(path, lines[0])):
+        return kind
+    return _most_common([_table_kind(path, line) for line in lines])
+
+
+def _trec_kind(lines: Sequence[str]) -> Kind | None:
+    whole = lines[:-1] or lines  # the last one is cut, or holds all that comes after
+    return _most_common([_columns_kind(line) for line in whole if line.strip()])
+
+
+def _most_common(kinds: Sequence[Kind | None]) -> Kind | None:
+    """The kind of at least half of the lines."""
+    counted = Counter(kind for kind in kinds if kind)
+    kind, count = counted.most_common(1)[0] if counted else (None, 0)
+    return kind if 2 * count >= len(kinds) else None
+
+
+def _header_kind(path: str | Path, line: str) -> Kind | None:
+    names = [name.strip().lower() for name in line.split("\t")]
+    return _by_columns(path, Format.TABLE, names)
+
+
+def _columns_kind(line: str) -> Kind | None:
+    columns = split_columns(line.rstrip("\r"))
+    if len(columns) == 6 and (columns[1].upper() == "Q0" or _is(score, columns[4])):
+        return _RUN
+    if len(columns) == 4 and _is(grade, columns[3]) and (columns[1].isdigit() or columns[1].upper() == "Q0"):
+        return _QRELS
+    return _QRELS if len(columns) == 3 and _is(grade, columns[2]) else None
+
+
+def _table_kind(path: str | Path, line: str) -> Kind | None:
+    columns = line.split("\t")
+    if len(columns) == 4:
+        return Kind(Format.MARCO_DOCUMENTS, (Role.DOCUMENTS,))
+    return _by_name(path, Format.PAIRS) if len(columns) == 2 else None
+
+
+def _is(parse: Any, text: str) -> bool:
+    try:
+        parse(text)
+    except Flaw:
+        return False
+    return True
+
+
+def _has(record: Any, name: str) -> bool:
+    return isinstance(record, dict) and name in record
+
+
+def _any(names: Sequence[str], known: Sequence[str]) -> bool:
+    return any(name in names for name in known)

@@ -1,0 +1,116 @@
+"""The documents that a retriever holds, in columns: compact, ordered, looked up by id.
+
+A store never changes; adding and deleting give a new one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+
+from triever.data.records import Document
+from triever.errors import DataError, UsageError, nearest
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("title", pa.string()),
+        ("text", pa.large_string()),
+        ("expansions", pa.list_(pa.string())),
+        ("metadata", pa.string()),  # JSON: every document may have other keys
+    ]
+)
+BATCH = 4096
+
+
+class DocumentStore:
+    """Documents by row and by id."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table.cast(SCHEMA)
+
+    @classmethod
+    def of(cls, documents: Iterable[Document]) -> DocumentStore:
+        """A store of these documents; two with one id are an error."""
+        stream = iter(documents)
+        batches = []
+        while batch := list(islice(stream, BATCH)):
+            batches.append(pa.RecordBatch.from_pylist([_row(document) for document in batch], SCHEMA))
+        store = cls(pa.Table.from_batches(batches, SCHEMA))
+        store._refuse_duplicates()
+        return store
+
+    def __len__(self) -> int:
+        return self.table.num_rows
+
+    def __iter__(self) -> Iterator[Document]:
+        for batch in self.table.to_batches(max_chunksize=BATCH):
+            yield from map(_document, batch.to_pylist())
+
+    def __contains__(self, document_id: object) -> bool:
+        return document_id in self._rows
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The ids, in row order."""
+        return self.table.column("id").to_pylist()
+
+    def document(self, document_id: str) -> Document:
+        """The document with this id."""
+        return _document(self.table.slice(self.row(document_id), 1).to_pylist()[0])
+
+    def row(self, document_id: str) -> int:
+        """The row of the document with this id."""
+        try:
+            return self._rows[document_id]
+        except KeyError:
+            hint = nearest(document_id, self.ids) if len(self) <= 10_000 else "check the id"
+            raise UsageError(f"there is no document with id {document_id!r}", hint) from None
+
+    def with_added(self, documents: Iterable[Document]) -> DocumentStore:
+        """These documents after the ones that are there."""
+        added = DocumentStore.of(documents)
+        for document_id in added.ids:
+            if document_id in self:
+                problem = f"a document with id {document_id!r} is there already"
+                raise UsageError(problem, "delete it first, or replace it")
+        return DocumentStore(pa.concat_tables([self.table, added.table]))
+
+    def without(self, ids: Iterable[str]) -> DocumentStore:
+        """All documents but these."""
+        return DocumentStore(self.table.filter(self.kept(ids)))
+
+    def kept(self, ids: Iterable[str]) -> np.ndarray:
+        """Which rows stay (shape: documents, bool) when these ids go."""
+        keep = np.ones(len(self), bool)
+        keep[[self.row(document_id) for document_id in ids]] = False
+        return keep
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {document_id: row for row, document_id in enumerate(self.ids)}
+
+    def _refuse_duplicates(self) -> None:
+        if len(self._rows) < len(self):
+            twice = next(one for row, one in enumerate(self.ids) if self._rows[one] != row)
+            raise DataError(f"two documents have the id {twice!r}", "give every document an id of its own")
+
+
+def _row(document: Document) -> dict[str, object]:
+    return {
+        "id": document.id,
+        "title": document.title,
+        "text": document.text,
+        "expansions": list(document.expansions),
+        "metadata": json.dumps(dict(document.metadata), ensure_ascii=False) if document.metadata else "",
+    }
+
+
+def _document(row: dict[str, str]) -> Document:
+    metadata = json.loads(row["metadata"]) if row["metadata"] else {}
+    return Document(row["id"], row["text"], row["title"], tuple(row["expansions"]), metadata)

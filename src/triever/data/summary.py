@@ -1,0 +1,62 @@
+"""What is in a dataset and what is wrong with it, in one pass over its documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from triever.data.dataset import Dataset, Digest
+from triever.data.problems import Problems
+from triever.data.records import Qrels, Query
+
+
+def info(dataset: Dataset) -> dict[str, Any]:
+    """Counts of documents, queries and judgements, and of everything odd about them."""
+    problems = Problems(dataset.skip_bad)
+    qrels = {split: dataset.read_qrels(split, problems) for split in dataset.splits}
+    missing = {document for one in qrels.values() for judged in one.values() for document in judged}
+    documents = _documents(dataset, missing, problems)
+    queries = dataset.read_queries(qrels, problems)
+    splits = {
+        split: _split(qrels[split], queries[split], missing, dataset.is_judged(split)) for split in dataset.splits
+    }
+    bad = {"bad records": problems.count, "examples": problems.examples}
+    return {"name": dataset.name, **documents, **bad, "splits": splits}
+
+
+def _documents(dataset: Dataset, missing: set[str], problems: Problems) -> dict[str, Any]:
+    """What the documents are like; those that exist are taken out of the missing ones."""
+    count = empty = titled = total = longest = 0
+    digest = Digest()
+    for document in dataset.stream(problems):
+        missing.discard(document.id)
+        digest.add(document)
+        words = len(document.text.split()) + len(document.title.split())
+        count += 1
+        empty += not words
+        titled += bool(document.title)
+        total += words
+        longest = max(longest, words)
+    return {
+        "documents": count,
+        "empty": empty,
+        "with title": titled,
+        "mean words": round(total / max(count, 1), 1),
+        "max words": longest,
+        "bytes": digest.bytes,
+        "fingerprint": digest.hex(),
+    }
+
+
+def _split(qrels: Qrels, queries: list[Query], missing: set[str], judged: bool) -> dict[str, Any]:
+    counts = {"queries": len(queries), "queries without text": sum(not query.text.strip() for query in queries)}
+    if not judged:
+        return counts
+    relevant = [sum(grade > 0 for grade in one.values()) for one in qrels.values()]
+    unknown = {document for one in qrels.values() for document in one if document in missing}
+    return counts | {
+        "judged queries not there": len(qrels) - len(queries),
+        "judged pairs": sum(map(len, qrels.values())),
+        "relevant per query": round(sum(relevant) / max(len(relevant), 1), 2),
+        "queries without relevant": sum(not count for count in relevant),
+        "judged documents not there": len(unknown),
+    }

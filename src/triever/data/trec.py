@@ -1,0 +1,104 @@
+"""TREC's files: topics, judgements (qrels) and runs."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from triever.data.fields import GRADES, JUDGED_DOCUMENTS, JUDGED_QUERIES, Judgement, clean_id, grade, score
+from triever.data.lines import read_lines
+from triever.data.problems import Flaw, Problems
+from triever.data.records import Hit, Query, normalise
+from triever.data.tables import split_columns
+
+_OPEN = re.compile(r"\s*<top\b[^>]*>", re.IGNORECASE)
+_CLOSE = re.compile(r"</top>", re.IGNORECASE)
+_FIELD = re.compile(r"<(num|title|desc|narr)>(.*?)(?=</?[a-z]+>|\Z)", re.IGNORECASE | re.DOTALL)
+_LABEL = re.compile(r"\s*(number|topic|description|narrative)\s*:", re.IGNORECASE)
+
+Columns = tuple[int, int, int]
+"""Where the query id, the document id and the grade stand."""
+
+
+def topic_blocks(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
+    """What stands between <top> and </top>, with the line of <top>."""
+    block: list[str] | None = None
+    start = 0
+    for number, line in read_lines(path, problems):
+        if opened := _OPEN.match(line):
+            if block is not None:
+                problems.report(path, start, *_UNCLOSED)
+            block, start, line = [], number, line[opened.end() :]
+        if block is not None:
+            block.append(line)
+            if _CLOSE.search(line):
+                yield start, "\n".join(block)
+                block = None
+    if block is not None:
+        problems.report(path, start, *_UNCLOSED)
+
+
+_UNCLOSED = ("<top> without </top>", "every topic is closed before the next one begins")
+
+
+def topic(block: str) -> Query:
+    """A topic's title as the query, or its description if there is no title."""
+    fields = {name.lower(): _plain(text) for name, text in _FIELD.findall(block)}
+    text = fields.get("title") or fields.get("desc", "")
+    if not fields.get("num"):
+        raise Flaw("a topic without <num>", "every topic has a line such as: <num> Number: 301")
+    if not text:
+        raise Flaw("a topic without <title> and <desc>", "every topic has a line such as: <title> organized crime")
+    names = {"desc": "description", "narr": "narrative"}
+    return Query(clean_id(fields["num"]), text, metadata={names[key]: fields[key] for key in names if fields.get(key)})
+
+
+def qrels_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, tuple[str, Columns | None]]]:
+    """The lines of a qrels file below its header, if it has one, with the order that the header gives."""
+    order: Columns | None = None
+    for at, (number, line) in enumerate(read_lines(path, problems)):
+        if at == 0 and (order := qrels_header(line)):
+            continue
+        yield number, (line, order)
+
+
+def qrels_header(line: str) -> Columns | None:
+    """The places of query, document and grade, if the line is a header that names them."""
+    names = [name.strip().lower() for name in split_columns(line)]
+    found = [_place(names, known) for known in (JUDGED_QUERIES, JUDGED_DOCUMENTS, GRADES)]
+    return (found[0], found[1], found[2]) if min(found) >= 0 else None
+
+
+def judgement(row: tuple[str, Columns | None]) -> list[Judgement]:
+    """`query 0 document grade`, as TREC has it, or `query document grade`, as BEIR has it."""
+    line, order = row
+    columns = split_columns(line)
+    if len(columns) not in (3, 4):
+        count = f"{len(columns)} column{'s' * (len(columns) != 1)} instead of 3 or 4"
+        raise Flaw(count, "columns are: query 0 document grade")
+    at = order if order and max(order) < len(columns) else (0, len(columns) - 2, len(columns) - 1)
+    query, document = (normalise(clean_id(columns[place], what)) for place, what in zip(at, _WHAT, strict=False))
+    return [(query, document, grade(columns[at[2]].strip()))]
+
+
+_WHAT = ("query id", "document id")
+
+
+def run_line(line: str) -> tuple[str, Hit]:
+    """`query Q0 document rank score tag`; the rank is ignored, as trec_eval ignores it."""
+    columns = split_columns(line)
+    if len(columns) != 6:
+        count = f"{len(columns)} column{'s' * (len(columns) != 1)} instead of 6"
+        raise Flaw(count, "columns are: query Q0 document rank score tag")
+    query, document = clean_id(columns[0], "query id"), clean_id(columns[2], "document id")
+    return normalise(query), Hit(normalise(document), score(columns[4]))
+
+
+def _place(names: list[str], known: tuple[str, ...]) -> int:
+    return next((at for at, name in enumerate(names) if name in known), -1)
+
+
+def _plain(text: str) -> str:
+    return " ".join(html.unescape(_LABEL.sub("", text, count=1)).split())

@@ -1,0 +1,79 @@
+"""Text to words, for lexical matching in any script. Knows nothing about indexes.
+
+Words are compared in compatibility form and without case. Scripts that write no spaces (Chinese,
+Japanese, Thai and their like; Korean too, whose particles cling to their nouns) give overlapping
+pairs of characters. Elsewhere a word keeps its combining marks, without which Hindi or vocalised
+Arabic would fall to pieces.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from itertools import pairwise
+
+from triever.errors import UsageError, nearest
+
+# Blocks whose words are not separated by spaces, and Hangul.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # Japanese kana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+    "\u1100-\u11ff\uac00-\ud7af"  # Hangul
+)
+_MARKS = "".join(
+    re.escape(chr(code)) for code in range(0x300, 0x3000) if unicodedata.category(chr(code)).startswith("M")
+)
+_JOINERS = "\u200c\u200d"
+_LETTER = f"[^\\W_{_UNSPACED}]"
+_WORD = re.compile(f"[{_UNSPACED}]+|{_LETTER}+(?:[{_MARKS}{_JOINERS}]+{_LETTER}*)*")
+_ASCII_WORD = re.compile("[a-z0-9]+")
+_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in order.
+
+    >>> words("Größe: OrderedDict.move_to_end 東京都")
+    ['grösse', 'ordereddict', 'move', 'to', 'end', '東京', '京都']
+    """
+    if text.isascii():  # most of the world's corpora, most of the time: four times faster
+        return _ASCII_WORD.findall(text.lower())
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    found = _WORD.findall(folded)
+    return [part for word in found for part in _parts(word)] if _IS_UNSPACED.search(folded) else found
+
+
+def _parts(word: str) -> Iterable[str]:
+    if len(word) > 1 and _IS_UNSPACED.match(word):
+        return (first + second for first, second in pairwise(word))
+    return (word,)
+
+
+def languages() -> list[str]:
+    """Every name that `language` may have."""
+    import Stemmer
+
+    return sorted([*Stemmer.algorithms(), "none"])
+
+
+@lru_cache(maxsize=8)
+def stop_words(language: str) -> frozenset[str]:
+    """Words too common to tell documents apart; empty for languages without a list."""
+    from bm25s import stopwords
+
+    name = "STOPWORDS_EN" if language in ("english", "porter") else f"STOPWORDS_{language.upper()}"
+    return frozenset(getattr(stopwords, name, ()))
+
+
+def stemmer(language: str) -> Callable[[str], str]:
+    """The function that reduces a word of a language to its stem; `none` leaves it as it is."""
+    import Stemmer
+
+    if language == "none":
+        return str
+    if language not in Stemmer.algorithms():
+        raise UsageError(f"there is no stemmer for language {language!r}", nearest(language, languages()))
+    return Stemmer.Stemmer(language).stemWord

@@ -1,0 +1,234 @@
+"""Writers of documents, queries, judgements, runs and whole datasets.
+
+The ending of the name decides the format: .jsonl, .tsv or .parquet, and .gz or .zst behind the first two.
+Nothing is written that the readers would refuse, and files appear whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+from triever.data.dataset import Dataset
+from triever.data.fields import MAX_GRADE, clean_id
+from triever.data.json_text import check_escapes
+from triever.data.parquet import write_parquet
+from triever.data.problems import Flaw
+from triever.data.records import Document, Hit, Qrels, Query, Run, ranked
+from triever.data.sinks import atomic, atomic_folder, compressed
+from triever.errors import DataError, UsageError, nearest
+
+__all__ = ["atomic", "write_dataset", "write_documents", "write_qrels", "write_queries", "write_run"]
+
+R = TypeVar("R", Document, Query)
+_BREAKS = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_COMPRESSED = re.compile(r"\.(gz|zst|zstd)$")
+
+
+def write_documents(path: str | Path, documents: Iterable[Document]) -> None:
+    """Documents as JSON lines, Parquet or MS MARCO's TSV.
+
+    TSV has no room for line breaks, expansions and metadata: breaks become spaces, the rest is lost. It
+    has the columns `id url title body` if the first document has a title, else `id text`.
+    """
+    checked = _checked(documents, "document")
+    form = _format(path)
+    if form == ".parquet":
+        write_parquet(path, map(document_row, checked), "documents")
+    elif form == ".tsv":
+        first = next(checked, None)
+        render = _marco_line if first and first.title else _pair_line
+        _write_lines(path, chain([first] if first else [], checked), render)
+    else:
+        _write_lines(path, checked, lambda document: _json_line(document_row(document)))
+
+
+def write_queries(path: str | Path, queries: Iterable[Query]) -> None:
+    """Queries as JSON lines (answers and evidence in the metadata), Parquet, or TSV of id and text alone."""
+    checked = _checked(queries, "query")
+    form = _format(path)
+    if form == ".parquet":
+        write_parquet(path, map(query_row, checked), "queries")
+    elif form == ".tsv":
+        _write_lines(path, checked, _pair_line)
+    else:
+        _write_lines(path, checked, lambda query: _json_line(query_row(query)))
+
+
+def write_qrels(path: str | Path, qrels: Qrels) -> None:
+    """Judgements as BEIR's TSV with a header, as Parquet, or under any other ending as TREC's lines."""
+    name = _COMPRESSED.sub("", str(path))
+    if name.endswith(".parquet"):
+        names = ("query-id", "corpus-id", "score")
+        write_parquet(path, (dict(zip(names, row, strict=True)) for row in _judgements(qrels)), "qrels")
+    elif name.endswith(".tsv"):
+        body = (f"{query}\t{document}\t{grade}" for query, document, grade in _judgements(qrels))
+        _write_text(path, chain(["query-id\tcorpus-id\tscore"], body))
+    else:
+        _write_text(path, (_columns(query, "0", document, grade) for query, document, grade in _judgements(qrels)))
+
+
+def write_run(path: str | Path, run: Run, tag: str = "triever") -> None:
+    """A TREC run, with scores at full precision and ranks in the order that every tool computes."""
+    if tag.split() != [tag]:
+        raise UsageError(f"the tag {tag!r} should be one word", "for example: tag='bm25'")
+    _write_text(path, (line for query, hits in run.items() for line in _run_lines(query, ranked(hits), tag)))
+
+
+def write_dataset(folder: str | Path, dataset: Dataset, to: str = "beir") -> None:
+    """A dataset as a new folder: `beir` (gzipped), `parquet` or `msmarco`."""
+    if to not in _LAYOUTS:
+        raise UsageError(f"there is no layout {to!r}", nearest(to, _LAYOUTS))
+    for split in dataset.splits:
+        if "/" in split or split.startswith("."):
+            raise DataError(f"the split {split!r} cannot be the name of a file", "rename it")
+    with atomic_folder(folder) as root:
+        _LAYOUTS[to](root, dataset)
+
+
+def document_row(document: Document) -> dict[str, Any]:
+    """A document's named fields, without those that are empty."""
+    row: dict[str, Any] = {"_id": document.id, "title": document.title, "text": document.text}
+    if document.expansions:
+        row["expansions"] = list(document.expansions)
+    return row | {"metadata": dict(document.metadata)} if document.metadata else row
+
+
+def query_row(query: Query) -> dict[str, Any]:
+    """A query's named fields, as BEIR has them."""
+    metadata = dict(query.metadata)
+    if query.answers:
+        metadata["answers"] = list(query.answers)
+    if query.evidence:
+        metadata["evidence"] = [list(ids) for ids in query.evidence]
+    row = {"_id": query.id, "text": query.text}
+    return row | {"metadata": metadata} if metadata else row
+
+
+def _beir(root: Path, dataset: Dataset, ending: str = ".jsonl.gz", qrels: str = ".tsv") -> None:
+    write_documents(root / f"corpus{ending}", dataset.documents())
+    judged = [split for split in dataset.splits if dataset.is_judged(split)]
+    queries = {query.id: query for split in dataset.splits for query in dataset.queries(split)}
+    if judged:
+        write_queries(root / f"queries{ending}", queries.values())
+    for split in dataset.splits:
+        if split in judged:
+            write_qrels(root / "qrels" / f"{split}{qrels}", dataset.qrels(split))
+        elif not judged:
+            write_queries(root / f"queries.{split}{ending}", dataset.queries(split))
+
+
+def _parquet(root: Path, dataset: Dataset) -> None:
+    _beir(root, dataset, ".parquet", ".parquet")
+
+
+def _msmarco(root: Path, dataset: Dataset) -> None:
+    write_documents(root / "collection.tsv", dataset.documents())
+    for split in dataset.splits:
+        write_queries(root / f"queries.{split}.tsv", dataset.queries(split))
+        if dataset.is_judged(split):
+            lines = (f"{query}\t0\t{document}\t{grade}" for query, document, grade in _judgements(dataset.qrels(split)))
+            _write_text(root / f"qrels.{split}.tsv", lines)
+
+
+_LAYOUTS: dict[str, Callable[[Path, Dataset], None]] = {"beir": _beir, "parquet": _parquet, "msmarco": _msmarco}
+
+
+def _format(path: str | Path) -> str:
+    ending = Path(_COMPRESSED.sub("", str(path))).suffix
+    if ending not in (".jsonl", ".tsv", ".parquet"):
+        raise UsageError(f"{path} does not say its format", "end its name in .jsonl, .tsv or .parquet")
+    return ending
+
+
+def _checked(records: Iterable[R], what: str) -> Iterator[R]:
+    """The records, if each has an id of its own that can be read again."""
+    seen: set[int] = set()
+    for record in records:
+        _check_id(record.id, f"{what} id")
+        if hash(record.id) in seen:
+            raise DataError(f"a second {what} with the id {record.id}", "give every record an id of its own")
+        seen.add(hash(record.id))
+        yield record
+
+
+def _check_id(value: str, what: str) -> None:
+    try:
+        clean_id(value, what)
+    except Flaw as flaw:
+        raise DataError(flaw.problem, flaw.hint) from None
+
+
+def _write_lines(path: str | Path, records: Iterable[R], render: Callable[[R], str]) -> None:
+    with compressed(path) as file:
+        for record in records:
+            try:
+                file.write(render(record).encode() + b"\n")
+            except (Flaw, ValueError, TypeError, RecursionError) as error:
+                raise DataError(f"{record.id} cannot be written: {error}", "clean its text or metadata") from error
+
+
+def _write_text(path: str | Path, lines: Iterable[str]) -> None:
+    with compressed(path) as file:
+        file.writelines(line.encode() + b"\n" for line in lines)
+
+
+def _json_line(row: dict[str, Any]) -> str:
+    line = json.dumps(row, ensure_ascii=False, allow_nan=False)
+    check_escapes(row, line, 0, len(line))
+    return line
+
+
+def _pair_line(record: Document | Query) -> str:
+    text = record.full_text if isinstance(record, Document) else record.text
+    return f"{record.id}\t{_one_line(text)}"
+
+
+def _marco_line(document: Document) -> str:
+    url = _one_line(str(document.metadata.get("url", "")))
+    return f"{document.id}\t{url}\t{_one_line(document.title)}\t{_one_line(document.text)}"
+
+
+def _one_line(text: str) -> str:
+    if "\0" in text:
+        raise Flaw("the text holds a NUL character")
+    return _BREAKS.sub(" ", text)
+
+
+def _judgements(qrels: Qrels) -> Iterator[tuple[str, str, int]]:
+    for query, judged in qrels.items():
+        _check_id(query, "query id")
+        for document, grade in judged.items():
+            _check_id(document, "document id")
+            yield query, document, _whole(grade)
+
+
+def _whole(grade: Any) -> int:
+    try:
+        value = operator.index(grade)
+    except TypeError:
+        raise DataError(f"the relevance {grade!r} is not a whole number", "grades are 0, 1, 2, …") from None
+    if abs(value) > MAX_GRADE:
+        raise DataError(f"the relevance {grade} is too large", f"grades go up to {MAX_GRADE}")
+    return value
+
+
+def _run_lines(query: str, hits: Iterable[Hit], tag: str) -> Iterator[str]:
+    _check_id(query, "query id")
+    for rank, hit in enumerate(hits, start=1):
+        _check_id(hit.id, "document id")
+        if not math.isfinite(hit.score):
+            raise DataError(f"the score of {hit.id} for query {query} is {hit.score}", "scores are finite numbers")
+        yield _columns(query, "Q0", hit.id, rank, repr(float(hit.score)), tag)
+
+
+def _columns(*values: object) -> str:
+    """Columns apart by spaces, as the tools of the field expect, or by tabs if an id holds white space."""
+    words = [str(value) for value in values]
+    return ("\t" if any(word.split() != [word] for word in words) else " ").join(words)

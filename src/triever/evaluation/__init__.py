@@ -1,0 +1,1 @@
+"""What a run is worth: measures, calibration, significance and the report that shows them."""

@@ -1,0 +1,447 @@
+"""Systems side by side: means, intervals, tests against a baseline; as a table, Markdown, JSON or a picture.
+
+A report is a value. It computes nothing after it was made, so what is read back from JSON is what was written.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from triever.data.records import Qrels, Query, Run
+from triever.errors import DataError, MissingExtra, UsageError, nearest
+from triever.evaluation.measures import DEFAULT_MEASURES, Texts, lower_is_better, per_query
+from triever.evaluation.significance import column_means, holm, intervals, p_values
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.table import Table
+    from rich.text import Text
+
+FORMAT = 1
+LEVEL = 0.95
+SIGNIFICANT = 0.05
+MARK = "†"
+PICTURES = (".pdf", ".png", ".svg")
+PANELS_ACROSS = 3
+
+PerQuery: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""System -> measure -> query id -> value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A mean over queries with its interval; `p` is against the baseline, corrected, and None for itself."""
+
+    mean: float
+    low: float
+    high: float
+    p: float | None = None
+
+    @property
+    def significant(self) -> bool:
+        return self.p is not None and self.p < SIGNIFICANT
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was measured: `report.scores["bm25"]["nDCG@10"].mean`. Made by `Report.of` or `evaluate`."""
+
+    scores: Mapping[str, Mapping[str, Score]]
+    baseline: str
+    queries: int
+    values: PerQuery = field(default_factory=dict, repr=False)
+    extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    title: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        values: PerQuery,
+        *,
+        baseline: str | None = None,
+        extra: Mapping[str, Mapping[str, Any]] | None = None,
+        title: str = "",
+        about: Mapping[str, Any] | None = None,
+    ) -> Report:
+        """Systems measured on the same queries; each is tested against `baseline`, by default the first."""
+        queries = _common_queries(values)
+        reference = next(iter(values)) if baseline is None else baseline
+        _known(reference, values, "system")
+        for system in extra or ():
+            _known(system, values, "system")
+        return cls(
+            scores=_scores(values, queries, reference),
+            baseline=reference,
+            queries=len(queries),
+            values={system: _copied(columns, queries) for system, columns in values.items()},
+            extra=_plain(extra or {}),
+            title=title,
+            about=_plain(about or {}),
+        )
+
+    @property
+    def systems(self) -> list[str]:
+        return list(self.scores)
+
+    @property
+    def measures(self) -> list[str]:
+        return list(next(iter(self.scores.values())))
+
+    def per_query(self, system: str, measure: str) -> Mapping[str, float]:
+        """Query id -> value."""
+        if not self.values:
+            raise UsageError("the report was saved without its values", "save it with to_dict(per_query=True)")
+        _known(system, self.values, "system")
+        _known(measure, self.values[system], "measure")
+        return self.values[system][measure]
+
+    def worst(self, system: str, measure: str, n: int = 10) -> list[tuple[str, float]]:
+        """The n queries on which a system did worst, worst first."""
+        values = self.per_query(system, measure)
+        return sorted(values.items(), key=lambda one: one[1], reverse=lower_is_better(measure))[:n]
+
+    def best(self, measure: str) -> set[str]:
+        """The systems with the best mean; none where there is nothing to compare."""
+        means = {system: columns[measure].mean for system, columns in self.scores.items()}
+        top = (min if lower_is_better(measure) else max)(means.values())
+        return {system for system, mean in means.items() if mean == top} if len(means) > 1 else set()
+
+    def to_dict(self, *, per_query: bool = False) -> dict[str, Any]:
+        """All of it as JSON can hold it; every query's values only where they are asked for."""
+        return {
+            "format": FORMAT,
+            "title": self.title,
+            "about": dict(self.about),
+            "baseline": self.baseline,
+            "queries": self.queries,
+            "level": LEVEL,
+            "scores": {
+                system: {measure: asdict(score) for measure, score in columns.items()}
+                for system, columns in self.scores.items()
+            },
+            "extra": {system: dict(columns) for system, columns in self.extra.items()},
+            **({"values": self.values} if per_query else {}),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Report:
+        """The report that `to_dict` wrote."""
+        if data.get("format") != FORMAT:
+            hint = "write it again" if data.get("format") is None else "use the Triever that wrote it"
+            raise DataError(f"this is not a report of format {FORMAT}", hint)
+        try:
+            scores = {
+                system: {measure: Score(**score) for measure, score in columns.items()}
+                for system, columns in data["scores"].items()
+            }
+            rest = {key: data[key] for key in ("baseline", "queries", "extra", "title", "about")}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"the report is damaged: {error!r}", "write it again") from error
+        return cls(scores=scores, values=data.get("values", {}), **rest)
+
+    def table(self) -> Table:
+        """A table for `rich` to print."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=self.title or None, caption=self.caption(), caption_justify="left")
+        table.box, table.padding, table.pad_edge = SIMPLE_HEAD, (0, 0, 0, 1), False
+        table.add_column("system")
+        for measure in self.measures:
+            table.add_column(Text(measure), justify="right")
+        for system in self.systems:
+            name, *cells = _row(self, system, [])
+            table.add_row(_rich(name, *_notes(self, system)), *(_rich(cell, _short(cell)) for cell in cells))
+        return table
+
+    def markdown(self) -> str:
+        """A table for a page; the best of a column is bold."""
+        header, rows = _grid(self)
+        cells = [[_markdown_cell(cell) for cell in row] for row in rows]
+        rule = ["---", *["---:"] * (len(header) - 1)]
+        lines = [_markdown_row(row) for row in (header, rule, *cells)]
+        head = [f"**{self.title}**", ""] if self.title else []
+        return "\n".join([*head, *lines, "", self.caption(about=False)])
+
+    def __str__(self) -> str:
+        header, rows = _grid(self)
+        lines = [header, *(list(map(str, row)) for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        body = [_padded(line, widths) for line in lines]
+        return "\n".join(filter(None, [self.title, *body, self.caption()]))
+
+    def caption(self, *, about: bool = True) -> str:
+        """What the numbers are: of which data, over how many queries, which interval and test."""
+        parts = [f"{key} {value}" for key, value in self.about.items()] if about else []
+        parts.append(f"{self.queries:,} {'query' if self.queries == 1 else 'queries'}")
+        parts.append(f"{LEVEL:.0%} bootstrap intervals")
+        if len(self.scores) > 1:
+            test = "randomisation test, Holm"
+            parts.append(f"{MARK} differs from {self.baseline} (p < {SIGNIFICANT}, {test})")
+        return "; ".join(parts)
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the report to a file (.png, .svg or .pdf): one panel of bars with intervals per measure."""
+        target = Path(path)
+        if target.suffix.lower() not in PICTURES:
+            raise UsageError(f"{target} has no known picture format", f"end its name with {', '.join(PICTURES)}")
+        try:
+            import matplotlib as mpl
+        except ImportError as error:
+            raise MissingExtra("drawing a report", "pip install 'triever[plot]'") from error
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with mpl.rc_context({"svg.hashsalt": "triever", "svg.fonttype": "path", "font.size": 9}):
+            metadata = {"Date": None} if target.suffix.lower() == ".svg" else None  # the same file every time
+            _figure(self).savefig(target, dpi=160, metadata=metadata)
+
+
+def evaluate(
+    run: Run,
+    qrels: Qrels,
+    measures: Sequence[str] = DEFAULT_MEASURES,
+    *,
+    name: str = "run",
+    queries: Iterable[Query] = (),
+    texts: Texts | None = None,
+) -> Report:
+    """Measure one run: `evaluate(run, qrels, ["nDCG@10"]).scores["run"]["nDCG@10"].mean`."""
+    return Report.of({name: per_query(run, qrels, measures, queries=queries, texts=texts)})
+
+
+# --- numbers ------------------------------------------------------------------------------------------------
+
+
+def _common_queries(values: PerQuery) -> list[str]:
+    """The queries, in order; the same ones for every system and measure, or there is nothing to compare."""
+    if not values or not all(values.values()):
+        raise UsageError("there is nothing to report", "give at least one system and one measure")
+    first = next(iter(values.values()))
+    queries = list(next(iter(first.values())))
+    for system, columns in values.items():
+        if list(columns) != list(first):
+            raise UsageError(f"system {system!r} was measured by other measures", "use the same for all")
+        if any(column.keys() != set(queries) for column in columns.values()):
+            raise UsageError(f"system {system!r} was measured on other queries", "use the same for all")
+    return queries
+
+
+def _scores(values: PerQuery, queries: Sequence[str], baseline: str) -> dict[str, dict[str, Score]]:
+    systems, measures = list(values), list(values[baseline])
+    cube = np.array([[_column(values[s][m], queries) for m in measures] for s in systems], dtype=np.float64)
+    means, low, high = _summaries(cube)
+    p = _corrected(cube, systems.index(baseline))
+    return {
+        system: {
+            measure: Score(float(means[i, j]), float(low[i, j]), float(high[i, j]), p[i][j])
+            for j, measure in enumerate(measures)
+        }
+        for i, system in enumerate(systems)
+    }
+
+
+def _column(column: Mapping[str, float], queries: Sequence[str]) -> list[float]:
+    return [column[query] for query in queries]
+
+
+def _copied(columns: Mapping[str, Mapping[str, float]], queries: Sequence[str]) -> dict[str, dict[str, float]]:
+    return {measure: {query: float(column[query]) for query in queries} for measure, column in columns.items()}
+
+
+def _summaries(cube: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means and intervals, (systems, measures) each, of (systems, measures, queries)."""
+    flat = cube.reshape(-1, cube.shape[2]).T
+    low, high = intervals(flat, level=LEVEL)
+    shape = cube.shape[:2]
+    return column_means(flat).reshape(shape), low.reshape(shape), high.reshape(shape)
+
+
+def _corrected(cube: np.ndarray, baseline: int) -> list[list[float | None]]:
+    """p values against the baseline, by system and measure; Holm over the systems of each measure."""
+    systems, measures, queries = cube.shape
+    others = [index for index in range(systems) if index != baseline]
+    table: list[list[float | None]] = [[None] * measures for _ in range(systems)]
+    if others:
+        differences = (cube[others] - cube[baseline]).reshape(-1, queries).T
+        raw = p_values(differences).reshape(len(others), measures)
+        for j in range(measures):
+            for i, p in zip(others, holm(raw[:, j].tolist()), strict=True):
+                table[i][j] = p
+    return table
+
+
+def _known(name: str, among: Iterable[str], kind: str) -> None:
+    names = list(among)
+    if name not in names:
+        raise UsageError(f"the report has no {kind} {name!r}", nearest(name, names))
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON can hold it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+# --- text ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A piece of a table: a value and, for a mean, its interval."""
+
+    value: str
+    interval: str = ""
+    best: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.value} {self.interval}".rstrip()
+
+
+def _grid(report: Report) -> tuple[list[str], list[list[Cell]]]:
+    """The header and the rows that every kind of table shows."""
+    columns = list(dict.fromkeys(key for one in report.extra.values() for key in one))
+    return ["system", *report.measures, *columns], [list(_row(report, s, columns)) for s in report.systems]
+
+
+def _row(report: Report, system: str, columns: Sequence[str]) -> Iterator[Cell]:
+    yield Cell(system)
+    for measure, score in report.scores[system].items():
+        value = _text(score.mean) + (MARK if score.significant else "")
+        interval = f"[{_text(score.low)}, {_text(score.high)}]"
+        yield Cell(value, interval, best=system in report.best(measure))
+    given = report.extra.get(system, {})
+    yield from (Cell(_text(given.get(column))) for column in columns)
+
+
+def _rich(cell: Cell, *below: str) -> Text:
+    """What a terminal, which is narrow, shows of a cell: the rest stands dim below the value."""
+    from rich.text import Text
+
+    value = Text(cell.value, style="bold" if cell.best else "")
+    return value.append("".join(f"\n{line}" for line in below), style="not bold dim")
+
+
+def _short(cell: Cell) -> str:
+    return re.sub(r"\b0\.", ".", cell.interval.strip("[]").replace(", ", "–"))
+
+
+def _notes(report: Report, system: str) -> list[str]:
+    return [f"{key} {_text(value)}" for key, value in report.extra.get(system, {}).items()]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _markdown_cell(cell: Cell) -> str:
+    return f"**{cell.value}** {cell.interval}".rstrip() if cell.best else str(cell)
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *rest = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+    return "  ".join([first.strip().ljust(widths[0]), *rest]).rstrip()
+
+
+# --- the picture --------------------------------------------------------------------------------------------
+
+INK, MUTED, GRID = "#1f2933", "#616e7c", "#e4e7eb"
+BASELINE_BAR, BAR, BEST_BAR = "#9aa5b1", "#7fb2e5", "#2b6cb0"
+LEGEND_POINTS = 7.5
+
+
+def _figure(report: Report) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    across = min(PANELS_ACROSS, len(report.measures))
+    down = -(-len(report.measures) // across)
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
+    height = 0.75 + 0.34 * len(report.systems)
+    figure = Figure(figsize=(3.3 * across + 1.0, down * height + 0.9), layout=layout)
+    panels = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    for panel, measure in zip(panels, report.measures, strict=False):
+        _draw(panel, report, measure)
+    for empty in panels[len(report.measures) :]:
+        empty.set_visible(False)
+    figure.suptitle(report.title, color=INK, fontsize=12, fontweight="bold")
+    figure.supxlabel(_legend(report, figure.get_figwidth()), color=MUTED, fontsize=LEGEND_POINTS)
+    return figure
+
+
+def _legend(report: Report, inches: float) -> str:
+    colours = f"; dark: the best, grey: {report.baseline}" if len(report.systems) > 1 else ""
+    letters = inches * 72 / LEGEND_POINTS / 0.58  # a letter is about 0.58 of its height wide
+    return textwrap.fill(report.caption() + colours, int(letters))
+
+
+def _draw(panel: Axes, report: Report, measure: str) -> None:
+    scores = [report.scores[system][measure] for system in report.systems]
+    places = range(len(scores))
+    panel.barh(places, [score.mean for score in scores], height=0.62, color=_colours(report, measure), zorder=2)
+    for width, colour in ((3.4, "white"), (1.3, INK)):  # a light edge keeps the line visible on a dark bar
+        panel.hlines(places, [s.low for s in scores], [s.high for s in scores], colour, linewidth=width, zorder=3)
+    for place, score in zip(places, scores, strict=True):
+        _label(panel, place, score)
+    panel.set_yticks(places, report.systems)
+    panel.set_ylim(len(scores) - 0.4, -0.6)  # the first system on top
+    _dress(panel, measure, _span(report, measure))
+
+
+def _label(panel: Axes, place: int, score: Score) -> None:
+    text = f"{_text(score.mean)}{MARK if score.significant else ''}"
+    after = (max(score.high, 0.0), place)
+    panel.annotate(text, after, (5, 0), textcoords="offset points", va="center", color=INK, fontsize=8.5)
+
+
+def _span(report: Report, measure: str) -> float:
+    """How far the axis goes: the same for all measures between 0 and 1, so that panels can be compared."""
+    tops = {m: max(report.scores[s][m].high for s in report.systems) for m in report.measures}
+    small = [top for top in tops.values() if top <= 1]
+    return max(small) if tops[measure] <= 1 else tops[measure]
+
+
+def _dress(panel: Axes, measure: str, span: float) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    note = " (less is better)" if lower_is_better(measure) else ""
+    panel.set_title(measure + note, loc="left", color=INK, fontsize=10, fontweight="bold")
+    panel.set_xlim(0, (span or 1.0) * 1.22)  # room for the number behind the longest bar
+    ticks = MaxNLocator(5).tick_values(0, span or 1.0)
+    panel.set_xticks([tick for tick in ticks if 0 <= tick <= (span or 1.0) * 1.001])
+    panel.grid(axis="x", color=GRID, zorder=0)
+    panel.tick_params(length=0, colors=MUTED, labelsize=8)
+    panel.tick_params(axis="y", colors=INK, labelsize=9)
+    for side in panel.spines.values():
+        side.set_visible(False)
+
+
+def _colours(report: Report, measure: str) -> list[str]:
+    best = report.best(measure)
+    alone = len(report.systems) == 1
+    others = {report.baseline: BAR if alone else BASELINE_BAR}
+    return [BEST_BAR if system in best else others.get(system, BAR) for system in report.systems]

@@ -1,0 +1,1 @@
+"""Experiments: what was run, on what, and what came out, as data."""

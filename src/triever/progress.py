@@ -1,0 +1,28 @@
+"""Progress of long work: silent inside a program, a bar on the terminal once `show` has been called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+_shown = False
+
+
+def show(on: bool) -> None:
+    """Switch the bars on or off; the command line does this for a person at a terminal."""
+    global _shown
+    _shown = on
+
+
+def track(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+    """The same items, with a bar that counts them as they pass."""
+    if not _shown:
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield from bar.track(items, total=total, description=what)

@@ -1,0 +1,24 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("triever", deadline=None)  # a busy machine is not a failing test
+settings.load_profile("triever")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_network() -> None:
+    """Nothing may reach a model hub from a test."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The project's root."""
+    return Path(__file__).parent.parent

@@ -1,0 +1,386 @@
+"""Each format of the field: it is recognised by its content and read into the same records."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from triever.data.readers import (
+    Problems,
+    read_documents,
+    read_expansions,
+    read_qrels,
+    read_queries,
+    read_run,
+)
+from triever.data.records import Document, Hit, Query, normalise
+from triever.data.sniff import Format, Role, recognise, sniff
+from triever.errors import DataError
+
+
+@pytest.fixture
+def put(tmp_path: Path) -> Any:
+    """A function that writes a file; its name says nothing unless it must."""
+
+    def write(content: str | bytes | list[Any] | dict[str, Any], name: str = "x") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, list | dict):
+            content = json.dumps(content)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+def jsonl(*rows: Any) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_beir_documents(put: Any) -> None:
+    path = put(
+        jsonl({"_id": "d1", "title": "Cats", "text": "A cat.", "metadata": {"url": "u"}}, {"_id": 2, "text": ""})
+    )
+    assert sniff(path).roles == (Role.DOCUMENTS,)
+    assert list(read_documents(path)) == [
+        Document("d1", "A cat.", "Cats", metadata={"url": "u"}),
+        Document("2", ""),
+    ]
+
+
+def test_other_names_of_the_same_fields(put: Any) -> None:
+    path = put(jsonl({"id": "d1", "contents": "A cat.", "title": None, "lang": "en"}, {"docid": "d2", "title": "Dogs"}))
+    assert list(read_documents(path)) == [
+        Document("d1", "A cat.", metadata={"lang": "en"}),
+        Document("d2", "", "Dogs"),
+    ]
+
+
+def test_documents_may_carry_expansions(put: Any) -> None:
+    path = put(jsonl({"_id": "d1", "title": "", "text": "A cat.", "expansions": ["what purrs?", "cats?"]}))
+    assert next(read_documents(path)).expansions == ("what purrs?", "cats?")
+
+
+def test_beir_queries_with_answers_here_or_there(put: Any) -> None:
+    rows = [
+        {"_id": "q1", "text": "What?", "metadata": {"answers": ["cat", "a cat"], "src": "nq"}},
+        {"_id": "q2", "text": "Who?", "answers": ["he"]},
+        {"_id": "q3", "text": "Why?", "metadata": {"evidence": {"7": ["sentence"]}}},
+        {"_id": "q4", "text": "How?", "metadata": {"evidence": [["d1", "d2"], ["d3"]]}},
+        {"_id": "q5", "question": "When?", "answers": "now"},
+    ]
+    path = put(jsonl(*rows))
+    assert sniff(path).roles == (Role.QUERIES,)
+    assert list(read_queries(path)) == [
+        Query("q1", "What?", ("cat", "a cat"), metadata={"src": "nq"}),
+        Query("q2", "Who?", ("he",)),
+        Query("q3", "Why?", metadata={"evidence": {"7": ["sentence"]}}),
+        Query("q4", "How?", evidence=(("d1", "d2"), ("d3",))),
+        Query("q5", "When?", ("now",)),
+    ]
+
+
+def test_a_name_decides_only_what_the_content_leaves_open(put: Any) -> None:
+    plain, asked = jsonl({"_id": "1", "text": "cats"}), jsonl({"_id": "1", "question": "cats?"})
+    assert (sniff(put(plain, "corpus.jsonl")).roles, sniff(put(plain, "queries.jsonl")).roles) == (
+        (Role.DOCUMENTS,),
+        (Role.QUERIES,),
+    )
+    assert not sniff(put(plain, "queries.jsonl")).sure
+    assert sniff(put(asked, "corpus.jsonl")).roles == (Role.QUERIES,)
+    assert sniff(put("1\tcats\n", "queries.dev.tsv")).roles == (Role.QUERIES,)
+    assert sniff(put("1\tcats\n", "collection.tsv")).roles == (Role.DOCUMENTS,)
+
+
+def test_a_list_of_objects_is_as_good_as_lines(put: Any) -> None:
+    path = put([{"_id": "d1", "title": "", "text": "a"}, {"_id": "d2", "title": "", "text": "b"}])
+    assert sniff(path).format is Format.JSON
+    assert [document.text for document in read_documents(path)] == ["a", "b"]
+    assert [query.id for query in read_queries(path)] == ["d1", "d2"]
+
+
+def test_kilt_pages(put: Any) -> None:
+    page = {
+        "_id": "290",
+        "wikipedia_id": "290",
+        "wikipedia_title": "A",
+        "text": ["A\n", "A or a is the first letter.\n", "Section::::History.\n"],
+        "categories": "ISO basic Latin letters",
+        "anchors": [{"text": "letter"}],
+    }
+    path = put(jsonl(page))
+    assert sniff(path).format is Format.KILT_PAGES
+    text = "A or a is the first letter.\nSection::::History."
+    assert list(read_documents(path)) == [Document("290", text, "A", metadata={"categories": page["categories"]})]
+
+
+def test_kilt_tasks(put: Any) -> None:
+    item = {
+        "id": "q1",
+        "input": "Which letter?",
+        "meta": {"left_context": ""},
+        "output": [
+            {"answer": "A", "provenance": [{"wikipedia_id": "290"}, {"wikipedia_id": 7}, {"wikipedia_id": "290"}]},
+            {"answer": "a"},
+            {"answer": "A", "provenance": [{"wikipedia_id": "8"}]},
+            {"provenance": [{"title": "no id"}]},
+        ],
+    }
+    path = put(jsonl(item, {"id": "q2", "input": "Unknown?", "output": []}))
+    assert sniff(path).roles == (Role.QUERIES, Role.QRELS)
+    assert list(read_queries(path)) == [
+        Query("q1", "Which letter?", ("A", "a"), (("290", "7"), ("8",)), {"left_context": ""}),
+        Query("q2", "Unknown?"),
+    ]
+    assert read_qrels(path) == {"q1": {"290": 1, "7": 1, "8": 1}}
+
+
+def test_msmarco(put: Any) -> None:
+    passages = put("0\tThe presence of\u2028cats.\n1\t\n", "collection.tsv")
+    documents = put("D1\thttp://a\tCats\tA cat.\nD2\t\t\tA dog.\n", "docs.tsv")
+    assert list(read_documents(passages)) == [Document("0", "The presence of\u2028cats."), Document("1", "")]
+    assert list(read_documents(documents)) == [
+        Document("D1", "A cat.", "Cats", metadata={"url": "http://a"}),
+        Document("D2", "A dog."),
+    ]
+    assert list(read_queries(put("121\twhat is a cat\n", "queries.tsv"))) == [Query("121", "what is a cat")]
+    assert read_qrels(put("121\t0\t7\t1\n121\t0\t8\t0\n", "qrels.dev.tsv")) == {"121": {"7": 1, "8": 0}}
+
+
+def test_dpr_passages_are_quoted_as_csv(put: Any) -> None:
+    rows = ["id\ttext\ttitle", '1\t"The ""cat"" sat."\tCats', '2\t"A" and "B"\t"Dogs"', '3\t"\tX']
+    path = put("\n".join(rows))
+    assert sniff(path).format is Format.TABLE
+    assert list(read_documents(path)) == [
+        Document("1", 'The "cat" sat.', "Cats"),
+        Document("2", '"A" and "B"', "Dogs"),
+        Document("3", '"', "X"),
+    ]
+
+
+def test_trec_topics(put: Any) -> None:
+    text = """<top>
+
+<num> Number: 301
+<title> International Organized Crime
+
+<desc> Description:
+Identify organizations &amp; people
+in crime.
+
+<narr> Narrative:
+Relevant if x < 5.
+</top>
+
+<TOP>
+<num>302</num>
+<title></title>
+<desc>Is the disease of Poliomyelitis under control?</desc>
+</TOP>
+"""
+    path = put(text)
+    assert sniff(path).format is Format.TOPICS
+    about = {"description": "Identify organizations & people in crime.", "narrative": "Relevant if x < 5."}
+    disease = "Is the disease of Poliomyelitis under control?"
+    assert list(read_queries(path)) == [
+        Query("301", "International Organized Crime", metadata=about),
+        Query("302", disease, metadata={"description": disease}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q1 0 d1 1\nq1 0 d2 0\nq2 0 d1 -2\n",
+        "q1\t0\td1\t1\nq1\t0\td2\t0\nq2\t0\td1\t-2\n",
+        "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td2\t0.0\nq2\td1\t-2\n",
+        "q1\td1\t1.0\r\nq1\td2\t0\r\nq2\td1\t-2\r\n",
+        "qid docid rel\nq1 d1 1\n\nq1 d2 +0\nq2 d1 -2\n",
+        "corpus-id\tquery-id\tscore\nd1\tq1\t1\nd2\tq1\t0\nd1\tq2\t-2\n",
+        jsonl(
+            {"query-id": "q1", "corpus-id": "d1", "score": 1},
+            {"query-id": "q1", "corpus-id": "d2", "score": 0},
+            {"query-id": "q2", "corpus-id": "d1", "score": -2},
+        ),
+    ],
+)
+def test_qrels_in_all_their_shapes(text: str, put: Any) -> None:
+    path = put(text)
+    assert sniff(path).roles == (Role.QRELS,)
+    assert read_qrels(path) == {"q1": {"d1": 1, "d2": 0}, "q2": {"d1": -2}}
+
+
+def test_ids_with_spaces_stand_between_tabs(put: Any) -> None:
+    assert read_qrels(put("q 1\t0\td 1\t1\n")) == {"q 1": {"d 1": 1}}
+    assert read_run(put("q 1\tQ0\td 1\t1\t0.5\ttag\n"))["q 1"].hits == (Hit("d 1", 0.5),)
+
+
+def test_a_run_is_ranked_by_its_scores(put: Any) -> None:
+    path = put("q1 Q0 a 1 1.0 x\nq1 Q0 c 2 3.0000000000000004 x\nq1 Q0 b 3 1.0 x\nq2 Q0 a 1 -1e-300 x\n")
+    assert sniff(path).roles == (Role.RUN,)
+    run = read_run(path)
+    assert run["q1"].hits == (Hit("c", 3.0000000000000004), Hit("b", 1.0), Hit("a", 1.0))
+    assert run["q2"].hits == (Hit("a", -1e-300),)
+
+
+SQUAD = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "Super_Bowl_50",
+            "paragraphs": [
+                {
+                    "context": "The Broncos won.",
+                    "qas": [
+                        {"id": "q1", "question": "Who won?", "answers": [{"text": "Broncos"}, {"text": "Broncos"}]},
+                        {"id": "q2", "question": "Who lost?", "answers": [], "is_impossible": True},
+                    ],
+                },
+                {"context": "It was in 2016.", "qas": []},
+            ],
+        },
+        {"title": "", "paragraphs": [{"context": "No title.", "qas": []}]},
+    ],
+}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_squad(indent: int | None, put: Any) -> None:
+    path = put(json.dumps(SQUAD, indent=indent))
+    assert sniff(path).format is Format.SQUAD
+    assert list(read_documents(path)) == [
+        Document("Super_Bowl_50-0", "The Broncos won.", "Super Bowl 50"),
+        Document("Super_Bowl_50-1", "It was in 2016.", "Super Bowl 50"),
+        Document("1-0", "No title."),
+    ]
+    assert list(read_queries(path)) == [
+        Query("q1", "Who won?", ("Broncos",)),
+        Query("q2", "Who lost?", metadata={"is_impossible": True}),
+    ]
+    assert read_qrels(path) == {"q1": {"Super_Bowl_50-0": 1}, "q2": {"Super_Bowl_50-0": 1}}
+
+
+def test_squad_on_one_line_beyond_the_limit_of_lines(put: Any) -> None:
+    article = {"title": "Long", "paragraphs": [{"context": "word " * 200_000, "qas": []}]}
+    path = put({"data": [{**article, "title": f"Long{n}"} for n in range(20)]})
+    assert path.stat().st_size > 2**24
+    assert len(list(read_documents(path))) == 20
+
+
+def test_dpr(put: Any) -> None:
+    cat = {"title": "Cats", "text": "A cat.", "passage_id": "7"}
+    dog = {"title": "Dogs", "text": "A dog.", "psg_id": 8}
+    bare = {"title": "Birds", "text": "A bird."}
+    items = [
+        {"question": "What?", "answers": ["cat"], "positive_ctxs": [cat], "hard_negative_ctxs": [dog]},
+        {"question": "Which?", "answers": ["dog"], "positive_ctxs": [dog, bare, dog], "hard_negative_ctxs": [cat]},
+    ]
+    path = put(items, "nq-train.json")
+    assert sniff(path).format is Format.DPR
+    documents = list(read_documents(path))
+    assert [document.title for document in documents] == ["Cats", "Dogs", "Birds"]
+    assert [document.id for document in documents[:2]] == ["7", "8"]
+    assert list(read_queries(path)) == [Query("nq-train-0", "What?", ("cat",)), Query("nq-train-1", "Which?", ("dog",))]
+    assert read_qrels(path) == {"nq-train-0": {"7": 1}, "nq-train-1": {"8": 1, documents[2].id: 1}}
+    assert documents[2].id == list(read_documents(path))[2].id, "made ids are the same each time"
+
+
+def test_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    columns = {
+        "docid": pa.array([1, 2]),
+        "title": pa.array(["Cats", None]).dictionary_encode(),
+        "text": pa.array(["A cat.", "A dog."], pa.large_string()),
+        "embedding": pa.array([[0.5], [0.25]]),
+    }
+    pq.write_table(pa.table(columns), path)
+    assert sniff(path).format is Format.PARQUET
+    assert list(read_documents(path)) == [Document("1", "A cat.", "Cats"), Document("2", "A dog.")]
+
+
+def test_parquet_of_queries_and_qrels(tmp_path: Path) -> None:
+    path = tmp_path / "queries"
+    pq.write_table(pa.table({"_id": ["q1"], "question": ["What?"], "answers": [["cat"]]}), path)
+    assert list(read_queries(path)) == [Query("q1", "What?", ("cat",))]
+    path = tmp_path / "qrels"
+    pq.write_table(pa.table({"query-id": ["q1"], "corpus-id": ["d1"], "score": [1.0]}), path)
+    assert sniff(path).roles == (Role.QRELS,)
+    assert read_qrels(path) == {"q1": {"d1": 1}}
+
+
+def test_a_folder_of_part_files_is_read_in_the_order_of_names(tmp_path: Path) -> None:
+    for number in (2, 0, 1):
+        pq.write_table(pa.table({"_id": [f"d{number}"], "text": ["x"]}), tmp_path / f"part-{number}.parquet")
+    assert [document.id for document in read_documents(tmp_path)] == ["d0", "d1", "d2"]
+
+
+def test_an_id_may_occur_in_one_part_only(put: Any) -> None:
+    put(jsonl({"_id": "d1", "title": "", "text": "a"}), "shards/a.jsonl")
+    put(jsonl({"_id": "d1", "title": "", "text": "b"}), "shards/b.jsonl")
+    with pytest.raises(DataError, match=r"b\.jsonl:1: a second document with the id d1"):
+        list(read_documents(put("", "shards/.hidden").parent))
+
+
+def test_a_folder_of_texts(put: Any) -> None:
+    put("Intro\n\n# Travel costs #\n\nAsk first.", "notes/travel.md")
+    put("Holidays\n========\nThirty days.", "notes/hr/holidays.md")
+    put("---\ntitle: x\n---\nNo heading.", "notes/hr/plain.txt")
+    put("ignored", "notes/.git/config.txt")
+    folder = put("ignored", "notes/image.png").parent
+    assert [(document.id, document.title) for document in read_documents(folder)] == [
+        ("travel.md", "Travel costs"),
+        ("hr/holidays.md", "Holidays"),
+        ("hr/plain.txt", "plain"),
+    ]
+    assert next(read_documents(folder)).text == "Intro\n\n# Travel costs #\n\nAsk first."
+
+
+def test_expansions(put: Any) -> None:
+    path = put(jsonl({"_id": "d1", "texts": ["a", "b"]}, {"_id": 2, "texts": []}))
+    assert sniff(path).roles == (Role.EXPANSIONS,)
+    assert list(read_expansions(path)) == [("d1", ("a", "b")), ("2", ())]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lambda data: pa.compress(data, codec="zstd", asbytes=True)])
+def test_compressed_files_are_recognised_too(pack: Any, put: Any) -> None:
+    assert sniff(put(pack(json.dumps(SQUAD).encode()))).format is Format.SQUAD
+    assert read_qrels(put(pack(b"q1 0 d1 1\n"))) == {"q1": {"d1": 1}}
+
+
+@pytest.mark.parametrize("name", ["d1", "d1 ", "\u3000", "e\u0301"])
+def test_text_is_normalised_everywhere(name: str, put: Any) -> None:
+    """An id is written in one way in the corpus and in another in the qrels: it is the same id."""
+    composed = normalise(name)
+    if not name.strip():
+        with pytest.raises(DataError, match="id is empty"):
+            read_qrels(put(f"{name}\t0\td\t1\n"))
+        return
+    assert read_qrels(put(f"{name}\t0\t{name}\t1\n")) == {composed: {composed: 1}}
+    assert list(read_run(put(f"{name}\tQ0\t{name}\t1\t1\tx\n"))) == [composed]
+
+
+def test_problems_keep_the_first_few_examples(put: Any) -> None:
+    problems = Problems(skip_bad=True)
+    path = put(jsonl({"_id": "d1", "title": "", "text": "a"}, *({"text": "no id"} for _ in range(30))))
+    assert len(list(read_documents(path, problems))) == 1
+    assert (problems.count, len(problems.examples)) == (30, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "roles"),
+    [
+        ("once upon a time\nthere was a cat\n", None),
+        ('{"source": "somewhere", "licence": "free"}', None),
+        ("a,b,c\n1,2,3\n", None),
+        ("[]", (Role.DOCUMENTS,)),
+    ],
+)
+def test_what_is_no_data_is_not_taken_for_it(text: str, roles: Any, put: Any) -> None:
+    kind = recognise(put(text))
+    assert (kind.roles if kind else None) == roles

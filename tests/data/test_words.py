@@ -1,0 +1,60 @@
+"""Words in many scripts, worked out by hand."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triever.data.words import languages, stemmer, stop_words, words
+from triever.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Merge sorted lists!", ["merge", "sorted", "lists"]),
+        ("os.path.join(sort_keys=True)", ["os", "path", "join", "sort", "keys", "true"]),
+        ("C++ 3.11", ["c", "3", "11"]),
+        ("Straße und Größe", ["strasse", "und", "grösse"]),
+        ("L'été à Nîmes", ["l", "été", "à", "nîmes"]),
+        ("Привет, МИР", ["привет", "мир"]),
+        ("東京都", ["東京", "京都"]),
+        ("駅", ["駅"]),
+        ("カタカナとひらがな", ["カタ", "タカ", "カナ", "ナと", "とひ", "ひら", "らが", "がな"]),
+        ("Python入門", ["python", "入門"]),
+        ("한국어를", ["한국", "국어", "어를"]),
+        ("ภาษา", ["ภา", "าษ", "ษา"]),
+        ("हिन्दी में खोज", ["हिन्दी", "में", "खोज"]),
+        ("ＡＢＣ ﬁle", ["abc", "file"]),
+        ("می\u200cخواهم", ["می\u200cخواهم"]),
+        ("", []),
+        ("… — !?", []),
+    ],
+)
+def test_words_of(text: str, expected: list[str]) -> None:
+    assert words(text) == expected
+
+
+@given(st.text())
+def test_case_and_composition_do_not_matter(text: str) -> None:
+    assert words(unicodedata.normalize("NFD", text)) == words(unicodedata.normalize("NFC", text))
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+def test_the_fast_path_for_ascii_gives_what_the_general_one_gives(text: str) -> None:
+    assert words(text + " é") == [*words(text), "é"]
+
+
+def test_stemmers_and_stop_words() -> None:
+    assert stemmer("english")("merging") == "merg"
+    assert stemmer("german")("häusern") == "haus"
+    assert stemmer("none")("merging") == "merging"
+    assert "the" in stop_words("english")
+    assert "und" in stop_words("german")
+    assert stop_words("none") == frozenset()
+    assert {"english", "german", "finnish", "none"} <= set(languages())
+    with pytest.raises(UsageError, match="no stemmer for language 'germen'; did you mean german"):
+        stemmer("germen")

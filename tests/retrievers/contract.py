@@ -1,0 +1,167 @@
+"""The contract suite: what every retriever must do, whatever it is.
+
+A retriever's test file makes a subclass of `Contract` with a `make` method; pytest does the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import triever
+from triever import Document, Query
+
+DOCUMENTS = [
+    Document("tea", "Pour boiling water over the leaves and wait four minutes.", "How to brew tea"),
+    Document("coffee", "Grind the beans fresh; the water should be just below boiling.", "How to make coffee"),
+    Document("bread", "Flour, water, salt and yeast: knead, let the dough rise, then bake.", "Baking bread"),
+    Document("bike", "Patch the inner tube of a bicycle wheel after a puncture.", "Repair a flat tyre"),
+    Document("chess", "The king may castle if neither king nor rook has moved.", "Castling"),
+    Document("tides", "The pull of the moon raises the sea twice a day.", "Why there are tides"),
+    Document("größe", "Schuhgrößen werden in Europa nach der Länge des Leistens bestimmt.", "Schuhgröße"),
+    Document("東京", "東京は日本の首都であり、世界最大の都市圏である。", "東京都"),
+    Document("two words", "An id may hold a space, since file names do.", "Ids with spaces"),
+    Document("empty", ""),
+]
+QUERIES = [
+    Query("q1", "boiling water for tea leaves"),
+    Query("q2", "fix a puncture in a bicycle wheel"),
+    Query("q3", "日本の首都"),
+    Query("q4", "knead the dough and bake"),
+]
+QRELS = {"q1": {"tea": 1}, "q2": {"bike": 1}, "q3": {"東京": 1}, "q4": {"bread": 1}}
+
+
+def dataset(documents: list[Document] | None = None) -> triever.Dataset:
+    found = DOCUMENTS if documents is None else documents
+    return triever.Dataset.of("contract", found, QUERIES, {"train": QRELS, "test": QRELS})
+
+
+class Contract:
+    """Subclass and give `make`, which returns a new retriever that has not been fitted."""
+
+    def make(self) -> triever.Retriever:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def fitted(self) -> triever.Retriever:
+        return self.make().fit(dataset())
+
+    def test_fit_returns_the_retriever_itself(self) -> None:
+        retriever = self.make()
+        assert retriever.fit(dataset()) is retriever
+        assert len(retriever) == len(DOCUMENTS)
+
+    @pytest.mark.parametrize("k", [1, 3, 10, 1000])
+    def test_hits_are_distinct_existing_ordered_finite_and_at_most_k(self, fitted: triever.Retriever, k: int) -> None:
+        known = {document.id for document in DOCUMENTS}
+        for result in fitted.search_many(QUERIES, k):
+            ids = [hit.id for hit in result]
+            assert len(ids) == len(set(ids)) <= min(k, len(DOCUMENTS))
+            assert set(ids) <= known
+            assert all(math.isfinite(hit.score) for hit in result)
+            order = [(hit.score, hit.id) for hit in result]
+            assert order == sorted(order, reverse=True)
+
+    def test_a_larger_k_extends_a_smaller_one(self, fitted: triever.Retriever) -> None:
+        for query in QUERIES:
+            assert fitted.search(query, 1)[:1] == fitted.search(query, 5)[:1]
+
+    def test_search_many_is_search_for_each(self, fitted: triever.Retriever) -> None:
+        together = fitted.search_many(QUERIES, 5)
+        for result, query in zip(together, QUERIES, strict=True):
+            alone = fitted.search(query, 5)
+            assert [hit.id for hit in alone] == [hit.id for hit in result]
+            assert [hit.score for hit in alone] == pytest.approx([hit.score for hit in result], rel=1e-4)
+        assert fitted.search_many([], 5) == []
+
+    def test_a_query_may_be_text_or_a_record_in_any_unicode_form(self, fitted: triever.Retriever) -> None:
+        assert fitted.search("Schuhgro\u0308\u00dfe") == fitted.search(Query("x", "Schuhgr\u00f6\u00dfe"))
+
+    @pytest.mark.parametrize("query", ["", "   ", "?!…", "\x00", "zzzzqqqq", "a" * 100_000])
+    def test_odd_queries_are_answered(self, fitted: triever.Retriever, query: str) -> None:
+        assert len(fitted.search(query, 3)) <= 3
+
+    def test_mistakes_are_refused(self, fitted: triever.Retriever) -> None:
+        with pytest.raises(triever.UsageError, match="above zero"):
+            fitted.search("tea", 0)
+        with pytest.raises(triever.UsageError, match="search_many takes a list"):
+            fitted.search_many("tea")
+        with pytest.raises(triever.UsageError, match="delete takes a list"):
+            fitted.delete("tea")
+        with pytest.raises(triever.UsageError, match="no documents yet; call fit"):
+            self.make().search("tea")
+        with pytest.raises(triever.UsageError, match="contract has no documents"):
+            self.make().fit(dataset([]))
+
+    def test_explain_explains_the_hits_of_search(self, fitted: triever.Retriever) -> None:
+        explanation = fitted.explain("boiling water for tea leaves", 3)
+        assert explanation.result == fitted.search("boiling water for tea leaves", 3)
+        assert len(explanation.parts) == len(explanation.result)
+        assert explanation.to_dict()["hits"][0]["id"] == explanation.result[0].id
+        assert explanation.result[0].id in str(explanation)
+
+    def test_fitting_twice_gives_the_same(self) -> None:
+        first, second = (self.make().fit(dataset()) for _ in range(2))
+        assert first.search_many(QUERIES, 5) == second.search_many(QUERIES, 5)
+
+    def test_a_deleted_document_never_appears(self, fitted: triever.Retriever) -> None:
+        fitted.delete(["tea", "東京"])
+        assert len(fitted) == len(DOCUMENTS) - 2
+        for result in fitted.search_many(QUERIES, 100):
+            assert not {"tea", "東京"} & {hit.id for hit in result}
+
+    def test_an_added_document_can_be_found(self, fitted: triever.Retriever) -> None:
+        fitted.add([Document("volcano", "Molten rock rises through the crust and erupts as lava.", "Volcanoes")])
+        assert "volcano" in {hit.id for hit in fitted.search("molten lava erupts from a volcano", 3)}
+
+    def test_refused_changes_change_nothing(self, fitted: triever.Retriever) -> None:
+        before = fitted.search_many(QUERIES, 5)
+        with pytest.raises(triever.UsageError, match="'tea' is there already"):
+            fitted.add([Document("new", "x"), Document("tea", "again")])
+        with pytest.raises(triever.UsageError, match="no document with id 'milk'"):
+            fitted.delete(["tea", "milk"])
+        assert fitted.search_many(QUERIES, 5) == before
+        assert len(fitted) == len(DOCUMENTS)
+
+    def test_nothing_is_left_after_everything_is_deleted(self, fitted: triever.Retriever, tmp_path: Path) -> None:
+        fitted.delete([document.id for document in DOCUMENTS])
+        assert len(fitted) == 0
+        assert list(fitted.search("tea")) == []
+        fitted.save(tmp_path / "m")
+        again = triever.load(tmp_path / "m")
+        again.add(DOCUMENTS[:3])
+        assert {hit.id for hit in again.search("boiling water tea leaves", 1)} == {"tea"}
+
+    def test_saved_and_loaded_it_is_the_same(self, fitted: triever.Retriever, tmp_path: Path) -> None:
+        fitted.save(tmp_path / "model")
+        again = triever.load(tmp_path / "model")
+        assert repr(again) == repr(fitted)
+        assert list(again.documents) == DOCUMENTS
+        assert again.search_many(QUERIES, 5) == fitted.search_many(QUERIES, 5)
+        again.add([Document("volcano", "Molten rock.", "Volcanoes")])
+        again.delete(["bread"])
+        again.save(tmp_path / "model")
+        assert len(triever.load(tmp_path / "model")) == len(DOCUMENTS)
+
+    def test_a_card_says_what_it_is(self, fitted: triever.Retriever) -> None:
+        assert "contract" in fitted.card
+        assert dataset().fingerprint in fitted.card
+        assert "licence" in fitted.card
+
+    def test_edit_saves_at_the_end_and_not_after_an_error(self, fitted: triever.Retriever, tmp_path: Path) -> None:
+        fitted.save(tmp_path / "model")
+        with triever.edit(tmp_path / "model") as retriever:
+            retriever.delete(["tea"])
+        assert "tea" not in triever.load(tmp_path / "model").documents
+        with pytest.raises(RuntimeError), triever.edit(tmp_path / "model") as retriever:
+            retriever.delete(["coffee"])
+            raise RuntimeError
+        assert "coffee" in triever.load(tmp_path / "model").documents
+
+    def test_edit_of_nothing_makes_no_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(triever.ArtifactError, match="does not exist"), triever.edit(tmp_path / "none"):
+            pass
+        assert not (tmp_path / "none").exists()

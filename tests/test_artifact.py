@@ -1,0 +1,218 @@
+"""Artifacts: whole or refused, and the refusal says which file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from triever import artifact
+from triever.errors import ArtifactError, Busy
+
+
+def save(path: Path, number: int = 1) -> None:
+    with artifact.writing(path) as writer:
+        writer.array("numbers", np.arange(10) * number)
+        writer.table("names", pa.table({"name": ["a", "ü", "東"]}))
+        writer.json("words", {"n": number})
+        writer.text("card", "# Card\n")
+        writer.commit("toy", {"n": number}, {"seen": True}, "triever test")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def file_of(folder: Path, role: str) -> Path:
+    return next(folder.glob(f"{role}-*"))
+
+
+def test_what_is_saved_comes_back(saved: Path) -> None:
+    with artifact.read(saved) as snapshot:
+        assert snapshot.manifest.kind == "toy"
+        assert snapshot.manifest.options == {"n": 1}
+        assert snapshot.manifest.state == {"seen": True}
+        assert snapshot.array("numbers").tolist() == list(range(10))
+        assert snapshot.table("names").to_pydict() == {"name": ["a", "ü", "東"]}
+        assert snapshot.json("words") == {"n": 1}
+        assert snapshot.text("card") == "# Card\n"
+        snapshot.verify()
+
+
+shapes = arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
+
+
+@given(array=arrays.arrays(st.sampled_from(["i4", "i8", "f2", "f4", "u1", "?"]), shapes))
+def test_any_array_comes_back(tmp_path_factory: pytest.TempPathFactory, array: np.ndarray) -> None:
+    folder = tmp_path_factory.mktemp("arrays") / "a"
+    with artifact.writing(folder) as writer:
+        writer.array("it", array)
+        writer.commit("toy", {}, {}, "")
+    found = artifact.read(folder).array("it")
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
+
+
+def test_a_new_state_replaces_the_old_and_sweeps_its_files(saved: Path) -> None:
+    before = {path.name for path in saved.iterdir()}
+    (saved / ".writing-dead").write_bytes(b"left by a writer that was killed")
+    (saved / "notes.txt").write_text("the user's own")
+    save(saved, number=2)
+    after = {path.name for path in saved.iterdir()}
+    assert artifact.read(saved).json("words") == {"n": 2}
+    # The table and the card are the same, so they keep their names; the rest is new.
+    assert after - before == {file_of(saved, "numbers").name, file_of(saved, "words").name, "notes.txt"}
+    assert len(after) == len(before) + 1
+
+
+def test_a_reader_keeps_the_snapshot_that_it_opened(saved: Path) -> None:
+    snapshot = artifact.read(saved)
+    save(saved, number=3)
+    assert snapshot.array("numbers").tolist() == list(range(10))
+    assert snapshot.json("words") == {"n": 1}
+
+
+def test_an_error_while_writing_leaves_the_old_state(saved: Path) -> None:
+    with pytest.raises(RuntimeError), artifact.writing(saved) as writer:
+        writer.array("numbers", np.zeros(3))
+        raise RuntimeError
+    assert artifact.read(saved).array("numbers").tolist() == list(range(10))
+    assert not list(saved.glob(".writing-*"))
+
+
+def test_one_writer_at_a_time(saved: Path) -> None:
+    with artifact.writing(saved), pytest.raises(Busy, match="is being written by another process"):
+        save(saved)
+    save(saved)
+
+
+def test_a_lock_dies_with_its_holder(saved: Path) -> None:
+    code = "import os, sys; from triever import artifact\n"
+    code += "with artifact.writing(sys.argv[1]): os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", code, str(saved)], check=False)
+    save(saved, number=4)
+    assert artifact.read(saved).json("words") == {"n": 4}
+
+
+def edit_manifest(folder: Path, change: Callable[[dict], None], *, sign: bool = True) -> None:
+    raw = json.loads((folder / "manifest.json").read_text())
+    change(raw)
+    if sign:
+        raw["digest"] = artifact._digest(raw)
+    (folder / "manifest.json").write_text(json.dumps(raw))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "torn file": (
+        lambda f: truncate(file_of(f, "numbers")),
+        r"numbers-\w+\.npy has \d+ bytes where \d+ were saved",
+    ),
+    "changed file": (
+        lambda f: flip(file_of(f, "numbers")),
+        r"numbers-\w+\.npy was changed after it was saved",
+    ),
+    "missing file": (lambda f: file_of(f, "names").unlink(), r"names-\w+\.parquet is missing"),
+    "torn manifest": (lambda f: truncate(f / "manifest.json"), r"manifest\.json is torn"),
+    "empty manifest": (lambda f: (f / "manifest.json").write_text(""), r"manifest\.json is torn"),
+    "binary manifest": (
+        lambda f: (f / "manifest.json").write_bytes(b"\xff\xfe\x00"),
+        r"manifest\.json is torn",
+    ),
+    "nested manifest": (lambda f: (f / "manifest.json").write_text("[" * 100_000), r"manifest\.json is torn"),
+    "no manifest": (
+        lambda f: (f / "manifest.json").unlink(),
+        r"model is not a Triever artifact: it has no manifest",
+    ),
+    "foreign manifest": (
+        lambda f: (f / "manifest.json").write_text('{"name": "my-extension"}'),
+        r"manifest\.json was not written by Triever",
+    ),
+    "newer format": (
+        lambda f: edit_manifest(f, lambda raw: raw.update(version=99)),
+        r"manifest\.json has format version 99, .* up to 1; run: pip install --upgrade triever",
+    ),
+    "edited manifest": (
+        lambda f: edit_manifest(f, lambda raw: raw["options"].update(n=5), sign=False),
+        r"manifest\.json was changed after it was saved",
+    ),
+    "path out of the folder": (
+        lambda f: edit_manifest(f, lambda raw: raw["files"]["words"].update(file="../../secret")),
+        r"names '\.\./\.\./secret', which no Triever writes",
+    ),
+    "manifest without files": (
+        lambda f: edit_manifest(f, lambda raw: raw.pop("files")),
+        r"lacks what a manifest needs",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_refused_with_the_name_of_the_file(saved: Path, damage: str) -> None:
+    break_it, sentence = DAMAGE[damage]
+    break_it(saved)
+    with pytest.raises(ArtifactError, match=sentence):
+        artifact.read(saved).verify()
+
+
+def test_an_array_of_objects_is_never_unpickled(saved: Path) -> None:
+    path = file_of(saved, "numbers")
+    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+
+    def swap(raw: dict) -> None:
+        import hashlib
+
+        content = path.read_bytes()
+        entry = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+        raw["files"]["numbers"].update(entry)
+
+    edit_manifest(saved, swap)
+    with pytest.raises(ArtifactError, match="holds Python objects"):
+        artifact.read(saved).array("numbers")
+
+
+def test_where_nothing_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ArtifactError, match="is a file, not a saved folder"):
+        artifact.read(tmp_path / "file")
+    with pytest.raises(ArtifactError, match="does not exist"):
+        artifact.read(tmp_path / "nothing")
+
+
+def test_where_nothing_may_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ArtifactError, match="is a file; choose another place"):
+        save(tmp_path / "file")
+    with pytest.raises(ArtifactError, match=r"holds other files \(file\) and is not a Triever artifact"):
+        save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_an_interrupted_first_save_can_be_repeated(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), artifact.writing(tmp_path / "new") as writer:
+        writer.json("words", {})
+        raise KeyboardInterrupt
+    with pytest.raises(ArtifactError, match="save again: it was interrupted"):
+        artifact.read(tmp_path / "new")
+    save(tmp_path / "new")
+    artifact.read(tmp_path / "new").verify()

@@ -1,0 +1,219 @@
+"""The command line as a person meets it: a real process, its output, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli_page import render
+from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES, dataset
+from triever.data.writers import write_dataset, write_documents
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dataset `toy`, new documents, and a fitted model `model`."""
+    root = tmp_path_factory.mktemp("cli")
+    write_dataset(root / "toy", dataset())
+    write_documents(root / "new.jsonl", [type(DOCUMENTS[0])("volcano", "Molten lava.", "Volcanoes")])
+    done = triever(root, "fit", "bm25", "--data", "toy", "--out", "model")
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+def triever(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "triever.cli", *words]
+    environment = {**os.environ, "COLUMNS": "120", **variables}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def ok(folder: Path, *words: str, **variables: str) -> str:
+    done = triever(folder, *words, **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_info_as_a_table_and_as_json(folder: Path) -> None:
+    assert "documents" in ok(folder, "data", "info", "toy")
+    found = json.loads(ok(folder, "data", "info", "toy", "--json"))
+    assert found["documents"] == len(DOCUMENTS)
+    assert found["splits"]["test"]["queries"] == len(QUERIES)
+
+
+def test_names_are_found_under_triever_data(folder: Path) -> None:
+    found = json.loads(ok(folder.parent, "data", "info", "toy", "--json", TRIEVER_DATA=str(folder)))
+    assert found["name"] == "toy"
+
+
+@pytest.mark.parametrize("layout", ["beir", "parquet", "msmarco"])
+def test_convert_and_back_keeps_documents_and_judgements(folder: Path, layout: str) -> None:
+    ok(folder, "data", "convert", "toy", f"to-{layout}", "--to", layout)
+    found = json.loads(ok(folder, "data", "info", f"to-{layout}", "--json"))
+    assert found["documents"] == len(DOCUMENTS)
+    assert found["splits"]["test"]["judged pairs"] == len(QRELS)
+
+
+def test_sample(folder: Path) -> None:
+    ok(folder, "data", "sample", "toy", "small", "--documents", "5")
+    assert json.loads(ok(folder, "data", "info", "small", "--json"))["documents"] == 5
+
+
+def test_search_and_explain(folder: Path) -> None:
+    rows = json.loads(ok(folder, "search", "model", "boiling water for tea leaves", "-k", "2", "--json"))
+    assert [row["rank"] for row in rows] == [1, 2]
+    assert rows[0]["id"] == "tea"
+    assert "How to brew tea" in ok(folder, "search", "model", "tea leaves")
+    assert "boil" in ok(folder, "explain", "model", "boiling water", "-k", "1")
+    assert json.loads(ok(folder, "explain", "model", "boiling water", "--json"))["hits"][0]["parts"]
+
+
+def test_run_then_evaluate_gives_what_compare_gives(folder: Path) -> None:
+    ok(folder, "run", "model", "toy", "--split", "test", "--out", "x.run")
+    measures = ("-m", "nDCG@10", "-m", "Success@1")
+    alone = json.loads(ok(folder, "evaluate", "x.run", "toy", *measures, "--json"))
+    together = json.loads(ok(folder, "compare", "model", "fresh=bm25", "--data", "toy", *measures, "--json"))
+    assert set(together["scores"]) == {"model", "fresh"}
+    for measure in ("nDCG@10", "Success@1"):
+        expected = alone["scores"]["x"][measure]["mean"]
+        assert together["scores"]["model"][measure]["mean"] == expected
+        assert together["scores"]["fresh"][measure]["mean"] == expected
+
+
+def test_a_result_file_says_how_it_was_made(folder: Path) -> None:
+    ok(folder, "compare", "bm25:k1=0.9,b=0.4", "--data", "toy", "--out", "results/toy.json", "--plot", "toy.png")
+    result = json.loads((folder / "results" / "toy.json").read_text())
+    assert result["command"].startswith("triever compare bm25:k1=0.9,b=0.4 --data toy")
+    assert next(iter(result["systems"].values()))["k1"] == 0.9
+    assert result["hardware"]["cores"] >= 1
+    assert (folder / "toy.png").read_bytes().startswith(b"\x89PNG")
+    page = ok(folder, "results", "results")
+    assert result["command"] in page
+    assert "nDCG@10" in page
+
+
+def test_options_come_from_a_file_and_words(folder: Path) -> None:
+    (folder / "system.toml").write_text('kind = "bm25"\nk1 = 0.5\nlanguage = "none"\n')
+    ok(folder, "fit", "system.toml", "--data", "toy", "--out", "from-file", "--set", "k1=0.7")
+    options = json.loads(ok(folder, "status", "from-file", "--json"))["options"]
+    assert (options["k1"], options["language"]) == (0.7, "none")
+
+
+def test_expansions_are_taken_from_a_file(folder: Path) -> None:
+    (folder / "expansions.jsonl").write_text('{"_id": "tides", "texts": ["ebb and flow at the beach"]}\n')
+    ok(folder, "fit", "bm25", "--data", "toy", "--out", "expanded", "--expansions", "expansions.jsonl")
+    assert json.loads(ok(folder, "search", "expanded", "beach", "--json"))[0]["id"] == "tides"
+
+
+def test_add_delete_and_status(folder: Path) -> None:
+    ok(folder, "fit", "bm25", "--data", "toy", "--out", "changing")
+    ok(folder, "add", "changing", "new.jsonl")
+    assert json.loads(ok(folder, "search", "changing", "lava", "--json"))[0]["id"] == "volcano"
+    assert "is there already" in triever(folder, "add", "changing", "new.jsonl").stderr
+    ok(folder, "add", "changing", "new.jsonl", "--replace")
+    ok(folder, "delete", "changing", "volcano", "tea")
+    assert json.loads(ok(folder, "search", "changing", "lava", "--json")) == []
+    assert f"documents now | {len(DOCUMENTS) - 1}" in ok(folder, "status", "changing")
+
+
+def test_status_checks_the_files(folder: Path) -> None:
+    ok(folder, "fit", "bm25", "--data", "toy", "--out", "broken")
+    victim = next((folder / "broken").glob("terms-*"))
+    victim.write_bytes(victim.read_bytes()[:-1])
+    done = triever(folder, "status", "broken")
+    assert done.returncode == 2
+    assert victim.name in done.stderr
+
+
+def test_the_cache_is_listed_and_removable(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("the user's own")
+    ok(folder, "data", "info", "python:json", TRIEVER_CACHE=str(tmp_path))
+    assert "python-library-" in ok(folder, "cache", "list", TRIEVER_CACHE=str(tmp_path))
+    ok(folder, "cache", "clear", TRIEVER_CACHE=str(tmp_path))
+    assert "nothing is cached" in ok(folder, "cache", "list", TRIEVER_CACHE=str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+MISTAKES = {
+    "no such command": (["serch", "model", "x"], "No such command 'serch'"),
+    "no such option": (["search", "model", "x", "--limit", "3"], "No such option: --limit"),
+    "nothing to search for": (["search", "model"], "Missing argument 'QUERY'"),
+    "k is zero": (["search", "model", "x", "-k", "0"], "'-k' / '--hits'"),
+    "no such model": (["search", "nothing", "x"], "nothing does not exist"),
+    "a dataset is no model": (["search", "toy", "x"], "toy is not a Triever artifact"),
+    "no such data": (["data", "info", "tyo"], "there is no file, folder or dataset called tyo"),
+    "no such split": (["compare", "bm25", "--data", "toy", "--split", "tset"], "did you mean test?"),
+    "no such system": (["fit", "bm52", "--data", "toy", "--out", "m"], "did you mean bm25?"),
+    "no such measure": (["compare", "bm25", "--data", "toy", "-m", "NDGC@10"], "NDGC@10"),
+    "no such setting": (["fit", "bm25", "--data", "toy", "--out", "m", "--set", "lang=x"], "did you mean language?"),
+    "a word for a number": (
+        ["fit", "bm25", "--data", "toy", "--out", "m", "--set", "k1=x"],
+        "k1 = 'x' should be a number",
+    ),
+    "no such document": (["delete", "model", "taa"], "did you mean tea?"),
+    "saving over other files": (["fit", "bm25", "--data", "toy", "--out", "toy"], "holds other files"),
+    "converting onto something": (["data", "convert", "toy", "model"], "model is there already"),
+    "no such layout": (["data", "convert", "toy", "new", "--to", "bier"], "did you mean beir?"),
+    "no such file to add": (["add", "model", "nwe.jsonl"], "did you mean new.jsonl?"),
+    "no such package": (["data", "info", "python:nmupy"], "no installed package named 'nmupy'"),
+    "no results": (["results", "model"], "not a result file"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_2(folder: Path, mistake: str) -> None:
+    words, sentence = MISTAKES[mistake]
+    done = triever(folder, *words)
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("triever: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_quiet_and_verbose_may_stand_anywhere(folder: Path) -> None:
+    assert triever(folder, "fit", "bm25", "--data", "toy", "--out", "q", "-q").stderr == ""
+    assert "wrote q" in triever(folder, "-v", "fit", "bm25", "--data", "toy", "--out", "q").stderr
+
+
+def test_help_and_version(folder: Path) -> None:
+    assert "quickstart" in ok(folder, "--help")
+    assert "--set" in ok(folder, "fit", "--help")
+    assert ok(folder, "--version").startswith("triever 0.")
+
+
+def test_a_reader_that_leaves_is_no_error(folder: Path) -> None:
+    line = f"{sys.executable} -m triever.cli search model water -k 5 | true"
+    done = subprocess.run(line, cwd=folder, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_leaves_nothing_half_written(folder: Path) -> None:
+    with (folder / "long.jsonl").open("w") as file:
+        for number in range(60_000):
+            file.write(json.dumps({"_id": str(number), "title": "t", "text": f"word{number} " * 30}) + "\n")
+    before = {path.name for path in folder.iterdir()}
+    command = [sys.executable, "-m", "triever.cli", "data", "convert", "long.jsonl", "half"]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    while {path.name for path in folder.iterdir()} == before:  # until it has begun to write
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said == "interrupted; nothing was left half-written\n"
+    assert {path.name for path in folder.iterdir()} == before
+
+
+def test_the_page_of_commands_is_up_to_date(root: Path) -> None:
+    page = (root / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert page == render(), "run: make pages"

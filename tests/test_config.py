@@ -1,0 +1,105 @@
+"""Options from mappings, TOML and words, and back."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triever import config
+from triever.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Inner:
+    branch: int = 10
+
+
+@dataclass(frozen=True)
+class Options:
+    name: str = "x"
+    rate: float = 0.5
+    steps: int = 3
+    fresh: bool = False
+    method: Literal["a", "b"] = "a"
+    views: tuple[str, ...] = ()
+    limit: int | None = None
+    inner: Inner = field(default_factory=Inner)
+
+
+def test_words_are_parsed_as_the_option_asks() -> None:
+    words = [
+        "name=12",
+        "rate=1",
+        "steps=7",
+        "fresh=true",
+        "method=b",
+        "views=daq,d2q",
+        "limit=4",
+        "inner.branch=5",
+    ]
+    found = config.build(Options, config.assignments(words))
+    assert found == Options("12", 1.0, 7, True, "b", ("daq", "d2q"), 4, Inner(5))
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"stpes": 1}, "stpes is not an option of Options; did you mean steps?"),
+        ({"inner": {"brunch": 1}}, "inner.brunch is not an option of Inner; did you mean branch?"),
+        ({"steps": "many"}, "steps = 'many' should be a whole number"),
+        ({"steps": 1.5}, "steps = 1.5 should be a whole number"),
+        ({"steps": True}, "steps = True should be a whole number"),
+        ({"fresh": "perhaps"}, "fresh = 'perhaps' should be true or false"),
+        ({"name": 3}, "name = 3 should be text"),
+        ({"method": "c"}, "method = 'c' is not a choice; known: a, b"),
+        ({"views": 3}, "views = 3 should be a list"),
+        ({"inner": 3}, "inner = 3 should be a table"),
+    ],
+)
+def test_what_does_not_fit_is_named(values: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        config.build(Options, values)
+    assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("word", ["k1", "=3", ""])
+def test_words_without_a_key_or_value_are_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="key=value"):
+        config.assignments([word])
+
+
+def test_a_key_cannot_be_a_value_and_a_table() -> None:
+    with pytest.raises(UsageError, match="has a value already"):
+        config.assignments(["docids=atomic", "docids.branch=3"])
+
+
+def test_files_that_are_not_toml(tmp_path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        config.read_toml(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("k1 = = 3")
+    with pytest.raises(UsageError, match=r"bad.toml: not valid TOML.*line 1"):
+        config.read_toml(tmp_path / "bad.toml")
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+plain = st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | texts
+tables = st.recursive(
+    st.dictionaries(texts, plain | st.lists(texts, max_size=3), max_size=4),
+    lambda inner: st.dictionaries(texts, inner | plain, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(tables)
+def test_toml_comes_back_as_it_went(values: dict[str, object]) -> None:
+    assert tomllib.loads(config.to_toml(values)) == values
+
+
+@given(st.builds(Options, name=texts, steps=st.integers(), views=st.lists(texts, max_size=3).map(tuple)))
+def test_options_come_back_as_they_went(options: Options) -> None:
+    assert config.build(Options, config.to_dict(options)) == options
