@@ -5,7 +5,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --c
 # The compiled half of ir-measures has no wheel for Linux on ARM; Triever's own provider stands in there.
 IR_MEASURES := $(PIP) --no-deps ir-measures
 
-.PHONY: quickstart test check format docs bench results clean
+.PHONY: quickstart test check format docs pages bench clean
 
 quickstart: $(VENV)/.core
 	$(VENV)/bin/triever quickstart
@@ -23,13 +23,15 @@ format: $(VENV)/.dev
 	$(VENV)/bin/ruff format .
 
 docs: $(VENV)/.dev
-	$(VENV)/bin/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 bench: $(VENV)/.dev
 	$(VENV)/bin/python benchmarks/streaming.py
 
-results: $(VENV)/.dev
+pages: $(VENV)/.dev
 	$(VENV)/bin/triever results results > docs/results.md
+	$(VENV)/bin/python -m tests.cli_page > docs/cli.md
+	$(VENV)/bin/python -m tests.bad_input > docs/bad-input.md
 
 clean:
 	rm -rf $(VENV) site dist .pytest_cache .ruff_cache .hypothesis

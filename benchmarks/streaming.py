@@ -12,6 +12,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import platform
 import random
 import resource
 import tempfile
@@ -70,24 +71,30 @@ def measure(job: Callable[[str], int], folder: str) -> dict[str, float]:
     return found
 
 
+def measure_both(documents: int) -> dict[str, dict[str, float]]:
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus.jsonl"
+        make_corpus(corpus, documents)
+        size = {"corpus_mb": round(corpus.stat().st_size / 2**20)}
+        jobs = {"triever data info": stream, "all in a dict": read_into_a_dict}
+        return {name: {**size, **measure(job, folder)} for name, job in jobs.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, default=1_000_000)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder) / "corpus.jsonl"
-        make_corpus(corpus, options.documents)
-        rows = {
-            "triever data info": measure(stream, folder),
-            "all in a dict": measure(read_into_a_dict, folder),
-        }
-        megabytes = round(corpus.stat().st_size / 2**20)
-    ours, peer = rows.values()
-    ratio = round(peer["peak_mb"] / ours["peak_mb"], 1)
-    for name, row in rows.items():
-        print(f"{name:20} {row['documents']:>9,} documents {row['seconds']:>7} s {row['peak_mb']:>6} MB")
-    print(f"memory ratio {ratio} (corpus file: {megabytes} MB)")
-    result = {"corpus_mb": megabytes, "rows": rows, "memory_ratio": ratio}
+    documents = parser.parse_args().documents
+    sizes = {count: measure_both(count) for count in (documents // 4, documents)}
+    for rows in sizes.values():
+        for name, row in rows.items():
+            print(f"{name:20} {row['documents']:>9,} documents {row['seconds']:>7} s {row['peak_mb']:>6} MB")
+        ours, usual = rows.values()
+        print(f"{'memory ratio':20} {usual['peak_mb'] / ours['peak_mb']:.1f}")
+    machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+    result = {
+        "hardware": machine,
+        "rows": [{"name": name, **row} for rows in sizes.values() for name, row in rows.items()],
+    }
     Path(__file__).with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from triever.data.datasets import load_dataset
-from triever.data.lines import MAX_LINE
+from triever.data.formats.lines import MAX_LINE
 from triever.data.readers import (
     Problems,
     read_documents,

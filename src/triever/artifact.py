@@ -27,6 +27,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from triever.errors import ArtifactError, Busy
+from triever.files import sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -259,9 +260,9 @@ class Writer:
         raw["digest"] = _digest(raw)
         text = json.dumps(raw, indent=1, ensure_ascii=False)
         temporary = self._write_temporary(lambda file: file.write(text.encode()))
-        _sync_folder(self._folder)  # the new files must be there before the manifest that names them
+        sync_folder(self._folder)  # the new files must be there before the manifest that names them
         os.replace(temporary, self._folder / MANIFEST)
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
         self._sweep()
 
     def _put(self, role: str, ending: str, write: Callable[[IO[bytes]], object]) -> None:
@@ -324,16 +325,6 @@ def _prepare(folder: Path) -> None:
 
 def _is_ours(name: str) -> bool:
     return name in (MANIFEST, LOCK) or name.startswith(TEMPORARY) or bool(CONTENT_NAME.fullmatch(name))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name durable; Windows has no handle for folders and does without."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 class _Lock:

@@ -59,7 +59,7 @@ def data_info(data: Data, skip_bad: SkipBad = False, json_: Json = False) -> Non
     from triever.data.datasets import info
 
     found = info(_dataset(data, skip_bad))
-    emit(found if json_ else _details(data, found))
+    emit(found) if json_ else _describe(found)
 
 
 def data_convert(
@@ -459,22 +459,26 @@ def _texts(dataset: Dataset, measures: Sequence[str]) -> dict[str, str] | None:
     return {document.id: document.full_text for document in dataset.documents()}
 
 
-def _details(title: str, values: Mapping[str, Any]) -> Table:
-    rows = [{"what": key, "value": _readable(value)} for key, value in values.items() if not isinstance(value, Mapping)]
-    for group, inner in values.items():
-        if isinstance(inner, Mapping):
-            rows += [{"what": f"{group} {key}", "value": _readable(value)} for key, value in inner.items()]
-    return _table(rows, title)
+def _describe(found: Mapping[str, Any]) -> None:
+    """What `data info` found: a line for each fact, then a row for each split."""
+    facts = {key: value for key, value in found.items() if key not in ("splits", "examples")}
+    emit(_table([{"what": key, "value": _readable(value)} for key, value in facts.items()]))
+    if found["examples"]:
+        emit("\n" + "\n".join(found["examples"]))
+    if found["splits"]:
+        emit("")
+        columns = list(dict.fromkeys(key for row in found["splits"].values() for key in row))
+        emit(_table([_split_row(split, row, columns) for split, row in found["splits"].items()]))
+
+
+def _split_row(split: str, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, str]:
+    return {"split": split} | {column: _readable(row.get(column, "")) for column in columns}
 
 
 def _readable(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_readable(inner)}" for key, inner in value.items())
-    if isinstance(value, list | tuple):
-        return "\n".join(str(item) for item in value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table:
@@ -483,7 +487,8 @@ def _table(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table:
 
     table = Table(title=title or None, box=None, pad_edge=False, header_style="bold")
     for column in rows[0] if rows else ():
-        table.add_column(column, justify="right" if column in ("rank", "score", "bytes") else "left", overflow="fold")
+        text = column in ("what", "value", "split", "id", "title", "file")
+        table.add_column(column, justify="left" if text else "right", overflow="fold")
     for row in rows:
         table.add_row(*(escape(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in row.values()))
     return table

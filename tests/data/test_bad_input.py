@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.bad_input import CASES, Case, message, render
-from triever.data.problems import Problems
+from triever.data.formats.problems import Problems
 
 SURVIVABLE = [case for case in CASES if case.left is not None and case.read.__name__ != "dataset"]
 

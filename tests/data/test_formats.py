@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from triever.data.formats.sniff import Format, Role, recognise, sniff
 from triever.data.readers import (
     Problems,
     read_documents,
@@ -20,7 +21,6 @@ from triever.data.readers import (
     read_run,
 )
 from triever.data.records import Document, Hit, Query, normalise
-from triever.data.sniff import Format, Role, recognise, sniff
 from triever.errors import DataError
 
 

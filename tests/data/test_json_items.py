@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triever.data import json_items, lines
-from triever.data.json_items import first_item, read_items
-from triever.data.problems import Problems
+from triever.data.formats import json_items, lines
+from triever.data.formats.json_items import first_item, read_items
+from triever.data.formats.problems import Problems
 from triever.errors import BadRecord
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

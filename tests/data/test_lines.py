@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triever.data import lines
-from triever.data.lines import MAX_LINE, read_lines, read_text
-from triever.data.problems import Problems
+from triever.data.formats import lines
+from triever.data.formats.lines import MAX_LINE, read_lines, read_text
+from triever.data.formats.problems import Problems
 from triever.errors import BadRecord
 
 LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\0"), min_size=1).filter(str.strip)

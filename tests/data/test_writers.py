@@ -19,7 +19,6 @@ from triever.data.datasets import load_dataset
 from triever.data.readers import read_documents, read_qrels, read_queries, read_run
 from triever.data.records import Document, Hit, Query, Result, normalise, ranked
 from triever.data.writers import (
-    atomic,
     write_dataset,
     write_documents,
     write_qrels,
@@ -27,6 +26,7 @@ from triever.data.writers import (
     write_run,
 )
 from triever.errors import DataError, UsageError
+from triever.files import atomic
 
 # Any text that JSON and UTF-8 can carry, and ids of every script: CJK, combining marks, right to left, spaces.
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

@@ -49,7 +49,7 @@ def _pick(rng: random.Random, values: list[Any], most: int) -> dict[str, Any]:
 
 def _survivable(grades: dict[str, int]) -> dict[str, int]:
     """trec_eval reads freed memory, and may crash, where all grades of a query are negative."""
-    return grades if max(grades.values()) >= 0 else {document: 0 for document in grades}
+    return grades if max(grades.values()) >= 0 else dict.fromkeys(grades, 0)
 
 
 def judge(case: dict[str, Any]) -> dict[str, list[float]]:

@@ -1,0 +1,1 @@
+"""Records, the files they come from and go to, datasets, and the default corpus."""

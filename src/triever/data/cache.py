@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-PATTERNS = ("python-*.jsonl", ".python-*.jsonl-*")
+PATTERNS = ("python-*.jsonl", ".python-*.tmp")
 """What Triever puts there, and what a killed writer may leave: nothing else is listed or removed."""
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from triever.data.problems import Problems
+from triever.data.formats.problems import Problems
 from triever.data.readers import read_expansions
 from triever.data.records import Document, Qrels, Query, normalise
 from triever.data.splits import ALL
@@ -35,9 +35,11 @@ class Split:
 class Dataset:
     """Documents, and queries and judgements by split.
 
-    >>> data = Dataset.of("tiny", [Document("d1", "a cat")], [Query("q1", "cats?")], {"test": {"q1": {"d1": 1}}})
-    >>> data.splits, [query.id for query in data.queries("test")]
-    (('test',), ['q1'])
+    Examples:
+        >>> documents, queries = [Document("d1", "a cat")], [Query("q1", "cats?")]
+        >>> data = Dataset.of("tiny", documents, queries, {"test": {"q1": {"d1": 1}}})
+        >>> data.splits, [query.id for query in data.queries("test")]
+        (('test',), ['q1'])
     """
 
     def __init__(self, name: str, documents: Documents, splits: Mapping[str, Split], *, skip_bad: bool = False) -> None:

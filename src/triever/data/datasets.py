@@ -9,8 +9,8 @@ from pathlib import Path
 
 from triever.data.dataset import Dataset, Queries, Split
 from triever.data.folders import Files, SplitFiles, survey
-from triever.data.lines import require_file
-from triever.data.problems import Problems
+from triever.data.formats.lines import require_file
+from triever.data.formats.problems import Problems
 from triever.data.readers import read_qrels, read_queries, stream_layout
 from triever.data.records import Qrels, Query
 from triever.data.sampling import sample

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from triever.data.sniff import Kind, Role, recognise, sniff
+from triever.data.formats.sniff import Kind, Role, recognise, sniff
+from triever.data.formats.text_files import text_paths
 from triever.data.splits import split_name
-from triever.data.text_files import text_paths
 from triever.errors import DataError
 
 Files: TypeAlias = tuple[Path, ...]

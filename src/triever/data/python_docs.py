@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 from triever.data.cache import cache_folder
 from triever.data.records import Document, Query
 from triever.errors import DataError, UsageError
+from triever.files import atomic
 
 Judgements: TypeAlias = dict[str, dict[str, dict[str, int]]]
 """Split -> query id -> document id -> grade."""
@@ -166,14 +167,8 @@ def _read_cache(path: Path) -> list[dict[str, str]] | None:
 def _write_cache(path: Path, rows: list[dict[str, str]]) -> None:
     """Keep the rows if that is possible; they can always be made again."""
     body = "".join(f"{json.dumps(row)}\n" for row in rows)
-    with contextlib.suppress(OSError):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
-                file.write(f"{_sum(body)}\n{body}")
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
+    with contextlib.suppress(DataError), atomic(path) as file:
+        file.write(f"{_sum(body)}\n{body}".encode())
 
 
 def _sum(body: str) -> str:

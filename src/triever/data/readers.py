@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from triever.data import kilt, qa_json, tables, trec
-from triever.data.fields import make_document, make_expansions, make_judgement, make_query
 from triever.data.folders import Layout, survey
-from triever.data.json_items import read_items
-from triever.data.json_text import parse_object
-from triever.data.lines import read_lines
-from triever.data.parquet import parquet_rows
-from triever.data.problems import Flaw, Problems
+from triever.data.formats import kilt, qa_json, tables, trec
+from triever.data.formats.fields import make_document, make_expansions, make_judgement, make_query
+from triever.data.formats.json_items import read_items
+from triever.data.formats.json_text import parse_object
+from triever.data.formats.lines import read_lines
+from triever.data.formats.parquet import parquet_rows
+from triever.data.formats.problems import Flaw, Problems
+from triever.data.formats.sniff import Format, Role, is_text, recognise, sniff
+from triever.data.formats.text_files import text_documents
 from triever.data.records import Document, Hit, Query, Result, ranked
-from triever.data.sniff import Format, Role, is_text, recognise, sniff
-from triever.data.text_files import text_documents
 from triever.errors import DataError
 
 __all__ = ["Problems", "read_documents", "read_expansions", "read_qrels", "read_queries", "read_run"]

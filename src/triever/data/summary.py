@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from triever.data.dataset import Dataset, Digest
-from triever.data.problems import Problems
+from triever.data.formats.problems import Problems
 from triever.data.records import Qrels, Query
 
 

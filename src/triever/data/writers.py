@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from triever.data.dataset import Dataset
-from triever.data.fields import MAX_GRADE, clean_id
-from triever.data.json_text import check_escapes
-from triever.data.parquet import write_parquet
-from triever.data.problems import Flaw
+from triever.data.formats.fields import MAX_GRADE, clean_id
+from triever.data.formats.json_text import check_escapes
+from triever.data.formats.parquet import write_parquet
+from triever.data.formats.problems import Flaw
+from triever.data.formats.sinks import compressed
 from triever.data.records import Document, Hit, Qrels, Query, Run, ranked
-from triever.data.sinks import atomic, atomic_folder, compressed
 from triever.errors import DataError, UsageError, nearest
+from triever.files import atomic_folder
 
-__all__ = ["atomic", "write_dataset", "write_documents", "write_qrels", "write_queries", "write_run"]
+__all__ = ["write_dataset", "write_documents", "write_qrels", "write_queries", "write_run"]
 
 R = TypeVar("R", Document, Query)
 _BREAKS = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")

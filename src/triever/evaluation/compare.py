@@ -39,6 +39,7 @@ def compare(
     queries, qrels = dataset.queries(split), dataset.qrels(split)
     values, extra = {}, {}
     for name, retriever in retrievers.items():
+        dataset.unknown_documents(split, retriever.documents)  # warns: what it cannot hold it cannot find
         started = time.perf_counter()
         run = search_all(retriever, queries, k, name)
         speed = len(queries) / (time.perf_counter() - started)

@@ -95,7 +95,8 @@ def _sampled(differences: np.ndarray, samples: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     far = np.zeros(differences.shape[1], dtype=np.int64)
     for rows in _chunks(samples, n):
-        bits = np.unpackbits(rng.integers(256, size=(rows, -(-n // 8)), dtype=np.uint8), axis=1, count=n)
+        words = rng.integers(2**32, size=(rows, -(-n // 32)), dtype=np.uint32)  # bytes would waste what is left over
+        bits = np.unpackbits(words.astype("<u4").view(np.uint8), axis=1, count=n)
         sums = (2.0 * bits - 1.0) @ differences
         far += np.count_nonzero(_as_far(sums, differences), axis=0)
     return (1 + far) / (1 + samples)

@@ -339,8 +339,15 @@ def _check_parameter(name: str, measure: Measure, key: str, information: known.P
         raise UsageError(f"measure {name!r} needs a {key}", f"write it like {_example(measure, key)}")
     small = key in {"cutoff", "rel"} and isinstance(value, int) and value < 1
     if small or not information.validate(value):
-        wanted = "1 or more" if small else getattr(information.dtype, "__name__", "something else")
+        wanted = "1 or more" if small else _wanted(information)
         raise UsageError(f"measure {name!r} cannot have {key}={value!r}", f"give {wanted}")
+
+
+def _wanted(information: known.ParamInfo) -> str:
+    if information.choices is not NOT_PROVIDED:
+        return " or ".join(map(repr, information.choices))
+    kinds = {int: "a whole number", float: "a number with a decimal point", bool: "True or False"}
+    return kinds.get(information.dtype, "something like {0: 0, 1: 1, 2: 4}")
 
 
 def _example(measure: Measure, key: str) -> str:

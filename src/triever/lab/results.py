@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from triever.data.writers import atomic
 from triever.errors import DataError
 from triever.evaluation.report import Report
+from triever.files import atomic
 from triever.version import __version__
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from triever.data.fields import (
+from triever.data.formats.fields import (
     DOCUMENT_IDS,
     DOCUMENT_TEXTS,
     GRADES,
@@ -17,11 +17,11 @@ from triever.data.fields import (
     QUERY_IDS,
     QUERY_TEXTS,
 )
-from triever.data.json_text import unclean
-from triever.data.lines import require_file
-from triever.data.problems import Problems
-from triever.data.sinks import atomic
+from triever.data.formats.json_text import unclean
+from triever.data.formats.lines import require_file
+from triever.data.formats.problems import Problems
 from triever.errors import DataError
+from triever.files import atomic
 
 MAGIC = b"PAR1"
 _BATCH = 1000

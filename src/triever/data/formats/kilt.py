@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from triever.data.fields import Judgement, clean_id
-from triever.data.json_text import parse_object
-from triever.data.problems import Flaw
+from triever.data.formats.fields import Judgement, clean_id
+from triever.data.formats.json_text import parse_object
+from triever.data.formats.problems import Flaw
 from triever.data.records import Document, Query, normalise
 
 

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from triever.data.problems import Problems
+from triever.data.formats.problems import Problems
 from triever.errors import DataError, nearest
 
 MAX_LINE = 16 * 2**20

@@ -1,16 +1,14 @@
-"""Files and folders that appear whole or not at all, compressed as their names say."""
+"""Files and folders that appear whole or not at all. Knows nothing about what is in them."""
 
 from __future__ import annotations
 
 import contextlib
-import gzip
-import io
 import os
 import secrets
 import shutil
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO
 
 from triever.errors import DataError
 
@@ -29,7 +27,7 @@ def atomic(path: str | Path) -> Generator[BinaryIO, None, None]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise DataError(f"{target} cannot be written: {error.strerror or error}", "check the folder") from error
     finally:
@@ -48,40 +46,18 @@ def atomic_folder(path: str | Path) -> Generator[Path, None, None]:
         temporary.mkdir(parents=True)
         yield temporary
         os.replace(temporary, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise DataError(f"{target} cannot be written: {error.strerror or error}", "check the folder") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def compressed(path: str | Path) -> Generator[BinaryIO, None, None]:
-    """An atomic file whose content is compressed if its name ends in .gz or .zst."""
-    with atomic(path) as file:
-        if str(path).endswith(".gz"):
-            packer: Any = gzip.GzipFile("", "wb", 6, file, mtime=0)  # no name, no time: equal data, equal bytes
-        elif str(path).endswith((".zst", ".zstd")):
-            packer = _zstd(file)
-        else:
-            yield file
-            return
-        with packer, io.BufferedWriter(cast(io.RawIOBase, packer), _BUFFER) as buffer:
-            yield buffer
-
-
-def _zstd(file: BinaryIO) -> Any:
-    import pyarrow
-
-    own = io.FileIO(os.dup(file.fileno()), "w")  # which Arrow closes; the file itself is still to be synced
-    return pyarrow.CompressedOutputStream(pyarrow.PythonFile(own, "w"), "zstd")
-
-
 def _beside(target: Path) -> Path:
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the new name last through a power cut, where the system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from triever.data.fields import clean_id
-from triever.data.lines import MAX_LINE, read_text
-from triever.data.problems import Flaw, Problems
+from triever.data.formats.fields import clean_id
+from triever.data.formats.lines import MAX_LINE, read_text
+from triever.data.formats.problems import Flaw, Problems
 from triever.data.records import Document
 
 ENDINGS = (".txt", ".md")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from triever.data.fields import clean_id
-from triever.data.lines import read_lines
-from triever.data.problems import Flaw, Problems
+from triever.data.formats.fields import clean_id
+from triever.data.formats.lines import read_lines
+from triever.data.formats.problems import Flaw, Problems
 from triever.data.records import Document, Query
 
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from triever.data.fields import GRADES, JUDGED_DOCUMENTS, JUDGED_QUERIES, Judgement, clean_id, grade, score
-from triever.data.lines import read_lines
-from triever.data.problems import Flaw, Problems
+from triever.data.formats.fields import GRADES, JUDGED_DOCUMENTS, JUDGED_QUERIES, Judgement, clean_id, grade, score
+from triever.data.formats.lines import read_lines
+from triever.data.formats.problems import Flaw, Problems
+from triever.data.formats.tables import split_columns
 from triever.data.records import Hit, Query, normalise
-from triever.data.tables import split_columns
 
 _OPEN = re.compile(r"\s*<top\b[^>]*>", re.IGNORECASE)
 _CLOSE = re.compile(r"</top>", re.IGNORECASE)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from triever.data.problems import Flaw
+from triever.data.formats.problems import Flaw
 
 _SUSPECT_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 _UNCLEAN = re.compile("[\0\ud800-\udfff]")

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from triever.data.fields import (
+from triever.data.formats.fields import (
     DOCUMENT_IDS,
     DOCUMENT_TEXTS,
     GRADES,
@@ -24,13 +24,13 @@ from triever.data.fields import (
     grade,
     score,
 )
-from triever.data.json_items import first_item
-from triever.data.json_text import parse_json
-from triever.data.lines import foreign, is_compressed, read_head, read_lines, read_text
-from triever.data.parquet import MAGIC, parquet_columns
-from triever.data.problems import Flaw, Problems
-from triever.data.tables import split_columns
-from triever.data.trec import qrels_header
+from triever.data.formats.json_items import first_item
+from triever.data.formats.json_text import parse_json
+from triever.data.formats.lines import foreign, is_compressed, read_head, read_lines, read_text
+from triever.data.formats.parquet import MAGIC, parquet_columns
+from triever.data.formats.problems import Flaw, Problems
+from triever.data.formats.tables import split_columns
+from triever.data.formats.trec import qrels_header
 from triever.errors import BadRecord, DataError
 
 _HEAD_LINES = 20

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from triever.data.fields import Judgement, clean_id
-from triever.data.json_items import read_items
-from triever.data.problems import Flaw, Problems
+from triever.data.formats.fields import Judgement, clean_id
+from triever.data.formats.json_items import read_items
+from triever.data.formats.problems import Flaw, Problems
 from triever.data.records import Document, Query, normalise
 from triever.data.splits import split_name
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from triever.data.json_text import as_object, kind_of, parse_json
-from triever.data.problems import Flaw
+from triever.data.formats.json_text import as_object, kind_of, parse_json
+from triever.data.formats.problems import Flaw
 from triever.data.records import Document, Query, normalise
 
 Judgement: TypeAlias = tuple[str, str, int]

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from triever.data.json_text import DECODER, check_escapes, invalid_json
-from triever.data.lines import CHUNK, MAX_LINE, read_text, too_long_item
-from triever.data.problems import Flaw, Problems
+from triever.data.formats.json_text import DECODER, check_escapes, invalid_json
+from triever.data.formats.lines import CHUNK, MAX_LINE, read_text, too_long_item
+from triever.data.formats.problems import Flaw, Problems
 
 _SPACE = " \t\n\r"
 _BEHIND = tuple(_SPACE + ",:]}")  # what shows that a value is over: half of 1.5 is a number too

@@ -1,0 +1,95 @@
+"""Everything shown is run: the commands and the code of the README and of the pages that promise to work."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGES = ["README.md", "docs/own-documents.md", "docs/evaluation.md", "docs/data.md"]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NOT_RUN = ("make ", "pip ", "git ", "cd ")
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return [(match[1], match[2]) for match in FENCE.finditer(page.read_text(encoding="utf-8"))]
+
+
+def shell(language: str, text: str) -> str:
+    """The commands of a block; in a transcript those are the lines behind a dollar sign."""
+    if language == "console":
+        return "\n".join(line[2:] for line in text.splitlines() if line.startswith("$ "))
+    return "" if text.startswith(NOT_RUN) else text
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_a_page_shows_can_be_done(root: Path, tmp_path: Path, name: str) -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    ran = 0
+    for language, text in blocks(root / name):
+        if language == "python":
+            command = [sys.executable, "-W", "error", "-c", text]
+        elif language in ("sh", "console") and shell(language, text):
+            command = ["bash", "-euo", "pipefail", "-c", shell(language, text)]
+        else:
+            continue
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        ran += 1
+    assert ran, "a page that promises to work shows nothing"
+
+
+def test_make_targets_that_are_shown_exist(root: Path) -> None:
+    made = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(), re.MULTILINE))
+    for page in [*root.glob("*.md"), *(root / "docs").glob("*.md")]:
+        shown = set(re.findall(r"(?:`|^)make ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
+        assert shown <= made, f"{page.name} shows a target that does not exist"
+
+
+def test_every_file_in_the_readme_tree_exists(root: Path) -> None:
+    tree = next(text for language, text in blocks(root / "README.md") if language == "text")
+    folder = root
+    for line in tree.splitlines():
+        name, depth = line.split()[0], (len(line) - len(line.lstrip())) // 2
+        folder = root if depth == 0 else root / "src" / "triever" if depth == 1 else root / "src" / "triever" / "data"
+        assert (folder / name).exists(), f"the README shows {name}"
+
+
+def test_the_readme_tree_is_complete(root: Path) -> None:
+    tree = (root / "README.md").read_text(encoding="utf-8")
+    for path in (root / "src" / "triever").iterdir():
+        if not path.name.startswith("__pycache__"):
+            assert f"  {path.name}{'/' if path.is_dir() else ''} " in tree, f"the README does not show {path.name}"
+
+
+def test_every_command_is_in_the_readme(root: Path) -> None:
+    from triever.cli import COMMANDS
+
+    text = (root / "README.md").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert f"triever {name}" in text, f"the README does not show triever {name}"
+
+
+def test_links_between_pages_lead_somewhere(root: Path) -> None:
+    for page in [*root.glob("*.md"), *(root / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+\.md)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_site_builds_and_holds_the_api(root: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
+    for name in ("load_dataset", "BM25", "search_many", "compare", "BadRecord"):
+        assert name in page
+
+
+def test_the_page_of_results_is_made_from_the_results(root: Path) -> None:
+    from triever.lab.results import render
+
+    assert (root / "docs" / "results.md").read_text(encoding="utf-8") == render(root / "results"), "run: make pages"
