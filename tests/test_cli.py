@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,6 +124,22 @@ def test_add_delete_and_status(folder: Path) -> None:
     ok(folder, "delete", "changing", "volcano", "tea")
     assert json.loads(ok(folder, "search", "changing", "lava", "--json")) == []
     assert f"documents now | {len(DOCUMENTS) - 1}" in ok(folder, "status", "changing")
+
+
+def test_bad_records_can_be_left_out_everywhere(folder: Path) -> None:
+    shutil.copytree(folder / "toy", folder / "flawed")
+    with gzip.open(folder / "flawed" / "corpus.jsonl.gz", "at") as file:
+        file.write("not json\n")
+    (folder / "half.jsonl").write_text((folder / "new.jsonl").read_text() + "{\n")
+    for words in (
+        ["data", "info", "flawed"],
+        ["fit", "bm25", "--data", "flawed", "--out", "f"],
+        ["compare", "bm25", "--data", "flawed"],
+    ):
+        assert "corpus.jsonl.gz:11: invalid JSON" in triever(folder, *words).stderr
+        ok(folder, *words, "--skip-bad")
+    assert "half.jsonl:2: invalid JSON" in triever(folder, "add", "f", "half.jsonl").stderr
+    assert "left out 1 bad records" in triever(folder, "add", "f", "half.jsonl", "--skip-bad").stderr
 
 
 def test_status_checks_the_files(folder: Path) -> None:

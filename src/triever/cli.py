@@ -146,13 +146,14 @@ def run(
     out: Annotated[Path, typer.Option("--out", help="The TREC run to write.")],
     split: Split = "test",
     k: Hits = 100,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Search every question of a split and write a TREC run."""
     from triever.data.writers import write_run
     from triever.evaluation.compare import search_all
     from triever.retrievers.base import load
 
-    queries = _dataset(data).queries(split)
+    queries = _dataset(data, skip_bad).queries(split)
     write_run(out, search_all(load(model), queries, k), tag=model.name)
     note(f"wrote {out}: {len(queries):,} questions")
 
@@ -164,15 +165,16 @@ def evaluate(
     measure: Measures = None,
     json_: Json = False,
     plot: Plot = None,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Measure a TREC run."""
-    from triever.data.readers import read_run
+    from triever.data.readers import Problems, read_run
     from triever.evaluation.measures import DEFAULT_MEASURES
     from triever.evaluation.report import evaluate as measure_run
 
-    dataset = _dataset(data)
+    dataset = _dataset(data, skip_bad)
     report = measure_run(
-        read_run(run),
+        read_run(run, Problems(skip_bad)),
         dataset.qrels(split),
         measure or DEFAULT_MEASURES,
         name=run.stem,
@@ -194,6 +196,7 @@ def compare(
     json_: Json = False,
     plot: Plot = None,
     out: Out = None,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Measure several retrievers on the same questions; the first is what the others are tested against."""
     from triever.config import to_dict
@@ -202,7 +205,7 @@ def compare(
     from triever.lab import results
 
     started = time.perf_counter()
-    dataset = _dataset(data)
+    dataset = _dataset(data, skip_bad)
     retrievers = dict(_named_retriever(word, dataset) for word in systems)
     report = measure_all(retrievers, dataset, split, measure or DEFAULT_MEASURES, k=k)
     _show(report, json_, plot)
@@ -219,18 +222,22 @@ def add(
         Path, typer.Argument(metavar="DOCUMENTS", help="A file of documents, in any format that is read.")
     ],
     replace: Annotated[bool, typer.Option("--replace", help="Replace documents whose id is there already.")] = False,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Add documents to a saved retriever."""
-    from triever.data.readers import read_documents
+    from triever.data.readers import Problems, read_documents
     from triever.retrievers.base import edit
 
-    new = list(read_documents(documents))
+    problems = Problems(skip_bad)
+    new = list(read_documents(documents, problems))
     with edit(model) as retriever:
         known = [document.id for document in new if replace and document.id in retriever.documents]
         if known:
             retriever.delete(known)
         retriever.add(new)
     note(f"added {len(new):,} documents, {len(known):,} of them replaced; {len(retriever):,} in all")
+    if problems.count:
+        note(f"left out {problems.count:,} bad records, such as {problems.examples[0]}")
 
 
 def delete(model: Model, ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Which documents.")]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,18 @@ def test_our_provider_agrees_with_the_judge(case: tuple[dict[str, Any], dict[str
         assert_equal(ours(name, *case), judge(name, *case), name)
 
 
+@pytest.mark.skipif(not ir_measures.gdeval.is_available(), reason="gdeval needs perl")
+@pytest.mark.parametrize("name", ["ERR@3", "ERR@20", "nDCG(dcg='exp-log2')@3", "nDCG(dcg='exp-log2')@20"])
+def test_exponential_gains_agree_with_gdeval(name: str) -> None:
+    """It takes whole numbers as query ids and does not know C floats, so the scores here are distinct."""
+    rng, documents = random.Random(1), [f"d{number}" for number in range(12)]
+    qrels = {str(q): {d: rng.choice([-1, 0, 0, 1, 2, 4]) for d in rng.sample(documents, 6)} for q in range(100)}
+    run = {str(q): {d: float(-place) for place, d in enumerate(rng.sample(documents, 8))} for q in range(100)}
+    expected = {m.query_id: m.value for m in ir_measures.gdeval.iter_calc([trec.parse(name)], qrels, run)}
+    assert sum(value > 0 for value in expected.values()) >= 50
+    assert ours(name, qrels, run) == pytest.approx(expected, abs=1e-5)
+
+
 @given(CASES)
 @example(({"q1": {"d1": 1, "d2": 2}}, {"q1": {"d1": 1.0, "d2": 1.0, "e": 1.0}}))
 def test_per_query_agrees_with_the_judge(case: tuple[dict[str, Any], dict[str, Any]]) -> None:
@@ -191,6 +204,17 @@ def test_ndcg_by_hand() -> None:
     assert ours("nDCG@3", qrels, run)["q"] == pytest.approx(linear, abs=1e-12)
     exponential = (1 / math.log2(2) + 7 / math.log2(4)) / (7 / math.log2(2) + 3 / math.log2(3) + 1 / math.log2(4))
     assert ours("nDCG(dcg='exp-log2')@3", qrels, run)["q"] == pytest.approx(exponential, abs=1e-12)
+
+
+def test_err_by_hand() -> None:
+    qrels, run = {"q": {"a": 3, "b": 1}}, {"q": {"b": 9.0, "x": 8.0, "a": 7.0}}
+    first, third = (2**1 - 1) / 2**4, (2**3 - 1) / 2**4  # how likely a person stops there
+    expected = first / 1 + (1 - first) * third / 3
+    assert ours("ERR@3", qrels, run)["q"] == pytest.approx(expected, abs=1e-12)
+    assert ours("ERR@2", qrels, run)["q"] == pytest.approx(first, abs=1e-12)
+    assert ours("ERR", {"q": {"a": -1}}, run)["q"] == 0.0
+    with pytest.raises(UsageError, match="ERR knows no grade above 4"):
+        ours("ERR", {"q": {"a": 5}}, run)
 
 
 def test_queries_with_negative_grades_only_are_safe_and_count_nothing() -> None:

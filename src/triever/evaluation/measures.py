@@ -96,7 +96,7 @@ def _standard(task: Task, measures: Mapping[str, Any]) -> dict[str, Values]:
     if not measures:
         return {}
     run = {query: _surrogates(hits) for query, hits in task.hits.items()}
-    judged = {query: grades for query, grades in task.qrels.items() if grades}
+    judged = {query: dict(grades) for query, grades in task.qrels.items() if grades}
     found = _trec().values(list(dict.fromkeys(measures.values())), judged, run)
     return {name: dict.fromkeys(task.qrels, 0.0) | found[measure] for name, measure in measures.items()}
 

@@ -228,6 +228,8 @@ def _common_queries(values: PerQuery) -> list[str]:
         raise UsageError("there is nothing to report", "give at least one system and one measure")
     first = next(iter(values.values()))
     queries = list(next(iter(first.values())))
+    if not queries:
+        raise UsageError("there is nothing to report", "measure at least one query")
     for system, columns in values.items():
         if list(columns) != list(first):
             raise UsageError(f"system {system!r} was measured by other measures", "use the same for all")

@@ -26,6 +26,7 @@ from triever.data.records import Qrels
 from triever.errors import MissingExtra, UsageError, nearest
 
 UNJUDGED = -1
+MAX_ERR_GRADE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,17 @@ def _discounts(n: int) -> np.ndarray:
     return 1.0 / np.log2(np.arange(2, n + 2))
 
 
+def expected_reciprocal_rank(ranking: Ranking, measure: Measure) -> float:
+    """As gdeval, TREC's own script, has it, which is written in Perl, wants whole numbers as query ids and
+    rounds to five digits."""
+    at = None if measure["cutoff"] is NOT_PROVIDED else measure["cutoff"]
+    if ranking.judged.max(initial=0) > MAX_ERR_GRADE:
+        raise UsageError(f"ERR knows no grade above {MAX_ERR_GRADE}", "use nDCG, which knows all of them")
+    stops = (np.exp2(np.maximum(ranking.grades[:at], 0)) - 1.0) / 2.0**MAX_ERR_GRADE
+    arrives = np.concatenate([[1.0], np.cumprod(1.0 - stops)[:-1]])[: len(stops)]
+    return float((arrives * stops / np.arange(1, len(stops) + 1)).sum())
+
+
 def retrieved(ranking: Ranking, measure: Measure) -> float:
     everything = measure["rel"] is NOT_PROVIDED
     return float(len(ranking.grades) if everything else np.count_nonzero(ranking.grades >= measure["rel"]))
@@ -150,6 +162,7 @@ Function: TypeAlias = Callable[[Ranking, Measure], float]
 FUNCTIONS: dict[str, Function] = {
     "AP": average_precision,
     "Bpref": bpref,
+    "ERR": expected_reciprocal_rank,
     "NumQ": lambda ranking, measure: 1.0,  # noqa: ARG005  a query that was answered is one query
     "NumRel": relevant,
     "NumRet": retrieved,
