@@ -91,12 +91,17 @@ def _software() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit of the checkout that runs, or "" for an installed package."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    """The commit of the checkout that runs, marked if its code was changed since; "" for an installed package."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        changed = _git("status", "--porcelain", "--", ".")
+        return _git("rev-parse", "--short", "HEAD") + ("-changed" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parents[1]), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
 def _peak_memory_mb() -> int | None:
