@@ -1,0 +1,345 @@
+"""The set of valid docids as plain arrays: what may follow a prefix, and which documents lie below it.
+
+Knows nothing about models or text: symbols are numbers, and so are documents. A trie is a value; adding
+and deleting give new values that share the old arrays, and any sequence of them equals a rebuild.
+
+An entry is one (docid, document) pair; a document may have several, and a docid may hold several
+documents. Entries lie in the order of their docids, so what lies below a node is one slice. A node is
+made only where at least two entries are still together; the symbols that follow, where an entry is
+alone, are its tail. No docid may be the beginning of another: schemes whose docids vary in length end
+each of them with a stop symbol, which is then scored like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from triever.errors import UsageError
+
+if TYPE_CHECKING:
+    from triever.artifact import Snapshot, Writer
+
+ANNEX = 1024
+"""So many added entries, or a sixteenth of the main part, are kept beside it before they are merged in."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Docids laid end to end: that of entry i is flat[start[i]:start[i + 1]]."""
+
+    flat: np.ndarray  # (symbols,)
+    start: np.ndarray  # (entries + 1,)
+    document: np.ndarray  # (entries,)
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[Sequence[int], int]]) -> Paths:
+        """From (docid, document) pairs."""
+        listed = list(pairs)
+        start = np.zeros(len(listed) + 1, np.int64)
+        np.cumsum([len(docid) for docid, _ in listed], out=start[1:])
+        flat = np.fromiter((symbol for docid, _ in listed for symbol in docid), np.int64, count=int(start[-1]))
+        return cls(flat, start, np.array([document for _, document in listed], np.int64))
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+    def take(self, entries: np.ndarray) -> Paths:
+        """Some of the entries, in the given order."""
+        length = np.diff(self.start)[entries]
+        start = np.concatenate([[0], np.cumsum(length)])
+        where = np.repeat(self.start[:-1][entries] - start[:-1], length) + np.arange(start[-1])
+        return Paths(self.flat[where], start, self.document[entries])
+
+    def joined(self, other: Paths) -> Paths:
+        """These entries and then the others."""
+        start = np.concatenate([self.start, self.start[-1] + other.start[1:]])
+        both = [(self.flat, other.flat), (self.document, other.document)]
+        flat, document = (np.concatenate(pair) for pair in both)
+        return Paths(flat, start, document)
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """One part of a trie. Nodes are numbered level by level from the root, 0; siblings by their symbols."""
+
+    token: np.ndarray  # (nodes,) the symbol that leads to the node; 0 for the root
+    child: np.ndarray  # (nodes + 1,) the children of node v are child[v] .. child[v + 1]
+    first: np.ndarray  # (nodes,) the first entry below
+    count: np.ndarray  # (nodes,) how many entries are below
+    tail: np.ndarray  # (tail symbols,)
+    tail_start: np.ndarray  # (entries + 1,) the tail of entry e is tail[tail_start[e]:tail_start[e + 1]]
+    document: np.ndarray  # (entries,)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes."""
+        return len(self.token)
+
+    @property
+    def entries(self) -> int:
+        """How many (docid, document) pairs."""
+        return len(self.document)
+
+    @property
+    def bytes(self) -> int:
+        """Of all arrays together."""
+        return sum(getattr(self, field.name).nbytes for field in fields(self))
+
+    @cached_property
+    def levels(self) -> list[int]:
+        """The first node of each level, and behind the last one the number of nodes."""
+        starts = [0, 1]
+        while starts[-1] < self.nodes:
+            starts.append(int(self.child[starts[-1]]))
+        return starts if starts[-1] == self.nodes else [*starts, self.nodes]
+
+    @cached_property
+    def widest(self) -> list[int]:
+        """At each level the largest number of children; below the last one, tails have one."""
+        degree = np.diff(self.child)
+        bounds = zip(self.levels, self.levels[1:], strict=False)
+        return [max(1, int(degree[low:high].max(initial=0))) for low, high in bounds]
+
+    @cached_property
+    def parent(self) -> np.ndarray:
+        """(nodes,) -1 for the root."""
+        return np.concatenate([[-1], np.repeat(np.arange(self.nodes), np.diff(self.child))])
+
+    def paths(self) -> Paths:
+        """The docids again, in order."""
+        node = self._leaf_of_entry()
+        depth = (np.searchsorted(self.levels, np.arange(self.nodes), side="right") - 1)[node]
+        tails = np.diff(self.tail_start)
+        start = np.concatenate([[0], np.cumsum(depth + tails)])
+        flat = np.empty(start[-1], np.int64)
+        flat[np.repeat(start[:-1] + depth, tails) + _ranges(tails)] = self.tail
+        place = start[:-1] + depth
+        while (above := node > 0).any():
+            place[above] -= 1
+            flat[place[above]] = self.token[node[above]]
+            node = np.where(above, self.parent[node], 0)
+        return Paths(flat, start, np.asarray(self.document, np.int64))
+
+    def _leaf_of_entry(self) -> np.ndarray:
+        leaves = np.flatnonzero(np.diff(self.child) == 0)
+        node = np.zeros(self.entries, np.int64)
+        node[np.repeat(self.first[leaves], self.count[leaves]) + _ranges(self.count[leaves])] = np.repeat(
+            leaves, self.count[leaves]
+        )
+        return node
+
+
+def _ranges(lengths: np.ndarray) -> np.ndarray:
+    """0 .. length for each length, end to end.
+
+    >>> _ranges(np.array([2, 0, 3])).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+
+
+def build(paths: Paths) -> Arrays:
+    """The arrays of a set of docids, level by level; only entries that are still together go on."""
+    length = np.diff(paths.start)
+    if len(paths) and length.min() < 1:
+        raise UsageError("a docid is empty", "give every document at least one symbol")
+    width = int(paths.flat.max(initial=0)) + 1
+    order = np.argsort(paths.document, kind="stable")  # which entry lies at each place
+    depth_of = np.zeros(len(paths), np.int64)  # of each place: how many symbols are in nodes
+    place = np.arange(len(paths))  # those still together with others
+    above = np.zeros(len(paths), np.int64)  # of each such place: its node so far
+    nodes = _Nodes(len(paths))
+    depth = 0
+    while len(place):
+        entry = order[place]
+        key = above * width + paths.flat[paths.start[entry] + depth]
+        by = np.argsort(key, kind="stable")
+        order[place], key = entry[by], key[by]
+        depth += 1
+        edge = np.flatnonzero(np.diff(key, prepend=-1))
+        size = np.diff(edge, append=len(place))
+        made = nodes.add(key[edge] // width, key[edge] % width, place[edge], size)
+        ended = np.add.reduceat((length[order[place]] == depth).astype(np.int64), edge)
+        if ((ended > 0) & (ended < size)).any():
+            raise UsageError("a docid is the beginning of another", "end every docid with a stop symbol")
+        goes_on = np.repeat((size > 1) & (ended == 0), size)
+        depth_of[place[~goes_on]] = depth
+        place, above = place[goes_on], np.repeat(made, size)[goes_on]
+    return nodes.arrays(paths, order, depth_of)
+
+
+class _Nodes:
+    """Nodes as they are made, level by level, as columns."""
+
+    def __init__(self, entries: int) -> None:
+        self._columns: list[list[np.ndarray]] = [[], [], [], []]  # parent, token, first, count
+        self._made = 0
+        self.add(np.array([-1]), np.array([0]), np.array([0]), np.array([entries]))
+
+    def add(self, *columns: np.ndarray) -> np.ndarray:
+        """The numbers of the new nodes."""
+        for column, values in zip(self._columns, columns, strict=True):
+            column.append(values)
+        self._made += len(columns[0])
+        return np.arange(self._made - len(columns[0]), self._made)
+
+    def arrays(self, paths: Paths, order: np.ndarray, depth_of: np.ndarray) -> Arrays:
+        parent, token, first, count = (np.concatenate(column) for column in self._columns)
+        tails = np.diff(paths.start)[order] - depth_of
+        where = np.repeat(paths.start[:-1][order] + depth_of, tails) + _ranges(tails)
+        return Arrays(
+            token=_small(token),
+            child=_indices(np.searchsorted(parent, np.arange(self._made + 1))),
+            first=_indices(first),
+            count=_indices(count),
+            tail=_small(paths.flat[where]),
+            tail_start=_indices(np.concatenate([[0], np.cumsum(tails)])),
+            document=_indices(paths.document[order]),
+        )
+
+
+def _small(symbols: np.ndarray) -> np.ndarray:
+    return symbols.astype(np.uint16 if symbols.max(initial=0) < 2**16 else np.int32)
+
+
+def _indices(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.int32 if values.max(initial=0) < 2**31 else np.int64)
+
+
+class Trie:
+    """Docids that exist: `Trie.of([((3, 1), 0), ((3, 2), 1)])`, each with the number of its document."""
+
+    def __init__(self, parts: tuple[Arrays, ...], alive: tuple[np.ndarray | None, ...]) -> None:
+        self.parts = parts  # the main part, and perhaps an annex of what was added since
+        self.alive = alive  # of each part: (entries,) bool, or None while nothing is deleted
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[Sequence[int], int]] | Paths) -> Trie:
+        """From (docid, document) pairs."""
+        return cls((build(pairs if isinstance(pairs, Paths) else Paths.of(pairs)),), (None,))
+
+    def __len__(self) -> int:
+        return sum(_living(part, alive) for part, alive in zip(self.parts, self.alive, strict=True))
+
+    @property
+    def bytes(self) -> int:
+        """Of all arrays together."""
+        masks = sum(alive.nbytes for alive in self.alive if alive is not None)
+        return masks + sum(part.bytes for part in self.parts)
+
+    def items(self) -> Iterator[tuple[tuple[int, ...], int]]:
+        """The (docid, document) pairs, in the order of the docids."""
+        paths = self.paths()
+        listed = (tuple(docid.tolist()) for docid in np.split(paths.flat, paths.start[1:-1]))
+        yield from zip(listed, paths.document.tolist(), strict=False)
+
+    def paths(self) -> Paths:
+        """What is alive, as a rebuild would take it."""
+        living = [_alive_paths(part, alive) for part, alive in zip(self.parts, self.alive, strict=True)]
+        return living[0] if len(living) == 1 else build(living[0].joined(living[1])).paths()
+
+    def with_added(self, pairs: Iterable[tuple[Sequence[int], int]]) -> Trie:
+        """These and more. The main part stays as it is until the annex has grown."""
+        new = Paths.of(pairs)
+        if not len(new):
+            return self
+        beside = _alive_paths(self.parts[1], self.alive[1]).joined(new) if len(self.parts) > 1 else new
+        if len(beside) > max(ANNEX, self.parts[0].entries // 16) or not self.parts[0].entries:
+            return Trie.of(_alive_paths(self.parts[0], self.alive[0]).joined(beside))
+        trie = Trie((self.parts[0], build(beside)), (self.alive[0], None))
+        trie.refuse_prefixes()
+        return trie
+
+    def without(self, documents: Iterable[int]) -> Trie:
+        """All docids but those of these documents. Built anew once less than half is left."""
+        gone = np.fromiter(set(documents), np.int64)
+        masks = []
+        for part, alive in zip(self.parts, self.alive, strict=True):
+            stays = ~np.isin(part.document, gone)
+            masks.append(stays if alive is None else stays & alive)
+        trie = Trie(self.parts, tuple(masks))
+        return trie if 2 * len(trie) > sum(part.entries for part in self.parts) else Trie.of(trie.paths())
+
+    def refuse_prefixes(self) -> None:
+        """An error if a docid of one part is the beginning of one of the other."""
+        if len(self.parts) > 1:
+            main, annex = self.parts
+            for docid in np.split(*_split_at(annex.paths())):
+                _refuse_if_inside(main, docid)
+
+    def info(self) -> dict[str, Any]:
+        """What it is like: entries, depth, branching, collisions, bytes."""
+        paths = self.paths()
+        length = np.diff(paths.start)
+        main = self.parts[0]
+        degree = np.diff(main.child)
+        inner = degree[degree > 0]
+        docids = len({docid for docid, _ in self.items()})
+        return {
+            "docids": docids,
+            "documents": len(np.unique(paths.document)),
+            "shared docids": len(paths) - docids,
+            "shortest": int(length.min()) if len(length) else 0,
+            "longest": int(length.max(initial=0)),
+            "mean length": round(float(length.mean()), 2) if len(length) else 0.0,
+            "nodes": sum(part.nodes for part in self.parts),
+            "mean branching": round(float(inner.mean()), 2) if len(inner) else 0.0,
+            "widest": main.widest,
+            "bytes": self.bytes,
+        }
+
+    def write(self, writer: Writer) -> None:
+        """Put the arrays into an artifact, as one part without what was deleted."""
+        one = self.parts[0] if len(self.parts) == 1 and self.alive[0] is None else build(self.paths())
+        for field in fields(Arrays):
+            writer.array(f"trie_{field.name}", getattr(one, field.name))
+
+    @classmethod
+    def read(cls, snapshot: Snapshot) -> Trie:
+        """Take the arrays out of an artifact, memory-mapped."""
+        arrays = {field.name: snapshot.array(f"trie_{field.name}") for field in fields(Arrays)}
+        return cls((Arrays(**arrays),), (None,))
+
+
+def _living(part: Arrays, alive: np.ndarray | None) -> int:
+    return part.entries if alive is None else int(alive.sum())
+
+
+def _alive_paths(part: Arrays, alive: np.ndarray | None) -> Paths:
+    return part.paths() if alive is None else part.paths().take(np.flatnonzero(alive))
+
+
+def _split_at(paths: Paths) -> tuple[np.ndarray, np.ndarray]:
+    return paths.flat, paths.start[1:-1]
+
+
+def _refuse_if_inside(part: Arrays, docid: np.ndarray) -> None:
+    """Walk a docid: it may leave the part, or end where the part ends, but not before or behind."""
+    node = 0
+    for depth, symbol in enumerate(docid):
+        low, high = part.child[node], part.child[node + 1]
+        if low == high:
+            return _refuse_tail(part, node, docid[depth:])
+        at = low + np.searchsorted(part.token[low:high], symbol)
+        if at == high or part.token[at] != symbol:
+            return None
+        node = at
+    return _refuse_tail(part, node, docid[len(docid) :]) if part.child[node] == part.child[node + 1] else _prefix()
+
+
+def _refuse_tail(part: Arrays, node: int, rest: np.ndarray) -> None:
+    entry = part.first[node]
+    tail = part.tail[part.tail_start[entry] : part.tail_start[entry + 1]]
+    common = min(len(tail), len(rest))
+    if len(tail) != len(rest) and (tail[:common] == rest[:common]).all():
+        _prefix()
+
+
+def _prefix() -> None:
+    raise UsageError("a docid is the beginning of another", "end every docid with a stop symbol")

@@ -1,0 +1,226 @@
+"""A trie on a device, walked by many prefixes at once.
+
+A state says where a prefix stands: one number for each part of the trie (main, and perhaps an annex),
+-1 where the part does not hold the prefix. Below the number of nodes it is a node, above it a place in
+the tails. Everything here is tensor work of fixed shape, so that a search step can be captured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triever.docids.trie import Arrays, Trie
+
+
+@dataclass(frozen=True)
+class Children:
+    """What may follow each of n prefixes, in C slots."""
+
+    token: Tensor  # (n, C)
+    state: Tensor  # (n, C, parts)
+    exists: Tensor  # (n, C) bool
+
+
+class Walk:
+    """`walk = Walk(trie, device)`, then `walk.children(walk.root(2), depth=0)`."""
+
+    def __init__(self, trie: Trie, device: str | torch.device = "cpu") -> None:
+        self.trie = trie
+        self.parts = [_Part(part, alive, device) for part, alive in zip(trie.parts, trie.alive, strict=True)]
+        self.device = torch.device(device)
+
+    def root(self, prefixes: int) -> Tensor:
+        """(prefixes, parts) the state of the empty prefix."""
+        return torch.zeros(prefixes, len(self.parts), dtype=torch.long, device=self.device)
+
+    def slots(self, depth: int) -> int:
+        """How many children a prefix of this length can have at most."""
+        return sum(part.widest(depth) for part in self.parts)
+
+    def children(self, state: Tensor, depth: int) -> Children:
+        """What follows these prefixes (n, parts), all of this length."""
+        steps = [part.step(state[:, at], part.widest(depth)) for at, part in enumerate(self.parts)]
+        return self._both(state, *steps) if len(steps) == 2 else _single(*steps)
+
+    def _both(self, state: Tensor, main: _Step, annex: _Step) -> Children:
+        """The children of both parts; one that both have is taken from the main part and stands in both."""
+        beside = self.parts[1].find(state[:, 1], main.token)
+        known = self.parts[0].find(state[:, 0], annex.token)
+        # A child whose documents are all dead in the main part may live in the annex.
+        lives = main.exists | (main.there & (beside >= 0) & (self.parts[1].living(beside) > 0))
+        fresh = annex.exists & (known < 0)
+        left = torch.stack([main.state, beside], -1)
+        right = torch.stack([torch.full_like(annex.state, -1), annex.state], -1)
+        return Children(
+            torch.cat([main.token, annex.token], 1), torch.cat([left, right], 1), torch.cat([lives, fresh], 1)
+        )
+
+    def living(self, state: Tensor) -> Tensor:
+        """How many living entries lie below each state (…, parts)."""
+        return sum((part.living(state[..., at]) for at, part in enumerate(self.parts)), torch.zeros_like(state[..., 0]))
+
+    def ended(self, state: Tensor) -> Tensor:
+        """Whether a docid ends at each state (…, parts)."""
+        ends = [part.ended(state[..., at]) for at, part in enumerate(self.parts)]
+        return torch.stack(ends).any(0)
+
+    def alone(self, state: Tensor) -> Tensor:
+        """Whether only one docid is left below each state (…, parts), in one part."""
+        here = state >= 0
+        lone = torch.stack([part.lone(state[..., at]) for at, part in enumerate(self.parts)], -1)
+        return (here.sum(-1) == 1) & (lone & here).any(-1)
+
+    def tails(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """What is left of the docids that are alone: symbols (n, longest) and how many of them count (n,)."""
+        spans = [part.rest(state[:, at]) for at, part in enumerate(self.parts)]
+        length = torch.stack([end - at for at, end in spans]).clamp(min=0).amax(0)
+        slot = torch.arange(int(length.max()) if len(length) else 0, device=self.device)
+        symbols = torch.zeros(len(state), len(slot), dtype=torch.long, device=self.device)
+        for part, (at, end) in zip(self.parts, spans, strict=True):
+            inside = slot < (end - at)[:, None]
+            where = (at[:, None] + slot).clamp(max=max(len(part.tail) - 1, 0))
+            symbols = torch.where(inside, part.tail[where].long(), symbols) if len(part.tail) else symbols
+        return symbols, length
+
+    def documents(self, state: list[int]) -> list[int]:
+        """The living documents at and below one state (parts,)."""
+        found = [part.documents(place) for part, place in zip(self.parts, state, strict=True) if place >= 0]
+        return [document for documents in found for document in documents]
+
+
+@dataclass(frozen=True)
+class _Step:
+    token: Tensor  # (n, C)
+    state: Tensor  # (n, C)
+    there: Tensor  # (n, C) the slot holds a child, dead or alive
+    exists: Tensor  # (n, C) and something below it lives
+
+
+def _single(step: _Step) -> Children:
+    return Children(step.token, step.state[..., None], step.exists)
+
+
+class _Part:
+    """One part of a trie as tensors; see `Arrays` for their shapes."""
+
+    def __init__(self, arrays: Arrays, alive: np.ndarray | None, device: str | torch.device) -> None:
+        self.arrays = arrays
+        self.nodes = arrays.nodes
+        self.token, self.child, self.first, self.count, self.tail, self.tail_start = (
+            _tensor(array, device)
+            for array in (
+                *(arrays.token, arrays.child, arrays.first),
+                *(arrays.count, arrays.tail, arrays.tail_start),
+            )
+        )
+        self.mask = alive
+        self.before = None  # (entries + 1,) how many live before each entry
+        if alive is not None:
+            self.before = _tensor(np.concatenate([[0], np.cumsum(alive)]).astype(np.int32), device)
+
+    def widest(self, depth: int) -> int:
+        return self.arrays.widest[depth] if depth < len(self.arrays.widest) else 1
+
+    @cached_property
+    def bisections(self) -> int:
+        """Halvings that find a child among the most there are."""
+        return max(self.arrays.widest).bit_length()
+
+    def step(self, state: Tensor, slots: int) -> _Step:
+        """The children of each state (n,) in so many slots."""
+        begin, degree = self._span(state)
+        slot = torch.arange(slots, device=state.device)
+        there = slot < degree[:, None]
+        node = torch.where(there, begin[:, None] + slot, 0)
+        token = self.token[node].long()
+        at, end = self.rest(state)
+        goes_on = (at < end)[:, None] & (slot == 0)  # the next symbol of a tail, in the first slot
+        if len(self.tail):
+            token = torch.where(goes_on, self.tail[at.clamp(max=len(self.tail) - 1)].long()[:, None], token)
+        node = torch.where(goes_on, (self.nodes + at + 1)[:, None], node)
+        there = there | goes_on
+        lives = there & (self.living(node) > 0) if self.before is not None else there
+        return _Step(token, torch.where(there, node, -1), there, lives)
+
+    def find(self, state: Tensor, token: Tensor) -> Tensor:
+        """The child of each state (n,) by each of its symbols (n, C), or -1."""
+        begin, degree = self._span(state)
+        low, high = begin[:, None].expand_as(token), (begin + degree)[:, None].expand_as(token)
+        for _ in range(self.bisections):
+            middle = (low + high) // 2
+            right = (low < high) & (self.token[middle.clamp(max=self.nodes - 1)] < token)
+            low, high = torch.where(right, middle + 1, low), torch.where(right | (low >= high), high, middle)
+        end = (begin + degree)[:, None]
+        hit = (low < end) & (self.token[low.clamp(max=self.nodes - 1)] == token)
+        found = torch.where(hit, low, -1)
+        at, until = self.rest(state)
+        if len(self.tail):
+            same = self.tail[at.clamp(max=len(self.tail) - 1)].long()[:, None] == token
+            found = torch.where((at < until)[:, None] & same, (self.nodes + at + 1)[:, None], found)
+        return found
+
+    def living(self, state: Tensor) -> Tensor:
+        """How many living entries lie at and below each state; 0 for -1."""
+        node = self._node(state)
+        first = torch.where(self._is_node(state), self.first[node].long(), self._entry(state))
+        count = torch.where(self._is_node(state), self.count[node].long(), 1)
+        if self.before is not None:
+            count = (self.before[first + count] - self.before[first]).long()
+        return torch.where(state >= 0, count, 0)
+
+    def lone(self, state: Tensor) -> Tensor:
+        """Whether nothing branches below each state."""
+        return (state >= 0) & (self._span(state)[1] == 0)
+
+    def ended(self, state: Tensor) -> Tensor:
+        at, end = self.rest(state)
+        return self.lone(state) & (at >= end)
+
+    def rest(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Where in the tails a lone state is, and where its tail ends; nowhere (0, 0) for the others."""
+        entry = torch.where(self._is_node(state), self.first[self._node(state)].long(), self._entry(state))
+        entry = entry.clamp(0, max(len(self.tail_start) - 2, 0))
+        begin = torch.where(self._is_node(state), self.tail_start[entry].long(), state - self.nodes)
+        lone = self.lone(state) & (len(self.tail_start) > 1)
+        return torch.where(lone, begin, 0), torch.where(
+            lone, self.tail_start[(entry + 1).clamp(max=len(self.tail_start) - 1)].long(), 0
+        )
+
+    def documents(self, state: int) -> list[int]:
+        node = state if state < self.nodes else None
+        if node is None:
+            first = int(np.searchsorted(self.arrays.tail_start, state - self.nodes - 1, side="right")) - 1
+            last = first + 1
+        else:
+            first = int(self.arrays.first[node])
+            last = first + int(self.arrays.count[node])
+        documents = self.arrays.document[first:last]
+        return (documents if self.mask is None else documents[self.mask[first:last]]).tolist()
+
+    def _is_node(self, state: Tensor) -> Tensor:
+        return state < self.nodes
+
+    def _node(self, state: Tensor) -> Tensor:
+        return torch.where((state >= 0) & self._is_node(state), state, 0)
+
+    def _entry(self, state: Tensor) -> Tensor:
+        """The entry in whose tail a state is; the symbol before it belongs to that entry."""
+        place = (state - self.nodes - 1).clamp(min=0).contiguous()
+        return (torch.searchsorted(self.tail_start, place.to(self.tail_start.dtype), right=True) - 1).clamp(min=0)
+
+    def _span(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The first child and the number of children of each state."""
+        node = self._node(state)
+        begin = self.child[node].long()
+        degree = self.child[node + 1].long() - begin
+        return begin, torch.where((state >= 0) & self._is_node(state), degree, 0)
+
+
+def _tensor(array: np.ndarray, device: str | torch.device) -> Tensor:
+    wide = array.astype(np.int32) if array.dtype == np.uint16 else np.array(array)
+    return torch.from_numpy(wide).to(device)
