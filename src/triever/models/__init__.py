@@ -1,0 +1,1 @@
+"""Models: what reads queries and scores docid symbols. Knows nothing about tries."""

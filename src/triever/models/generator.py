@@ -1,0 +1,32 @@
+"""The shape of every generator: it reads a query once and scores the next symbol after any prefix."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import torch
+from torch import Tensor
+
+Cache: TypeAlias = Any
+"""What a generator remembers of queries and prefixes; only it looks inside."""
+
+
+@runtime_checkable
+class Generator(Protocol):
+    """A model that writes docids. Its rows are prefixes; rows of one query lie together, in query order."""
+
+    width: int
+    """How many symbols its docid vocabulary has."""
+    device: torch.device
+
+    def prefill(self, prompts: list[str]) -> tuple[Cache, Tensor]:
+        """Read the queries: one row each with the empty prefix, and its hidden state (queries, d)."""
+        ...
+
+    def extend(self, cache: Cache, parents: Tensor, tokens: Tensor) -> tuple[Cache, Tensor]:
+        """New rows: prefix parents[i] (n,) followed by tokens[i] (n, t); hidden states (n, t, d)."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores of all symbols, (..., width)."""
+        ...

@@ -1,0 +1,1 @@
+"""Search over (generator, trie): the only place where the two meet."""

@@ -1,0 +1,244 @@
+"""Beam search: the best few prefixes at each length, for many queries at once.
+
+Whatever the beam, only docids that exist are found, each once. A docid that ends, or that is the only
+one left below its prefix, leaves the beam for the pool of what is found; a prefix that is alone is
+scored to its end in one pass, or for nothing under `trie` normalisation, where nothing else can follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from triever.config import option
+from triever.docids.walk import Walk
+from triever.errors import UsageError
+from triever.models.generator import Cache, Generator
+from triever.search.scores import Normalisation, log_probabilities
+
+
+@dataclass(frozen=True)
+class BeamOptions:
+    """How to search: `BeamOptions(width=40)`."""
+
+    width: int = option(10, "how many prefixes are kept at each length")
+    normalisation: Normalisation = option("trie", "over the symbols that exist (trie) or all (vocabulary)")
+    temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
+    length_penalty: float = option(0.0, "found docids rank by log-probability / length ** this; 0 is off")
+    backoff: int = option(0, "how many of the best dropped prefixes to take up again after the search")
+    finish: bool = option(True, "score a prefix with one docid left to its end in one pass")
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise UsageError(f"width = {self.width} should be above zero", "for example: width=10")
+        if self.temperature <= 0:
+            raise UsageError(f"temperature = {self.temperature} should be above zero", "1 changes nothing")
+        if self.backoff < 0:
+            raise UsageError(f"backoff = {self.backoff} should not be negative", "0 is off")
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Prefixes and their log-probabilities, best first; -inf where there is nothing."""
+
+    state: Tensor  # (queries, width, parts)
+    logprob: Tensor  # (queries, width)
+    length: Tensor  # (queries, width) in symbols
+    rank: Tensor  # (queries, width) what they are ordered by: the log-probability, or that by length
+    trace: list[Level] = field(default_factory=list, repr=False)
+
+
+@dataclass(frozen=True)
+class Level:
+    """What a beam did at one length: each prefix that it looked at, and whether it was kept."""
+
+    tokens: Tensor  # (queries, kept, length) the prefixes kept
+    logprob: Tensor  # (queries, kept)
+    dropped: Tensor  # (queries, dropped, length) the best of those that were not
+    dropped_logprob: Tensor  # (queries, dropped)
+
+
+@dataclass(frozen=True)
+class _Beams:
+    """The prefixes in play, (queries, width, ...); `row` is where each is in the generator's cache."""
+
+    state: Tensor
+    logprob: Tensor
+    tokens: Tensor
+
+    @property
+    def rows(self) -> int:
+        return self.logprob.numel()
+
+
+def beam(
+    generator: Generator,
+    cache: Cache,
+    hidden: Tensor,
+    walk: Walk,
+    options: BeamOptions | None = None,
+    *,
+    depth: int | None = None,
+    keep: int | None = None,
+    trace: bool = False,
+) -> Frontier:
+    """The best docids, or with `depth` the best prefixes of that length, for each query of a prefilled cache."""
+    search = _Search(generator, walk, options or BeamOptions(), keep, trace or (options or BeamOptions()).backoff > 0)
+    queries = hidden.shape[0]
+    start = _Beams(
+        walk.root(queries)[:, None],
+        torch.zeros(queries, 1, device=walk.device),
+        torch.zeros(queries, 1, 0, dtype=torch.long, device=walk.device),
+    )
+    search.run(start, cache, hidden, depth)
+    search.back_off(cache, depth)
+    return search.result()
+
+
+class _Search:
+    """One search: the pool of what is found, and the loop that fills it."""
+
+    def __init__(self, generator: Generator, walk: Walk, options: BeamOptions, keep: int | None, trace: bool) -> None:
+        self.generator = generator
+        self.walk = walk
+        self.options = options
+        self.keep = max(options.width, keep or 0)
+        self.levels: list[Level] | None = [] if trace else None
+        self.pool: Frontier | None = None
+
+    def run(self, beams: _Beams, cache: Cache, hidden: Tensor, depth: int | None) -> None:
+        """Take the beams to their ends, or to a depth."""
+        while (length := beams.tokens.shape[2]) != depth:
+            beams, parent = self._step(beams, hidden, length, last=length + 1 == depth)
+            if length + 1 == depth:
+                break
+            beams = self._finish_lone(beams, parent, cache)
+            if self._is_over(beams):
+                return
+            cache, states = self.generator.extend(cache, parent, beams.tokens[..., -1].reshape(-1, 1))
+            hidden = states[:, -1]
+        self._add(beams.state, beams.logprob, beams.tokens.shape[2])
+
+    def _step(self, beams: _Beams, hidden: Tensor, length: int, last: bool) -> tuple[_Beams, Tensor]:
+        """The best children of all beams, and the row of each one's parent."""
+        queries, _, parts = beams.state.shape
+        children = self.walk.children(beams.state.reshape(-1, parts), length)
+        logits = self.generator.logits(hidden) / self.options.temperature
+        scores = log_probabilities(logits, children, self.options.normalisation)
+        total = (beams.logprob.reshape(-1, 1) + scores).reshape(queries, -1)
+        state = children.state.reshape(queries, -1, parts)
+        over = self._is_final(state) if not last else torch.zeros_like(total, dtype=torch.bool)
+        self._add(state, total.masked_fill(~over, -torch.inf), length + 1)
+        return self._choose(beams, state, children.token.reshape(queries, -1), total.masked_fill(over, -torch.inf))
+
+    def _is_final(self, state: Tensor) -> Tensor:
+        """Whether nothing can change the probability of a prefix any more."""
+        ended = self.walk.ended(state)
+        free = self.options.finish and self.options.normalisation == "trie"
+        return ended | self.walk.alone(state) if free else ended
+
+    def _choose(self, beams: _Beams, state: Tensor, token: Tensor, total: Tensor) -> tuple[_Beams, Tensor]:
+        queries, width, parts = beams.state.shape
+        slots = total.shape[1] // width
+        count = min(self.options.width, total.shape[1])
+        more = min(count + self.options.backoff + 5, total.shape[1]) if self.levels is not None else count
+        best, at = total.topk(more, dim=1)
+        parent = at // slots
+        prefix = beams.tokens.gather(1, parent[..., None].expand(-1, -1, beams.tokens.shape[2]))
+        tokens = torch.cat([prefix, token.gather(1, at)[..., None]], 2)
+        if self.levels is not None:
+            self.levels.append(Level(tokens[:, :count], best[:, :count], tokens[:, count:], best[:, count:]))
+        kept = _Beams(state.gather(1, at[:, :count, None].expand(-1, -1, parts)), best[:, :count], tokens[:, :count])
+        first = torch.arange(queries, device=total.device)[:, None] * width
+        return kept, (first + parent[:, :count]).reshape(-1)
+
+    def _finish_lone(self, beams: _Beams, parent: Tensor, cache: Cache) -> _Beams:
+        """Score beams that have one docid left to its end, in one pass, and take them out."""
+        if not self.options.finish or self.options.normalisation == "trie":
+            return beams
+        flat = beams.state.reshape(beams.rows, -1)
+        lone = (self.walk.alone(flat) & beams.logprob.reshape(-1).isfinite()).nonzero()[:, 0]
+        if not len(lone):
+            return beams
+        scored, length = self._score_tails(beams, parent, cache, flat[lone], lone)
+        logprob = torch.full((beams.rows,), -torch.inf, device=self.walk.device)
+        logprob[lone] = beams.logprob.reshape(-1)[lone] + scored
+        lengths = torch.zeros(beams.rows, dtype=torch.long, device=self.walk.device)
+        lengths[lone] = beams.tokens.shape[2] + length
+        self._add(beams.state, logprob.view_as(beams.logprob), lengths.view_as(beams.logprob))
+        rest = beams.logprob.reshape(-1).index_fill(0, lone, -torch.inf)
+        return _Beams(beams.state, rest.view_as(beams.logprob), beams.tokens)
+
+    def _score_tails(
+        self, beams: _Beams, parent: Tensor, cache: Cache, state: Tensor, lone: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        symbols, length = self.walk.tails(state)
+        last = beams.tokens.reshape(beams.rows, -1)[lone, -1:]
+        _, hidden = self.generator.extend(cache, parent[lone], torch.cat([last, symbols[:, :-1]], 1))
+        logits = self.generator.logits(hidden).float() / self.options.temperature
+        each = logits.gather(2, symbols[..., None])[..., 0] - logits.logsumexp(2)
+        counts = torch.arange(symbols.shape[1], device=symbols.device) < length[:, None]
+        return torch.where(counts, each, 0.0).sum(1), length
+
+    def _add(self, state: Tensor, logprob: Tensor, length: int | Tensor) -> None:
+        """Put what is found into the pool, which keeps the best."""
+        lengths = torch.as_tensor(length, device=logprob.device).expand_as(logprob)
+        if self.pool is not None:
+            state = torch.cat([self.pool.state, state], 1)
+            logprob = torch.cat([self.pool.logprob, logprob], 1)
+            lengths = torch.cat([self.pool.length, lengths], 1)
+        rank, at = self._rank(logprob, lengths).topk(min(self.keep, logprob.shape[1]), dim=1)
+        state = state.gather(1, at[..., None].expand(-1, -1, state.shape[2]))
+        self.pool = Frontier(state, logprob.gather(1, at), lengths.gather(1, at), rank)
+
+    def _rank(self, logprob: Tensor, length: Tensor) -> Tensor:
+        penalty = self.options.length_penalty
+        return logprob / length.clamp(min=1).float() ** penalty if penalty else logprob
+
+    def _is_over(self, beams: _Beams) -> bool:
+        """Whether no beam can enter the pool any more: probabilities only shrink."""
+        best = beams.logprob.amax(1)
+        if self.options.length_penalty or self.pool is None or self.pool.logprob.shape[1] < self.keep:
+            return not bool(best.isfinite().any())
+        return bool((best <= self.pool.logprob[:, -1]).all())
+
+    def back_off(self, cache: Cache, depth: int | None) -> None:
+        """Take the best dropped prefixes up again: an early wrong turn is not the end."""
+        levels = self.levels or []
+        if not self.options.backoff:
+            return
+        for level in levels[:]:
+            found = level.dropped_logprob[:, : self.options.backoff]
+            if found.shape[1] and bool((found > self._least()[:, None]).any()):
+                self._resume(level, found, cache, depth)
+
+    def _least(self) -> Tensor:
+        pool = self.pool
+        if pool is None or pool.logprob.shape[1] < self.keep:
+            return torch.full((len(pool.logprob) if pool else 1,), -torch.inf, device=self.walk.device)
+        return pool.logprob[:, -1]
+
+    def _resume(self, level: Level, logprob: Tensor, cache: Cache, depth: int | None) -> None:
+        tokens = level.dropped[:, : logprob.shape[1]]
+        queries, width, length = tokens.shape
+        state = self._states(tokens.reshape(-1, length)).reshape(queries, width, -1)
+        parent = torch.arange(queries, device=tokens.device).repeat_interleave(width)
+        extended, hidden = self.generator.extend(cache, parent, tokens.reshape(-1, length))
+        beams = _Beams(state, logprob.masked_fill(logprob <= self._least()[:, None], -torch.inf), tokens)
+        self.run(beams, extended, hidden[:, -1], depth)
+
+    def _states(self, tokens: Tensor) -> Tensor:
+        """Walk prefixes from the root."""
+        state = self.walk.root(len(tokens))
+        for length in range(tokens.shape[1]):
+            children = self.walk.children(state, length)
+            hit = (children.token == tokens[:, length, None]) & children.exists
+            at = hit.int().argmax(1)
+            state = children.state[torch.arange(len(tokens), device=tokens.device), at]
+        return state
+
+    def result(self) -> Frontier:
+        assert self.pool is not None  # every run begins with an addition
+        return replace(self.pool, trace=self.levels or [])

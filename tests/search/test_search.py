@@ -1,0 +1,186 @@
+"""Beam and exact search against enumeration, on random tries with everything that can happen in them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.search.toy import Pair, Toy, brute_force, docid_logprob
+from triever.docids.trie import Trie
+from triever.docids.walk import Walk
+from triever.errors import UsageError
+from triever.search.beam import BeamOptions, beam
+from triever.search.exact import exact
+from triever.search.hits import documents
+
+STOP = 3
+QUERIES = ["first", "second"]
+docids = st.lists(st.integers(0, 2), max_size=3).map(lambda symbols: (*symbols, STOP))
+pairs = st.lists(st.tuples(docids, st.integers(0, 7)), min_size=1, max_size=12, unique=True)
+one_docid_each = st.lists(docids, min_size=1, max_size=12, unique=True).map(
+    lambda found: [(docid, number) for number, docid in enumerate(found)]
+)
+normalisations = st.sampled_from(["trie", "vocabulary"])
+
+
+def changed(listed: list[Pair], added: list[Pair], gone: set[int]) -> tuple[Walk, list[Pair]]:
+    """A trie that has been added to and deleted from, and what is left in it."""
+    fresh = [pair for pair in added if pair not in listed]
+    left = [pair for pair in listed + fresh if pair[1] not in gone]
+    return Walk(Trie.of(listed).with_added(fresh).without(gone)), left
+
+
+@settings(max_examples=80)
+@given(pairs, pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.booleans())
+def test_a_wide_beam_equals_enumeration(
+    listed: list[Pair], added: list[Pair], gone: set[int], normalisation: str, finish: bool
+) -> None:
+    walk, left = changed(listed, added, gone)
+    toy = Toy(STOP + 1)
+    options = BeamOptions(width=64, normalisation=normalisation, finish=finish)
+    frontier = beam(toy, *toy.prefill(QUERIES), walk, options)
+    for query, found in zip(QUERIES, documents(walk, frontier, 100), strict=True):
+        expected = brute_force(toy, query, left, normalisation)
+        assert {document: math.exp(mass) for document, mass in found} == pytest.approx(expected, abs=1e-4)
+        if normalisation == "trie" and left:
+            assert sum(math.exp(mass) for _, mass in found) == pytest.approx(1, abs=1e-4)
+
+
+@settings(max_examples=80)
+@given(pairs, pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.integers(1, 4), st.booleans())
+def test_whatever_the_beam_hits_are_valid(
+    listed: list[Pair], added: list[Pair], gone: set[int], normalisation: str, width: int, finish: bool
+) -> None:
+    walk, left = changed(listed, added, gone)
+    toy = Toy(STOP + 1)
+    frontier = beam(toy, *toy.prefill(QUERIES), walk, BeamOptions(width, normalisation, finish=finish))
+    for found in documents(walk, frontier, 5):
+        numbers = [document for document, _ in found]
+        assert len(set(numbers)) == len(numbers) <= 5
+        assert set(numbers) <= {document for _, document in left}
+        assert all(math.isfinite(mass) for _, mass in found)
+        assert bool(numbers) == bool(left)
+
+
+@settings(max_examples=80)
+@given(pairs, pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.integers(1, 4))
+def test_exact_equals_enumeration_with_its_certificate(
+    listed: list[Pair], added: list[Pair], gone: set[int], normalisation: str, k: int
+) -> None:
+    walk, left = changed(listed, added, gone)
+    toy = Toy(STOP + 1)
+    for query, result in zip(
+        QUERIES, exact(toy, *toy.prefill(QUERIES), walk, k, normalisation=normalisation), strict=True
+    ):
+        expected = brute_force(toy, query, left, normalisation)
+        assert result.certified
+        masses = sorted(expected.values(), reverse=True)
+        assert len(result.documents) == min(k, len(expected))
+        for document, mass in result.documents:
+            assert math.exp(mass) <= expected[document] + 1e-6
+            assert expected[document] >= masses[min(k, len(masses)) - 1] - 1e-6, "not one of the best"
+
+
+@settings(max_examples=40)
+@given(one_docid_each, normalisations, st.integers(1, 4))
+def test_exact_scores_are_true_with_one_docid_each(listed: list[Pair], normalisation: str, k: int) -> None:
+    walk, toy = Walk(Trie.of(listed)), Toy(STOP + 1)
+    result = exact(toy, *toy.prefill(["q"]), walk, k, normalisation=normalisation)[0]
+    expected = brute_force(toy, "q", listed, normalisation)
+    best = sorted(expected.items(), key=lambda one: -one[1])[:k]
+    assert [math.exp(mass) for _, mass in result.documents] == pytest.approx([mass for _, mass in best], abs=1e-5)
+
+
+def test_a_spent_budget_is_said_with_a_bound_that_holds() -> None:
+    listed = [
+        ((first, second, third), 9 * first + 3 * second + third)
+        for first in range(3)
+        for second in range(3)
+        for third in range(3)
+    ]
+    walk, toy = Walk(Trie.of(listed)), Toy(3, sharpness=0.1)
+    result = exact(toy, *toy.prefill(["q"]), walk, 3, budget=5)[0]
+    assert not result.certified
+    assert "budget spent after 5 prefixes" in str(result)
+    masses = brute_force(toy, "q", listed, "trie")
+    others = [mass for document, mass in masses.items() if document not in dict(result.documents)]
+    assert max(others) <= result.bound + 1e-6
+
+
+WRONG_TURN = [((first, second), 4 * first + second) for first in range(4) for second in range(4)]
+
+
+def test_backing_off_recovers_an_early_wrong_turn() -> None:
+    walk, toy = Walk(Trie.of(WRONG_TURN)), Toy(4, sharpness=1.0)
+    queries = [f"query {number}" for number in range(40)]
+    truth = [max(found := brute_force(toy, query, WRONG_TURN, "trie"), key=found.get) for query in queries]
+
+    def right(backoff: int) -> int:
+        frontier = beam(toy, *toy.prefill(queries), walk, BeamOptions(width=1, backoff=backoff))
+        return sum(one[0][0] == best for one, best in zip(documents(walk, frontier, 1), truth, strict=True))
+
+    assert right(0) < right(1) <= right(3) == len(queries)
+
+
+def test_a_depth_gives_prefixes() -> None:
+    walk, toy = Walk(Trie.of(WRONG_TURN)), Toy(4)
+    frontier = beam(toy, *toy.prefill(["q"]), walk, BeamOptions(width=4), depth=1)
+    total = brute_force(toy, "q", WRONG_TURN, "trie")
+    for state, logprob in zip(frontier.state[0].tolist(), frontier.logprob[0].tolist(), strict=True):
+        below = walk.documents(state)
+        assert len(below) == 4
+        assert math.exp(logprob) == pytest.approx(sum(total[document] for document in below), abs=1e-5)
+    whole = beam(toy, *toy.prefill(["q"]), walk, BeamOptions(width=4), depth=0)
+    assert sorted(walk.documents(whole.state[0, 0].tolist())) == list(range(16))
+
+
+def test_the_trace_shows_what_was_kept_and_dropped() -> None:
+    walk, toy = Walk(Trie.of(WRONG_TURN)), Toy(4)
+    frontier = beam(toy, *toy.prefill(["q"]), walk, BeamOptions(width=2), trace=True)
+    first = frontier.trace[0]
+    kept = {
+        tuple(tokens): mass for tokens, mass in zip(first.tokens[0].tolist(), first.logprob[0].tolist(), strict=True)
+    }
+    dropped = dict(zip(map(tuple, first.dropped[0].tolist()), first.dropped_logprob[0].tolist(), strict=True))
+    assert len(kept) == 2
+    assert set(kept) | set(dropped) == {(symbol,) for symbol in range(4)}
+    assert min(kept.values()) >= max(dropped.values())
+
+
+def test_length_and_temperature() -> None:
+    listed = [((0, STOP), 0), ((1, 1, 1, STOP), 1)]
+    walk, toy = Walk(Trie.of(listed)), Toy(STOP + 1)
+    plain = beam(toy, *toy.prefill(["q"]), walk, BeamOptions(normalisation="vocabulary"))
+    expected = {number: docid_logprob(toy, "q", docid, listed, "vocabulary") for docid, number in listed}
+    assert dict(documents(walk, plain, 2)[0]) == pytest.approx(expected, abs=1e-4)
+    fair = beam(toy, *toy.prefill(["q"]), walk, BeamOptions(normalisation="vocabulary", length_penalty=1.0))
+    order = sorted(listed, key=lambda pair: expected[pair[1]] / len(pair[0]), reverse=True)
+    assert [number for number, _ in documents(walk, fair, 2)[0]] == [number for _, number in order]
+    assert dict(documents(walk, fair, 2)[0]) == pytest.approx(expected, abs=1e-4)
+    flat = beam(toy, *toy.prefill(["q"]), walk, BeamOptions(temperature=1e6))
+    assert [math.exp(mass) for _, mass in documents(walk, flat, 2)[0]] == pytest.approx([0.5, 0.5], abs=1e-3)
+
+
+@pytest.mark.parametrize("bad", [{"width": 0}, {"temperature": 0.0}, {"backoff": -1}])
+def test_bad_options_are_refused(bad: dict) -> None:
+    with pytest.raises(UsageError, match=next(iter(bad))):
+        BeamOptions(**bad)
+
+
+def test_nothing_left_gives_nothing() -> None:
+    walk, toy = Walk(Trie.of([((1,), 0)]).without([0])), Toy(2)
+    assert documents(walk, beam(toy, *toy.prefill(["q"]), walk), 3) == [[]]
+    assert exact(toy, *toy.prefill(["q"]), walk, 3)[0].documents == []
+
+
+def test_ties_go_to_the_smaller_number() -> None:
+    walk = Walk(Trie.of([((0,), 5), ((0,), 2), ((0,), 9)]))
+    toy = Toy(1)
+    assert [number for number, _ in documents(walk, beam(toy, *toy.prefill(["q"]), walk), 2)[0]] == [2, 5]
+    assert torch.tensor(
+        [mass for _, mass in documents(walk, beam(toy, *toy.prefill(["q"]), walk), 3)[0]]
+    ).exp().sum() == pytest.approx(1)
