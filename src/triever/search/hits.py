@@ -28,11 +28,11 @@ def _of_query(
     if ranks == logprobs:
         return best(found, k)
     # Ranked by length: a document stands where the best of its docids stands.
-    order = masses_at(walk, states, ranks)
+    order = best_ranks(walk, states, ranks)
     return [(document, found[document]) for document, _ in best(order, k)]
 
 
-def masses_at(walk: Walk, states: list[list[int]], ranks: list[float]) -> dict[int, float]:
+def best_ranks(walk: Walk, states: list[list[int]], ranks: list[float]) -> dict[int, float]:
     """The best rank of each document that is found."""
     found: dict[int, float] = {}
     for state, rank in zip(states, ranks, strict=True):

@@ -1,0 +1,327 @@
+"""A T5-shaped encoder and decoder of our own: T5, T5 v1.1 and Flan weights load into it.
+
+The encoder reads text; the decoder writes docids over a vocabulary of its own, so its output layer is as
+wide as the docids need. The same code trains and searches: in a search the keys and values of a query are
+computed once and shared by all of its prefixes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Memory = tuple[Tensor, Tensor]
+"""Keys and values, (rows, heads, length, d_kv) each."""
+
+
+@dataclass(frozen=True)
+class T5Shape:
+    """The sizes of a model; the defaults are those of T5 v1.1 small."""
+
+    vocabulary: int
+    width: int
+    start: int
+    d_model: int = 512
+    d_kv: int = 64
+    heads: int = 6
+    d_ff: int = 1024
+    encoder_layers: int = 8
+    decoder_layers: int = 8
+    gated: bool = True
+    buckets: int = 32
+    max_distance: int = 128
+    epsilon: float = 1e-6
+    tied: bool = False
+    scaled: bool = False
+    dropout: float = 0.0
+
+    @classmethod
+    def for_docids(cls, vocabulary: int, width: int, **sizes: Any) -> T5Shape:
+        """A decoder over `width` docid symbols; the symbol after the last one starts every docid."""
+        return cls(vocabulary, width, start=width, **sizes)
+
+    @classmethod
+    def of(cls, config: Any, *, tied: bool) -> T5Shape:
+        """That of a transformers T5 config, decoder vocabulary included.
+
+        Whether the output layer is the embedding is not read from the config: transformers 5 says so of
+        every T5, and keeps what the config once meant, that outputs are scaled, in another place.
+        """
+        return cls(
+            vocabulary=config.vocab_size,
+            width=config.vocab_size,
+            start=config.decoder_start_token_id or config.pad_token_id or 0,
+            d_model=config.d_model,
+            d_kv=config.d_kv,
+            heads=config.num_heads,
+            d_ff=config.d_ff,
+            encoder_layers=config.num_layers,
+            decoder_layers=config.num_decoder_layers,
+            gated=config.is_gated_act,
+            buckets=config.relative_attention_num_buckets,
+            max_distance=config.relative_attention_max_distance,
+            epsilon=config.layer_norm_epsilon,
+            tied=tied,
+            scaled=getattr(config, "scale_decoder_outputs", config.tie_word_embeddings),
+        )
+
+
+class T5(nn.Module):
+    """`model(ids, mask, docids)` for training; `encode` and `decode` for searching."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding = nn.Embedding(shape.vocabulary, shape.d_model)
+        self.symbols = nn.Embedding(max(shape.width, shape.start + 1), shape.d_model)
+        self.encoder_bias = nn.Embedding(shape.buckets, shape.heads)
+        self.decoder_bias = nn.Embedding(shape.buckets, shape.heads)
+        self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.decoder_layers))
+        self.encoder_norm = Norm(shape)
+        self.decoder_norm = Norm(shape)
+        self.dropout = nn.Dropout(shape.dropout)
+        if not shape.tied:
+            self.output = nn.Linear(shape.d_model, shape.width, bias=False)
+        self.reset()
+
+    def reset(self) -> None:
+        """T5's own initial weights."""
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=_spread(name, self.shape))
+
+    def forward(self, ids: Tensor, mask: Tensor, docids: Tensor) -> Tensor:
+        """Scores of every symbol at every place of the docids (rows, length): (rows, length, width)."""
+        memory = self.cross_memory(self.encode(ids, mask))
+        begin = torch.full_like(docids[:, :1], self.shape.start)
+        hidden, _ = self.decode(torch.cat([begin, docids[:, :-1]], 1), None, memory, additive(mask, self.dtype))
+        return self.logits(hidden)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type it computes in."""
+        return self.embedding.weight.dtype
+
+    def encode(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Hidden states of texts: ids and mask (rows, length) to (rows, length, d_model)."""
+        hidden = self.dropout(self.embedding(ids))
+        place = torch.arange(ids.shape[1], device=ids.device)
+        bias = self._bias(self.encoder_bias, place, place, both_ways=True) + additive(mask, self.dtype)
+        for layer in self.encoder:
+            hidden = layer(hidden, bias)
+        return self.dropout(self.encoder_norm(hidden))
+
+    def cross_memory(self, encoded: Tensor) -> list[Memory]:
+        """What every decoder layer looks up in the encoded texts, computed once."""
+        return [layer.read(encoded) for layer in self._decoder_layers]
+
+    @property
+    def _decoder_layers(self) -> list[DecoderLayer]:
+        return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
+
+    def decode(
+        self, tokens: Tensor, past: list[Memory] | None, memory: list[Memory], mask: Tensor
+    ) -> tuple[Tensor, list[Memory]]:
+        """Hidden states after tokens (rows, t) that follow a past, and the past of whatever comes next.
+
+        The memory may have fewer rows than the tokens: then the rows of each text lie together, equally
+        many for each.
+        """
+        hidden = self.dropout(self.symbols(tokens))
+        before = past[0][0].shape[2] if past else 0
+        query = torch.arange(before, before + tokens.shape[1], device=tokens.device)
+        key = torch.arange(before + tokens.shape[1], device=tokens.device)
+        bias = self._bias(self.decoder_bias, query, key, both_ways=False)
+        bias = bias.masked_fill(key > query[:, None], -torch.inf)
+        now: list[Memory] = []
+        for at, layer in enumerate(self.decoder):
+            hidden, kept = layer(hidden, past[at] if past else None, bias, memory[at], mask)
+            now.append(kept)
+        return self.dropout(self.decoder_norm(hidden)), now
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores of every symbol."""
+        scaled = hidden * self.shape.d_model**-0.5 if self.shape.scaled else hidden
+        return functional.linear(scaled, self.symbols.weight) if self.shape.tied else self.output(scaled)
+
+    def _bias(self, table: nn.Embedding, query: Tensor, key: Tensor, *, both_ways: bool) -> Tensor:
+        """(1, heads, queries, keys) how much each distance counts."""
+        distance = key - query[:, None]
+        return table(bucket(distance, self.shape.buckets, self.shape.max_distance, both_ways)).permute(2, 0, 1)[None]
+
+
+class Norm(nn.Module):
+    """Root mean square, without a mean and without a bias."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(shape.d_model))
+        self.epsilon = shape.epsilon
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return functional.rms_norm(hidden, self.weight.shape, self.weight, self.epsilon)
+
+
+class Attention(nn.Module):
+    """Attention without scaling, as T5 has it; the bias carries positions and masks."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        inner = shape.heads * shape.d_kv
+        self.heads = shape.heads
+        self.q, self.k, self.v = (nn.Linear(shape.d_model, inner, bias=False) for _ in range(3))
+        self.o = nn.Linear(inner, shape.d_model, bias=False)
+
+    def memory(self, hidden: Tensor) -> Memory:
+        """Keys and values of these states."""
+        return self._split(self.k(hidden)), self._split(self.v(hidden))
+
+    def forward(self, hidden: Tensor, memory: Memory, bias: Tensor) -> Tensor:
+        keys, values = memory
+        rows, length, _ = hidden.shape
+        query = self._split(self.q(hidden).reshape(keys.shape[0], -1, self.q.out_features))
+        found = functional.scaled_dot_product_attention(query, keys, values, bias, scale=1.0)
+        return self.o(found.transpose(1, 2).reshape(rows, length, -1))
+
+    def _split(self, states: Tensor) -> Tensor:
+        return states.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+class Feed(nn.Module):
+    """The layer after attention: ReLU in T5, gated GELU in v1.1 and Flan."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        self.gate = nn.Linear(shape.d_model, shape.d_ff, bias=False) if shape.gated else None
+        self.up = nn.Linear(shape.d_model, shape.d_ff, bias=False)
+        self.down = nn.Linear(shape.d_ff, shape.d_model, bias=False)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        up = self.up(hidden)
+        inner = (
+            functional.relu(up) if self.gate is None else functional.gelu(self.gate(hidden), approximate="tanh") * up
+        )
+        return self.down(self.dropout(inner))
+
+
+class EncoderLayer(nn.Module):
+    """Attention, then feed-forward, each on normed states and added to them."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        self.attention, self.feed = Attention(shape), Feed(shape)
+        self.attention_norm, self.feed_norm = Norm(shape), Norm(shape)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def forward(self, hidden: Tensor, bias: Tensor) -> Tensor:
+        normed = self.attention_norm(hidden)
+        hidden = hidden + self.dropout(self.attention(normed, self.attention.memory(normed), bias))
+        return hidden + self.dropout(self.feed(self.feed_norm(hidden)))
+
+
+class DecoderLayer(nn.Module):
+    """The same, with attention to the text in between."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        self.own, self.cross, self.feed = Attention(shape), Attention(shape), Feed(shape)
+        self.own_norm, self.cross_norm, self.feed_norm = Norm(shape), Norm(shape), Norm(shape)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def read(self, encoded: Tensor) -> Memory:
+        """What this layer looks up in the encoded texts."""
+        return self.cross.memory(encoded)
+
+    def forward(
+        self, hidden: Tensor, past: Memory | None, bias: Tensor, memory: Memory, mask: Tensor
+    ) -> tuple[Tensor, Memory]:
+        normed = self.own_norm(hidden)
+        keys, values = self.own.memory(normed)
+        if past is not None:
+            keys, values = torch.cat([past[0], keys], 2), torch.cat([past[1], values], 2)
+        hidden = hidden + self.dropout(self.own(normed, (keys, values), bias))
+        hidden = hidden + self.dropout(self.cross(self.cross_norm(hidden), memory, mask))
+        return hidden + self.dropout(self.feed(self.feed_norm(hidden))), (keys, values)
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask of ones and zeros (rows, length) as what is added to attention scores (rows, 1, 1, length)."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(mask == 0, torch.finfo(dtype).min)[:, None, None]
+
+
+def bucket(distance: Tensor, buckets: int, max_distance: int, both_ways: bool) -> Tensor:
+    """T5's number for a distance: exact up to a half of the buckets, then by its logarithm."""
+    offset = torch.zeros_like(distance)
+    if both_ways:
+        buckets //= 2
+        offset = (distance > 0) * buckets
+        distance = distance.abs()
+    else:
+        distance = (-distance).clamp(min=0)
+    near = buckets // 2
+    ratio = torch.log(distance.clamp(min=1).float() / near) / math.log(max_distance / near)
+    far = (near + (ratio * (buckets - near)).long()).clamp(max=buckets - 1)
+    return offset + torch.where(distance < near, distance, far)
+
+
+def _spread(name: str, shape: T5Shape) -> float:
+    if name.endswith((".q.weight",)):
+        return (shape.d_model * shape.d_kv) ** -0.5
+    if name.startswith(("embedding", "symbols")):
+        return 1.0
+    if name.endswith((".o.weight",)):
+        return (shape.heads * shape.d_kv) ** -0.5
+    return shape.d_ff**-0.5 if name.endswith("down.weight") else shape.d_model**-0.5
+
+
+# Names of transformers' T5 on the left, ours on the right.
+NAMES = (
+    (r"^shared\.weight$", "embedding.weight"),
+    (r"^(en|de)coder\.block\.0\.layer\.0\.SelfAttention\.relative_attention_bias\.", r"\1coder_bias."),
+    (r"^encoder\.block\.(\d+)\.layer\.0\.SelfAttention\.", r"encoder.\1.attention."),
+    (r"^encoder\.block\.(\d+)\.layer\.0\.layer_norm\.", r"encoder.\1.attention_norm."),
+    (r"^encoder\.block\.(\d+)\.layer\.1\.layer_norm\.", r"encoder.\1.feed_norm."),
+    (r"^decoder\.block\.(\d+)\.layer\.0\.SelfAttention\.", r"decoder.\1.own."),
+    (r"^decoder\.block\.(\d+)\.layer\.0\.layer_norm\.", r"decoder.\1.own_norm."),
+    (r"^decoder\.block\.(\d+)\.layer\.1\.EncDecAttention\.", r"decoder.\1.cross."),
+    (r"^decoder\.block\.(\d+)\.layer\.1\.layer_norm\.", r"decoder.\1.cross_norm."),
+    (r"^decoder\.block\.(\d+)\.layer\.2\.layer_norm\.", r"decoder.\1.feed_norm."),
+    (r"^(en|de)coder\.block\.(\d+)\.layer\.\d\.DenseReluDense\.wi_0\.", r"\1coder.\2.feed.gate."),
+    (r"^(en|de)coder\.block\.(\d+)\.layer\.\d\.DenseReluDense\.wi(_1)?\.", r"\1coder.\2.feed.up."),
+    (r"^(en|de)coder\.block\.(\d+)\.layer\.\d\.DenseReluDense\.wo\.", r"\1coder.\2.feed.down."),
+    (r"^(en|de)coder\.final_layer_norm\.", r"\1coder_norm."),
+    (r"^lm_head\.", "output."),
+)
+
+
+def renamed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """transformers' T5 weights under our names; the decoder's symbols are the shared embedding."""
+    found: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        for theirs, ours in NAMES:
+            changed, hits = re.subn(theirs, ours, name)
+            if hits:
+                found[changed] = weight
+                break
+    found["symbols.weight"] = found["embedding.weight"]
+    return found
+
+
+def from_transformers(model: Any) -> T5:
+    """Our model with the weights of a transformers T5 for generation, vocabulary and all."""
+    weights = renamed(model.state_dict())
+    tied = torch.equal(weights["output.weight"], weights["embedding.weight"])
+    if tied:
+        del weights["output.weight"]
+    ours = T5(T5Shape.of(model.config, tied=tied))
+    ours.load_state_dict(weights)
+    return ours.to(model.dtype).eval()

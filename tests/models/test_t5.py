@@ -1,0 +1,105 @@
+"""Our T5 against transformers' own, on random weights of every member of the family."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import T5Config, T5ForConditionalGeneration
+
+from triever.models.seq2seq import Seq2SeqGenerator
+from triever.models.t5 import T5, T5Shape, bucket, from_transformers
+
+FAMILY = {
+    "t5": {"feed_forward_proj": "relu", "tie_word_embeddings": True},
+    "v1.1": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+}
+
+
+def make(kind: str) -> T5ForConditionalGeneration:
+    torch.manual_seed(0)
+    sizes = {"d_model": 32, "d_kv": 8, "num_heads": 3, "d_ff": 40, "num_layers": 2, "num_decoder_layers": 3}
+    config = T5Config(vocab_size=50, decoder_start_token_id=0, **sizes, **FAMILY[kind])
+    model = T5ForConditionalGeneration(config).eval()
+    if kind == "v1.1":  # as its checkpoints have it; transformers ties what it makes from a config
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(50, 32))
+    with torch.no_grad():  # initial weights hide mistakes: norms of one, biases of nearly nothing
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    ids = torch.randint(1, 50, (4, 170))  # longer than the largest distance
+    mask = torch.ones_like(ids)
+    mask[1, 100:] = 0
+    mask[2, 3:] = 0
+    return ids, mask
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_logits_are_those_of_transformers(kind: str) -> None:
+    theirs = make(kind)
+    ids, mask = batch()
+    docids = torch.randint(1, 50, (4, 9))
+    with torch.inference_mode():
+        expected = theirs(input_ids=ids, attention_mask=mask, labels=docids).logits
+        ours = from_transformers(theirs)
+        found = ours(ids, mask, docids)
+    assert ours.shape.tied == (kind == "t5")
+    torch.testing.assert_close(found, expected, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_symbol_by_symbol_equals_all_at_once(kind: str) -> None:
+    model = from_transformers(make(kind))
+    ids, mask = batch()
+    docids = torch.randint(1, 50, (8, 6))  # two prefixes for each text
+    generator = Seq2SeqGenerator(model, lambda _texts: (ids, mask))
+    cache, hidden = generator.prefill(["x"] * 4)
+    pair = torch.arange(4).repeat_interleave(2)
+    states = [hidden[pair]]
+    for at in range(5):
+        cache, hidden = generator.extend(cache, pair if at == 0 else torch.arange(8), docids[:, at : at + 1])
+        states.append(hidden[:, -1])
+    with torch.inference_mode():
+        expected = model(ids[pair], mask[pair], docids)
+    torch.testing.assert_close(generator.logits(torch.stack(states, 1)), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_rows_may_be_chosen_in_any_order_and_number() -> None:
+    model = from_transformers(make("v1.1"))
+    ids, mask = batch()
+    generator = Seq2SeqGenerator(model, lambda _texts: (ids, mask))
+    cache, _ = generator.prefill(["x"] * 4)
+    parents, docids = torch.tensor([0, 0, 0, 1, 3]), torch.randint(1, 50, (5, 4))
+    _, hidden = generator.extend(cache, parents, docids)
+    with torch.inference_mode():
+        expected = model(ids[parents], mask[parents], torch.cat([docids, docids[:, :1]], 1))[:, 1:]
+    torch.testing.assert_close(generator.logits(hidden), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_docid_vocabulary_of_its_own_is_as_wide_as_it_needs() -> None:
+    model = T5(
+        T5Shape.for_docids(
+            vocabulary=100, width=7, d_model=16, d_kv=4, heads=2, d_ff=8, encoder_layers=1, decoder_layers=1
+        )
+    )
+    assert model.output.weight.shape == (7, 16)
+    assert model.symbols.weight.shape == (8, 16)  # and the one that starts
+    assert model(torch.ones(2, 3, dtype=torch.long), torch.ones(2, 3), torch.zeros(2, 4, dtype=torch.long)).shape == (
+        2,
+        4,
+        7,
+    )
+
+
+def test_buckets_are_those_of_transformers() -> None:
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    distance = torch.arange(-300, 301)
+    for both_ways in (True, False):
+        expected = T5Attention._relative_position_bucket(
+            distance, bidirectional=both_ways, num_buckets=32, max_distance=128
+        )
+        assert torch.equal(bucket(distance, 32, 128, both_ways), expected)
