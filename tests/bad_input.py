@@ -206,7 +206,7 @@ FILES = [
     Case("an archive", file("corpus.zip", b"PK\x03\x04\x14\0"), documents, "is a zip archive; unpack it first"),
     Case("a web page in place of the download", file("corpus.jsonl", "<!DOCTYPE html>\n<title>Sign in"), documents, "is a web page, not data; the download"),
     Case("a Git LFS pointer in place of the file", file("corpus.jsonl", "version https://git-lfs.github.com/spec/v1\n"), documents, "is a Git LFS pointer, not the data; run: git lfs pull"),
-    Case("a format that Triever does not know", file("corpus.txt", "Dear Sir or Madam,\n"), documents, "corpus.txt is in no format that Triever knows; known are"),
+    Case("a format that Triever does not know", file("corpus.dat", "Dear Sir or Madam,\n"), documents, "corpus.dat is in no format that Triever knows; known are"),
     Case("a binary file", file("corpus.bin", bytes(range(8)) * 9), documents, "corpus.bin:1: NUL byte at column 1; the file may be UTF-16 or binary"),
 ]  # fmt: skip
 
@@ -262,6 +262,8 @@ TABLES = [
     Case("a line with three columns in a collection", lines("collection.tsv", "1\tcats", "2\tdogs\tbirds"), documents, "collection.tsv:2: 3 columns instead of 2", 1),
     Case("a column is missing in MS MARCO's documents", lines("docs.tsv", "D1\thttp://a\tA\tcats", "D2\thttp://b\tB"), documents, "docs.tsv:2: 3 columns instead of 4; .* id, address, title, body", 1),
     Case("a column is missing below a header", lines("psgs.tsv", "id\ttext\ttitle", "1\tcats\tCats", "2\tdogs"), documents, "psgs.tsv:3: 2 columns instead of 3; .* id, text, title", 1),
+    Case("a column is missing in CSV", lines("docs.csv", "id,text,title", "1,cats,Cats", "2,dogs"), documents, "docs.csv:3: 2 columns instead of 3; comma-separated columns are: id, text, title", 1),
+    Case("a quoted cell that is not closed", lines("docs.csv", "id,text", "1,cats", '2,"dogs'), documents, 'docs.csv:3: a quoted cell is not closed; write quotes inside', 1),
     Case("a missing id in a table", lines("collection.tsv", "1\tcats", "\tdogs"), documents, "collection.tsv:2: the id is empty", 1),
     Case("Parquet without a column of ids", parquet({"key": ["d1"], "text": ["x"]}), documents, "corpus.parquet has no columns of ids and texts; name its columns"),
     Case("Parquet with text of a wrong type", parquet({"_id": ["d1"], "text": [7]}), documents, "the column text is int64; write it as strings"),

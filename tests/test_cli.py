@@ -123,7 +123,8 @@ def test_add_delete_and_status(folder: Path) -> None:
     ok(folder, "add", "changing", "new.jsonl", "--replace")
     ok(folder, "delete", "changing", "volcano", "tea")
     assert json.loads(ok(folder, "search", "changing", "lava", "--json")) == []
-    assert f"documents now | {len(DOCUMENTS) - 1}" in ok(folder, "status", "changing")
+    assert f"| documents | {len(DOCUMENTS) - 1} |" in ok(folder, "status", "changing")
+    assert json.loads(ok(folder, "status", "changing", "--json"))["deleted"] == 3  # one of them to be replaced
 
 
 def test_bad_records_can_be_left_out_everywhere(folder: Path) -> None:
@@ -160,6 +161,57 @@ def test_the_cache_is_listed_and_removable(folder: Path, tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_a_measure_is_as_deep_as_it_says(folder: Path) -> None:
+    words = ("compare", "bm25", "--data", "toy", "-k", "1", "-m", "NumRet", "-m", "R@3", "--json")
+    assert json.loads(ok(folder, *words))["scores"]["bm25"]["NumRet"]["mean"] > 1
+
+
+def test_a_model_of_other_documents_is_measured_with_a_warning(folder: Path) -> None:
+    ok(folder, "fit", "bm25", "--data", "toy", "--out", "older")
+    ok(folder, "delete", "older", "tea")
+    done = triever(folder, "compare", "older", "--data", "toy")
+    assert "older holds other documents than toy" in done.stderr
+    assert "not there" in done.stderr
+    assert done.returncode == 0
+
+
+def test_a_run_is_measured_by_qrels_alone(folder: Path) -> None:
+    ok(folder, "run", "model", "toy", "--out", "y.run")
+    found = json.loads(ok(folder, "evaluate", "y.run", "toy/qrels/test.tsv", "-m", "Success@1", "--json"))
+    assert found["scores"]["y"]["Success@1"]["mean"] == 1
+    assert found["about"] == {"qrels": "test.tsv"}
+
+
+def test_a_model_may_have_spaces_in_its_name(folder: Path) -> None:
+    ok(folder, "fit", "bm25", "--data", "toy", "--out", "my model")
+    ok(folder, "run", "my model", "toy", "--out", "z.run")
+    assert (folder / "z.run").read_text().splitlines()[0].endswith(" my-model")
+
+
+def test_a_system_stands_before_a_folder_of_its_name(folder: Path) -> None:
+    (folder / "bm25").mkdir()
+    ok(folder, "compare", "bm25", "--data", "toy")
+    assert "not a Triever artifact" in triever(folder, "compare", "./bm25", "--data", "toy").stderr
+
+
+def test_what_follows_two_dashes_is_not_an_option(folder: Path) -> None:
+    assert ok(folder, "search", "model", "--json", "--", "-q") == "[]\n"
+
+
+def test_a_terminal_without_unicode_gets_question_marks(folder: Path) -> None:
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    found = ok(folder, "compare", "bm25", "--data", "toy", "-m", "nDCG@10", **plain)
+    assert found.isascii()
+    assert "nDCG@10" in found
+
+
+def test_mistakes_are_found_before_the_work(folder: Path) -> None:
+    for words in (["--plot", "x.foo"], ["-m", "NDGC@10"], ["--split", "tset"]):
+        done = triever(folder, "compare", "bm25", "--data", "toy", "--out", "never.json", *words)
+        assert done.returncode == 2
+        assert not (folder / "never.json").exists()
+
+
 MISTAKES = {
     "no such command": (["serch", "model", "x"], "No such command 'serch'"),
     "no such option": (["search", "model", "x", "--limit", "3"], "No such option: --limit"),
@@ -174,7 +226,7 @@ MISTAKES = {
     "no such setting": (["fit", "bm25", "--data", "toy", "--out", "m", "--set", "lang=x"], "did you mean language?"),
     "a word for a number": (
         ["fit", "bm25", "--data", "toy", "--out", "m", "--set", "k1=x"],
-        "k1 = 'x' should be a number",
+        "k1 = 'x' should be a finite number",
     ),
     "no such document": (["delete", "model", "taa"], "did you mean tea?"),
     "saving over other files": (["fit", "bm25", "--data", "toy", "--out", "toy"], "holds other files"),
@@ -183,6 +235,9 @@ MISTAKES = {
     "no such file to add": (["add", "model", "nwe.jsonl"], "did you mean new.jsonl?"),
     "no such package": (["data", "info", "python:nmupy"], "no installed package named 'nmupy'"),
     "no results": (["results", "model"], "not a result file"),
+    "two systems of one name": (["compare", "bm25", "bm25", "--data", "toy"], "two systems are called 'bm25'"),
+    "less than nothing": (["quickstart", "--questions", "-1"], "--questions"),
+    "not a number": (["fit", "bm25", "--data", "toy", "--out", "m", "--set", "k1=nan"], "should be a finite number"),
 }
 
 

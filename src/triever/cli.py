@@ -7,21 +7,22 @@ exit code 2 and one sentence; Ctrl-C ends with 130 and leaves nothing half-writt
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
+import io
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from triever.errors import TrieverError, UsageError
+from triever.errors import TrieverError
+from triever.terminal import describe, emit, note, table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from triever.data.datasets import Dataset
     from triever.evaluation.report import Report
     from triever.retrievers.base import Retriever
@@ -46,7 +47,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="Also write the result, 
 
 
 def quickstart(
-    questions: Annotated[int, typer.Option(help="How many questions to show with their answers.")] = 4,
+    questions: Annotated[int, typer.Option(min=0, help="How many questions to show with their answers.")] = 4,
 ) -> None:
     """Fit and compare on the documentation of your Python, then answer some questions."""
     from triever.quickstart import quickstart as run
@@ -59,7 +60,7 @@ def data_info(data: Data, skip_bad: SkipBad = False, json_: Json = False) -> Non
     from triever.data.datasets import info
 
     found = info(_dataset(data, skip_bad))
-    emit(found) if json_ else _describe(found)
+    emit(found) if json_ else describe(found)
 
 
 def data_convert(
@@ -101,7 +102,9 @@ def fit(
     skip_bad: SkipBad = False,
 ) -> None:
     """Train a retriever on a dataset."""
-    retriever = _new_retriever(system, set_ or ())
+    from triever.lab.systems import new_system
+
+    retriever = new_system(system, set_ or ())
     dataset = _dataset(data, skip_bad)
     retriever.fit(dataset.with_expansions(expansions) if expansions else dataset).save(out)
     note(f"wrote {out}: {retriever} with {len(retriever):,} documents")
@@ -122,7 +125,7 @@ def search(
         {"rank": rank, "score": hit.score, "id": hit.id, "title": retriever.documents.document(hit.id).title}
         for rank, hit in enumerate(result, start=1)
     ]
-    emit(rows if json_ else _table(rows))
+    emit(rows if json_ else table(rows))
     if result.note:
         note(result.note)
 
@@ -154,13 +157,14 @@ def run(
     from triever.retrievers.base import load
 
     queries = _dataset(data, skip_bad).queries(split)
-    write_run(out, search_all(load(model), queries, k), tag=model.name)
+    tag = "-".join(model.resolve().name.split()) or "triever"
+    write_run(out, search_all(load(model), queries, k), tag=tag)
     note(f"wrote {out}: {len(queries):,} questions")
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A TREC run.")],
-    data: Data,
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset as elsewhere, or a file of qrels alone.")],
     split: Split = "test",
     measure: Measures = None,
     json_: Json = False,
@@ -168,20 +172,32 @@ def evaluate(
     skip_bad: SkipBad = False,
 ) -> None:
     """Measure a TREC run."""
-    from triever.data.readers import Problems, read_run
+    from triever.data.readers import Problems, read_qrels, read_run
+    from triever.evaluation.compare import questions
     from triever.evaluation.measures import DEFAULT_MEASURES
     from triever.evaluation.report import evaluate as measure_run
 
-    dataset = _dataset(data, skip_bad)
-    report = measure_run(
-        read_run(run, Problems(skip_bad)),
-        dataset.qrels(split),
-        measure or DEFAULT_MEASURES,
-        name=run.stem,
-        queries=dataset.queries(split),
-        texts=_texts(dataset, measure or ()),
-    )
-    _show(report, json_, plot)
+    measures = measure or DEFAULT_MEASURES
+    _check_before_work(measures, plot)
+    hits = read_run(run, Problems(skip_bad))
+    if _is_qrels(data):
+        report = measure_run(hits, read_qrels(data, Problems(skip_bad)), measures, name=run.stem)
+        about = {"qrels": Path(data).name}
+    else:
+        dataset = _dataset(data, skip_bad)
+        queries, qrels = questions(dataset, split)
+        texts = _texts(dataset, measures)
+        report = measure_run(hits, qrels, measures, name=run.stem, queries=queries, texts=texts)
+        about = {"data": dataset.name, "split": split, "fingerprint": dataset.fingerprint[:16]}
+    _show(replace(report, about=about), json_, plot)
+
+
+def _is_qrels(data: str) -> bool:
+    """Whether DATA is a file of judgements alone, which is enough to measure a run by."""
+    from triever.data.formats.sniff import Role, recognise
+
+    found = recognise(data) if Path(data).is_file() else None
+    return found is not None and found.roles == (Role.QRELS,)
 
 
 def compare(
@@ -199,21 +215,25 @@ def compare(
     skip_bad: SkipBad = False,
 ) -> None:
     """Measure several retrievers on the same questions; the first is what the others are tested against."""
-    from triever.config import to_dict
     from triever.evaluation.compare import compare as measure_all
+    from triever.evaluation.compare import questions
     from triever.evaluation.measures import DEFAULT_MEASURES
     from triever.lab import results
+    from triever.lab.systems import labels, ready_system
 
     started = time.perf_counter()
     dataset = _dataset(data, skip_bad)
-    retrievers = dict(_named_retriever(word, dataset) for word in systems)
-    report = measure_all(retrievers, dataset, split, measure or DEFAULT_MEASURES, k=k)
-    _show(report, json_, plot)
+    measures = measure or DEFAULT_MEASURES
+    _check_before_work(measures, plot)
+    questions(dataset, split)
+    retrievers = {name: ready_system(what, dataset) for name, what in labels(systems).items()}
+    report = measure_all(retrievers, dataset, split, measures, k=k)
     if out:
-        options = {name: {"kind": retriever.kind, **to_dict(retriever)} for name, retriever in retrievers.items()}
+        about = {name: _about(retriever) for name, retriever in retrievers.items()}
         seconds = time.perf_counter() - started
-        results.write(out, results.record(report, command=_command(), seconds=seconds, systems=options))
+        results.write(out, results.record(report, command=_command(), seconds=seconds, systems=about))
         note(f"wrote {out}")
+    _show(report, json_, plot)
 
 
 def add(
@@ -258,6 +278,7 @@ def status(model: Model, json_: Json = False) -> None:
         manifest = snapshot.manifest
         card = snapshot.text("card")
     found = {"kind": manifest.kind, "options": dict(manifest.options), **manifest.state["origin"]}
+    found |= {key: manifest.state[key] for key in ("documents", "fingerprint")}
     found |= {"bytes": manifest.bytes, "files": len(manifest.files), "written_by": manifest.written_by}
     emit(found if json_ else f"{card}\n{len(manifest.files)} files, {manifest.bytes:,} bytes, all as they were saved")
 
@@ -271,12 +292,34 @@ def results(
     sys.stdout.write(render(folder))
 
 
+def bench_decode(set_: Settings = None, json_: Json = False) -> None:
+    """Constrained decoding beside transformers' generate; --set device=cuda, beams=10,40 and the like."""
+    from triever.config import assignments, build
+    from triever.lab.bench_decode import DecodeOptions
+    from triever.lab.bench_decode import bench_decode as measure
+
+    rows = measure(build(DecodeOptions, assignments(set_ or ())))
+    emit(rows if json_ else table(rows))
+
+
+def bench_trie(
+    titles: Annotated[Path, typer.Argument(metavar="FILE", help="One title a line; gzip and zstd as they are.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
+    json_: Json = False,
+) -> None:
+    """Building and size of the trie beside a dict and marisa-trie."""
+    from triever.lab.bench_trie import bench_trie as measure
+
+    rows = measure(titles, limit)
+    emit(rows if json_ else table([{key: row.get(key, "") for key in rows[0]} for row in rows]))
+
+
 def cache_list(json_: Json = False) -> None:
     """What Triever keeps on this computer besides what you saved."""
     from triever.data.cache import entries
 
     rows = [{"file": str(path), "bytes": path.stat().st_size} for path in entries()]
-    emit(rows if json_ else _table(rows) if rows else "nothing is cached")
+    emit(rows if json_ else table(rows) if rows else "nothing is cached")
 
 
 def cache_clear() -> None:
@@ -298,10 +341,15 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "add": add,
     "delete": delete,
     "status": status,
+    "bench": {"decode": bench_decode, "trie": bench_trie},
     "results": results,
     "cache": {"list": cache_list, "clear": cache_clear},
 }
-GROUPS = {"data": "Look at, convert and cut datasets.", "cache": "List and remove what is cached."}
+GROUPS = {
+    "bench": "Speed and size beside the peers, in one run.",
+    "data": "Look at, convert and cut datasets.",
+    "cache": "List and remove what is cached.",
+}
 
 
 def app() -> typer.Typer:
@@ -335,6 +383,9 @@ def _root(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; the process ends with 0, 1 (a bug), 2 (a mistake of the user) or 130 (Ctrl-C)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that has no † gets a question mark
+            stream.reconfigure(errors="replace")
     words = _set_volume(list(sys.argv[1:] if arguments is None else arguments))
     sys.exit(_run(words))
 
@@ -349,8 +400,12 @@ def _run(words: list[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has left, as `head` does; there is nobody to tell
         return 0
-    except (OSError, MemoryError) as error:
-        return _complain(f"the system refused: {error or 'out of memory'}; free what is short, then run it again")
+    except MemoryError:
+        return _complain("there is not enough memory; take a sample (triever data sample), or a larger machine")
+    except OSError as error:
+        short = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "free some space, then run it again" if short else "check the path and its permissions"
+        return _complain(f"{error.filename or 'the system'}: {error.strerror or error}; {hint}")
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:  # which newer Typers return by themselves
@@ -379,40 +434,17 @@ def _complain(sentence: str) -> int:
 
 def _set_volume(words: list[str]) -> list[str]:
     """Take -v and -q out of the words, wherever they stand, and set how much is said."""
-    from triever import progress
+    from triever import progress, terminal
 
-    quiet = [word for word in words if word in ("-q", "--quiet")]
-    loud = [word for word in words if word in ("-v", "--verbose")]
+    end = words.index("--") if "--" in words else len(words)  # what follows is the user's own
+    quiet = [word for word in words[:end] if word in ("-q", "--quiet")]
+    loud = [word for word in words[:end] if word in ("-v", "--verbose")]
     level = logging.ERROR if quiet else logging.DEBUG if loud else logging.WARNING
     logging.basicConfig(format="%(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("triever").setLevel(level)
     progress.show(sys.stderr.isatty() and not quiet)
-    global _quiet
-    _quiet = bool(quiet)
-    return [word for word in words if word not in (*quiet, *loud)]
-
-
-_quiet = False
-
-
-def note(text: str) -> None:
-    """Say something beside the result."""
-    if not _quiet:
-        sys.stderr.write(f"{text}\n")
-
-
-def emit(value: Any) -> None:
-    """Print a result: text and tables as they are, anything else as JSON."""
-    from rich.console import Console
-    from rich.table import Table
-
-    if isinstance(value, str):
-        sys.stdout.write(value.rstrip("\n") + "\n")
-    elif isinstance(value, Table):
-        Console(width=None if sys.stdout.isatty() else 160).print(value)
-    else:
-        sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
-    sys.stdout.flush()
+    terminal.hush(bool(quiet))
+    return [word for word in words[:end] if word not in (*quiet, *loud)] + words[end:]
 
 
 def _command() -> list[str]:
@@ -432,31 +464,20 @@ def _dataset(name: str, skip_bad: bool = False) -> Dataset:
     return load_dataset(name, skip_bad=skip_bad)
 
 
-def _new_retriever(system_or_file: str, settings: Sequence[str]) -> Retriever:
-    from triever import config
-    from triever.retrievers.base import system
+def _about(retriever: Retriever) -> dict[str, Any]:
+    from triever.config import to_dict
 
-    values: dict[str, Any] = {"kind": system_or_file}
-    if system_or_file.endswith(".toml"):
-        values = config.read_toml(system_or_file)
-    kind = values.pop("kind", None)
-    if not isinstance(kind, str):
-        raise UsageError(f"{system_or_file} does not say which system", 'add a line such as: kind = "bm25"')
-    return config.build(system(kind), {**values, **config.assignments(settings)})
+    return {"kind": retriever.kind, **to_dict(retriever), "fingerprint": retriever.fingerprint[:16]}
 
 
-def _named_retriever(word: str, dataset: Dataset) -> tuple[str, Retriever]:
-    """`folder`, `bm25`, `bm25:k1=0.9,b=0.4`, each with `NAME=` before it if the person likes."""
-    from triever.retrievers.base import load
+def _check_before_work(measures: Sequence[str], plot: Path | None) -> None:
+    """What can be wrong with the words of a command is said before hours of work, not after."""
+    from triever.evaluation.measures import check
+    from triever.evaluation.picture import check_picture
 
-    name, equals, rest = word.partition("=")
-    named = bool(equals) and not any(mark in name for mark in ":/\\")
-    what = rest if named else word
-    label = name if named else what.rstrip("/").rpartition("/")[2]
-    if Path(what).is_dir():
-        return label, load(what)
-    system, _, settings = what.partition(":")
-    return label, _new_retriever(system, [part for part in settings.split(",") if part]).fit(dataset)
+    check(measures)
+    if plot:
+        check_picture(plot)
 
 
 def _texts(dataset: Dataset, measures: Sequence[str]) -> dict[str, str] | None:
@@ -464,41 +485,6 @@ def _texts(dataset: Dataset, measures: Sequence[str]) -> dict[str, str] | None:
     if not any(measure.startswith("Answer") for measure in measures):
         return None
     return {document.id: document.full_text for document in dataset.documents()}
-
-
-def _describe(found: Mapping[str, Any]) -> None:
-    """What `data info` found: a line for each fact, then a row for each split."""
-    facts = {key: value for key, value in found.items() if key not in ("splits", "examples")}
-    emit(_table([{"what": key, "value": _readable(value)} for key, value in facts.items()]))
-    if found["examples"]:
-        emit("\n" + "\n".join(found["examples"]))
-    if found["splits"]:
-        emit("")
-        columns = list(dict.fromkeys(key for row in found["splits"].values() for key in row))
-        emit(_table([_split_row(split, row, columns) for split, row in found["splits"].items()]))
-
-
-def _split_row(split: str, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, str]:
-    return {"split": split} | {column: _readable(row.get(column, "")) for column in columns}
-
-
-def _readable(value: Any) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.1f}" if isinstance(value, float) else str(value)
-
-
-def _table(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=title or None, box=None, pad_edge=False, header_style="bold")
-    for column in rows[0] if rows else ():
-        text = column in ("what", "value", "split", "id", "title", "file")
-        table.add_column(column, justify="left" if text else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in row.values()))
-    return table
 
 
 if __name__ == "__main__":

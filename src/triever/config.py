@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -37,6 +38,13 @@ def build(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
         if key not in known:
             raise UsageError(f"{where}{key} is not an option of {cls.__name__}", nearest(key, known))
     return cls(**{key: _fit(value, hints[key], f"{where}{key}") for key, value in values.items()})
+
+
+def validate(instance: Any) -> None:
+    """Hold an instance that Python code made to what `build` would have asked of its values."""
+    hints = get_type_hints(type(instance))
+    for name in options(type(instance)):
+        object.__setattr__(instance, name, _fit(getattr(instance, name), hints[name], name))
 
 
 def to_dict(instance: Any) -> dict[str, Any]:
@@ -170,13 +178,13 @@ def _parsed(word: str) -> Any:
         return word
 
 
-NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+NAMES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
 
 
 def _fit_scalar(value: Any, hint: type, where: str) -> Any:
     found = _parsed(value) if isinstance(value, str) and hint is not str else value
     if hint is float and isinstance(found, int) and not isinstance(found, bool):
         found = float(found)
-    if type(found) is not hint:
+    if type(found) is not hint or (hint is float and not math.isfinite(found)):
         raise UsageError(f"{where} = {value!r} should be {NAMES.get(hint, hint)}", "correct the value")
     return found

@@ -65,14 +65,18 @@ class Busy(ArtifactError):
     """Another process is writing to the folder."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that names the closest known name, or lists them all.
+def nearest(name: str, known: Iterable[str], *, listed: int = 20) -> str:
+    """A hint that names the closest known name, whatever its case, or lists the first of them.
 
-    >>> nearest("lanugage", ["language", "k1"])
+    >>> nearest("Lanugage", ["language", "k1"])
     'did you mean language?'
     >>> nearest("zzz", ["b", "a"])
     'known: a, b'
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
+    folded = {other.casefold(): other for other in reversed(names)}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1)
+    if close:
+        return f"did you mean {folded[close[0]]}?"
+    more = ", …" if len(names) > listed else ""
+    return f"known: {', '.join(names[:listed])}{more}" if listed and names else "check the name"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from triever.data.datasets import Dataset, load_dataset
+from triever.data.datasets import Dataset, info, load_dataset
 from triever.data.records import Document, Query
 from triever.errors import DataError, UsageError
 
@@ -253,3 +253,75 @@ def test_what_a_caller_does_to_a_list_stays_with_the_caller() -> None:
     data = Dataset.of("x", [Document("d", "a")], [Query("q", "a")], {"test": {"q": {"d": 1}}})
     data.queries("test").clear()
     assert ids(data.queries("test")) == ["q"]
+
+
+NOTES = {"a.md": "# A\ntext", "sub/b.txt": "text", "c.txt": "more"}
+
+
+def test_notes_with_questions_beside_them_are_a_dataset(tmp_path: Path) -> None:
+    files = {**NOTES, "queries.jsonl": QUERIES, "qrels/test.tsv": QRELS + "q1\tsub/b.txt\t1\n"}
+    data = load_dataset(write(tmp_path, files))
+    assert [document.id for document in data.documents()] == ["a.md", "c.txt", "sub/b.txt"]
+    assert (data.splits, ids(data.queries("test")), data.ignored) == (("test",), ["q1"], ())
+
+
+def test_a_readme_is_no_corpus_for_questions(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"holds no documents, only queries\.jsonl"):
+        load_dataset(write(tmp_path, {"README.md": "# About", "queries.jsonl": QUERIES}))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("package.json", json.dumps({"_id": "left-pad@1.0", "description": "pads"}, indent=1)),
+        ("package.json", json.dumps({"id": "left-pad", "title": "pads"})),
+        ("budget.tsv", "rent\t100\nfood\t200\n"),
+    ],
+)
+def test_a_stray_record_does_not_replace_the_notes(
+    name: str, content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = load_dataset(write(tmp_path / "notes", {**NOTES, name: content}))
+    assert [document.id for document in data.documents()] == ["a.md", "c.txt", "sub/b.txt"]
+    assert data.ignored == (name,)
+    assert [record.message for record in caplog.records] == [f"notes: 1 files look like data and were not used: {name}"]
+
+
+def test_a_collection_stays_one_beside_notes(tmp_path: Path) -> None:
+    data = load_dataset(write(tmp_path, {**NOTES, "collection.tsv": "1\tcats\n"}))
+    assert [document.id for document in data.documents()] == ["1"]
+
+
+def test_files_that_were_not_used_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = {
+        **BEIR,
+        "more.jsonl.bz2": "BZh91AY",
+        "odd.jsonl": jsonl({"name": "x"}),
+        "one/two/three.csv": "id,text\n1,x\n",
+        "sheet.csv": "name,price\nx,1\n",
+    }
+    data = load_dataset(write(tmp_path / "x", files))
+    assert data.ignored == ("more.jsonl.bz2", "odd.jsonl", "sheet.csv", "one/two/three.csv")
+    assert [record.message for record in caplog.records] == [
+        "x: 4 files look like data and were not used: more.jsonl.bz2, odd.jsonl, sheet.csv, …"
+    ]
+    assert info(data)["ignored files"] == list(data.ignored)
+    assert data.with_expansions({}).ignored == data.ignored
+    with pytest.raises(DataError, match=r"holds no documents, nothing readable in odd\.jsonl; expected"):
+        load_dataset(write(tmp_path / "y", {"odd.jsonl": files["odd.jsonl"]}))
+
+
+def test_what_triever_saved_is_no_data(tmp_path: Path) -> None:
+    saved = {"model/manifest.json": '{"format": "triever"}', "model/documents.jsonl": CORPUS, "model/notes.txt": "x"}
+    data = load_dataset(write(tmp_path / "a", {"docs.jsonl": jsonl({"_id": "1", "title": "", "text": "x"}), **saved}))
+    assert ([document.id for document in data.documents()], data.ignored) == (["1"], ())
+    data = load_dataset(write(tmp_path / "b", {**NOTES, **saved}))
+    assert [document.id for document in data.documents()] == ["a.md", "c.txt", "sub/b.txt"]
+    data = load_dataset(write(tmp_path / "c", {"model/manifest.json": '{"format": 1}', "model/docs.jsonl": CORPUS}))
+    assert len(list(data.documents())) == 4, "somebody else's manifest"
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_not_the_current_folder(name: str) -> None:
+    with pytest.raises(UsageError, match="the name of the dataset is empty; give a path or a name"):
+        load_dataset(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -384,3 +385,214 @@ def test_problems_keep_the_first_few_examples(put: Any) -> None:
 def test_what_is_no_data_is_not_taken_for_it(text: str, roles: Any, put: Any) -> None:
     kind = recognise(put(text))
     assert (kind.roles if kind else None) == roles
+
+
+@pytest.mark.parametrize("name", ["queries.jsonl", "queries/test.jsonl"])
+def test_queries_may_have_a_title(name: str, put: Any) -> None:
+    """As on the Hugging Face Hub, where the queries of BEIR are `_id, title, text` with an empty title."""
+    path = put(jsonl({"_id": "q1", "title": "", "text": "cats?"}), name)
+    assert sniff(path).roles == (Role.QUERIES,)
+    assert sniff(put(jsonl({"_id": "q1", "title": "Cats", "text": "cats?"}), name)).roles == (Role.QUERIES,)
+    pq.write_table(pa.table({"_id": ["q1"], "title": [""], "text": ["cats?"]}), path)
+    assert sniff(path).roles == (Role.QUERIES,)
+
+
+def test_a_title_means_documents_where_the_name_says_no_more(put: Any) -> None:
+    titled, untitled = ({"_id": "1", "title": title, "text": "x"} for title in ("Cats", ""))
+    assert sniff(put(jsonl(titled), "topical-articles.jsonl")).roles == (Role.DOCUMENTS,)
+    assert sniff(put(jsonl(untitled), "topics.jsonl")).roles == (Role.QUERIES,)
+    assert sniff(put(jsonl(untitled), "queries/corpus.jsonl")).roles == (Role.DOCUMENTS,)
+
+
+@pytest.mark.parametrize("key", ["abstract", "description", "summary", "article", "document", "paragraph", "Context"])
+def test_texts_have_many_names(key: str, put: Any) -> None:
+    path = put(jsonl({"uuid": "d1", "Title": "Cats", key: "A cat.", "text": None, "year": 7}))
+    assert list(read_documents(path)) == [Document("d1", "A cat.", "Cats", metadata={"year": 7})]
+
+
+def test_a_text_may_be_a_list_of_sentences(put: Any) -> None:
+    path = put(jsonl({"doc_id": 1, "title": "Cats", "abstract": ["A cat.", "It purrs."]}))
+    assert list(read_documents(path)) == [Document("1", "A cat. It purrs.", "Cats")]
+
+
+def test_the_case_of_a_name_does_not_matter(put: Any, tmp_path: Path) -> None:
+    assert list(read_documents(put("ID\tTitle\tText\n1\tCats\tA cat.\n"))) == [Document("1", "A cat.", "Cats")]
+    pq.write_table(pa.table({"ID": [1], "Title": ["Cats"], "TEXT": ["A cat."]}), tmp_path / "y")
+    assert list(read_documents(tmp_path / "y")) == [Document("1", "A cat.", "Cats")]
+    assert list(read_queries(put(jsonl({"QID": 1, "Query": "cats?"})))) == [Query("1", "cats?")]
+
+
+def test_a_parquet_structure_is_no_text_and_empty_metadata_is_none(tmp_path: Path) -> None:
+    columns = {"_id": ["1"], "text": ["A cat."], "document": [{"html": "<p>"}], "metadata": [""]}
+    pq.write_table(pa.table(columns), tmp_path / "x")
+    assert list(read_documents(tmp_path / "x")) == [Document("1", "A cat.")]
+
+
+def test_a_missing_id_names_those_that_are_known(put: Any) -> None:
+    with pytest.raises(DataError, match=r"the id is missing; give every record an id, called _id, id, .* or uuid"):
+        list(read_documents(put(jsonl({"key": "d1", "body": "x"}))))
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("```sh\n# a comment\n```\n# Title", "Title"),
+        ("~~~\n```\n# a comment\n~~~\n## About C# ##\n", "About C#"),
+        ("#tag\n####### seven\n# #\nno heading", "x"),
+        ("  \n===\nno heading", "x"),
+        ("\n" * 300 + "# Too late", "x"),
+    ],
+)
+def test_the_first_heading_is_the_title(text: str, title: str, put: Any) -> None:
+    folder = put(text, "notes/x.md").parent
+    assert [document.title for document in read_documents(folder)] == [title]
+
+
+def test_titles_are_found_in_linear_time(put: Any) -> None:
+    folder = put("# a" + " " * 300_000 + "b\n" + "x" + " " * 300_000 + "\n" * 300_000, "notes/x.md").parent
+    start = time.perf_counter()
+    assert len(list(read_documents(folder))) == 1
+    assert time.perf_counter() - start < 2, "the square of the length takes minutes"
+
+
+def test_a_text_file_alone_is_a_document(put: Any) -> None:
+    path = put("q1 0 d1 1\nq1 0 d2 1\n", "1.md")
+    assert recognise(path) is None
+    assert list(read_documents(path)) == [Document("1.md", "q1 0 d1 1\nq1 0 d2 1\n", "1")]
+    assert list(read_documents(put("A cat.", "cat.txt"))) == [Document("cat.txt", "A cat.", "cat")]
+    assert sniff(put("q1 0 d1 1\n", "x.txt")).roles == (Role.QRELS,)
+    with pytest.raises(DataError, match=r"cat.txt is plain text \(documents\), not queries"):
+        read_queries(put("A cat.", "cat.txt"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id\ttext\tyear\n1\tA cat.\t1999\n2\tA dog.\t7\n",
+        "ID,Text,year\n1,A cat.,1999\n2,A dog.,7\n",
+        '"id";"text";"year"\r\n1;"A cat.";1999\r\n2;"A dog.";7\r\n',
+        "id\ttext\tyear\ta\tb\tc\n1\tA cat.\t1999\t1\t2\t3\n2\tA dog.\t7\t1\t2\t3\n",
+    ],
+)
+def test_a_header_says_what_a_table_is(text: str, put: Any) -> None:
+    path = put(text)
+    assert sniff(path).format is Format.TABLE
+    found = list(read_documents(path))
+    assert [(document.id, document.text, document.metadata["year"]) for document in found] == [
+        ("1", "A cat.", "1999"),
+        ("2", "A dog.", "7"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "QueryID DocID Score\nq1 d1 1\n",
+        '"query-id"\t"corpus-id"\t"score"\n"q1"\t"d1"\t"1"\n',
+        '"query-id","corpus-id","score"\n"q1","d1",1\n',
+    ],
+)
+def test_headers_of_qrels(text: str, put: Any) -> None:
+    path = put(text)
+    assert sniff(path).roles == (Role.QRELS,)
+    assert read_qrels(path) == {"q1": {"d1": 1}}
+
+
+def test_quotes_are_part_of_ids_where_the_header_has_none(put: Any) -> None:
+    assert read_qrels(put('query-id\tcorpus-id\tscore\n"q1"\td1\t1\n')) == {'"q1"': {"d1": 1}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "121352\t2912791\t7135700\n634306\t1723417\t4011237\n",  # MS MARCO's triples: query, relevant, not
+        "1\tA cat.\t1999\n2\tA dog.\t2004\n",
+        "a b c d 1.5 e\nf g h i 2.5 j\n",
+    ],
+)
+def test_numbers_alone_make_no_judgements_and_no_run(text: str, put: Any) -> None:
+    assert recognise(put(text)) is None
+
+
+def test_cells_may_hold_line_breaks(put: Any) -> None:
+    rows = ['1,"one\n\ntwo, ""three""",x', "2,plain,y", '3,"A" and "B",z', '4,5" pipe,w', '5,"last\nline",v']
+    documents = list(read_documents(put("\n".join(["id,text,note", *rows]))))
+    assert [document.text for document in documents][:2] == ['one\n\ntwo, "three"', "plain"]
+    assert [document.text for document in documents][3:] == ['5" pipe', "last\nline"]
+    assert [document.metadata["note"] for document in documents] == list("xyzwv")
+
+
+def test_cells_of_excel_may_hold_line_breaks(put: Any) -> None:
+    rows = ['1\t"one\n\ttwo"\tx', '2\ty\t"three\nfour"', '3\t"\tX', '4\t"\tY', '5\tz\t"open', "6\ta\tb"]
+    documents = list(read_documents(put("\n".join(["id\ttext\ttitle", *rows]))))
+    assert [(document.text, document.title) for document in documents] == [
+        ("one\n\ttwo", "x"),
+        ("y", "three\nfour"),
+        ('"', "X"),
+        ('"', "Y"),
+        ("z", '"open'),
+        ("a", "b"),
+    ]
+
+
+def test_lines_are_counted_through_cells_with_breaks(put: Any) -> None:
+    path = put('id,text\n1,"a\n\nb"\n2,c,d\n3,"' + "x" * 200_000 + '"\n4,"open\n5,e\n')
+    problems = Problems(skip_bad=True)
+    assert [document.id for document in read_documents(path, problems)] == ["1", "3", "5"]
+    assert [example.split("; ")[0].split(":", 1)[1] for example in problems.examples] == [
+        "5: 3 columns instead of 2",
+        "7: a quoted cell is not closed",
+    ]
+
+
+def test_topics_in_xml(put: Any) -> None:
+    text = """<?xml version="1.0"?>
+<topics task="covid">
+  <topic number="1">
+    <query>coronavirus origin</query>
+    <question>what is its origin</question>
+    <narrative>Any &amp; all.</narrative>
+    <subtopic number="1" type="inf">where from</subtopic>
+  </topic>
+  <topic number="2" type="x">
+    A woman of 45 years.
+  </topic>
+</topics>
+"""
+    path = put(text)
+    assert sniff(path).format is Format.TOPICS
+    assert list(read_queries(path)) == [
+        Query("1", "coronavirus origin", metadata={"question": "what is its origin", "narrative": "Any & all."}),
+        Query("2", "A woman of 45 years."),
+    ]
+
+
+def test_what_is_lost_behind_a_broken_item_is_said(put: Any) -> None:
+    problems = Problems(skip_bad=True)
+    path = put('[{"_id": "1", "text": "a"}, {"_id": 2', "corpus.json")
+    assert len(list(read_documents(path, problems))) == 1
+    assert "and the rest of the file is missing; " in problems.examples[0]
+
+
+def test_squad_in_parquet(tmp_path: Path) -> None:
+    columns = {
+        "id": ["q1", "q2", "q3"],
+        "title": ["Super_Bowl", "Super_Bowl", "Super_Bowl"],
+        "context": ["The Broncos won.", "The Broncos won.", "It was in 2016."],
+        "question": ["Who won?", "Who lost?", "When?"],
+        "answers": [
+            {"text": ["Broncos", "Broncos"], "answer_start": [4, 4]},
+            {"text": [], "answer_start": []},
+            {"text": ["2016"], "answer_start": [10]},
+        ],
+    }
+    path = tmp_path / "train-00000-of-00001.parquet"
+    pq.write_table(pa.table(columns), path)
+    assert sniff(path).format is Format.PARQUET_SQUAD
+    won, year = read_documents(path)
+    assert [(one.text, one.title) for one in (won, year)] == [
+        ("The Broncos won.", "Super Bowl"),
+        ("It was in 2016.", "Super Bowl"),
+    ]
+    assert [query.answers for query in read_queries(path)] == [("Broncos",), (), ("2016",)]
+    assert read_qrels(path) == {"q1": {won.id: 1}, "q2": {won.id: 1}, "q3": {year.id: 1}}

@@ -121,3 +121,4 @@ def test_damage_costs_only_what_comes_after_it(tmp_path: Path) -> None:
     problems = Problems(skip_bad=True)
     assert len(list(read_lines(path, problems))) > 90_000
     assert problems.count == 1
+    assert "ends too early, and the rest of the file is missing; the file was cut short" in problems.examples[0]

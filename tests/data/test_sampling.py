@@ -63,3 +63,13 @@ def test_a_corpus_without_queries_can_be_cut() -> None:
 def test_nothing_is_no_sample() -> None:
     with pytest.raises(UsageError, match="should be above zero"):
         sample(dataset({}), 0)
+
+
+def test_splits_without_judgements_are_kept_whole() -> None:
+    documents = [Document(f"d{n}", "") for n in range(9)]
+    asked = {"eval": [Query("q8", "a")], "extra": [Query("q9", "b")]}
+    data = Dataset.of("x", documents, [Query("q1", "c")], {"test": {"q1": {"d1": 1}}}, asked)
+    cut = sample(data, 2)
+    assert cut.splits == ("test", "eval", "extra")
+    assert [[query.id for query in cut.queries(split)] for split in cut.splits] == [["q1"], ["q8"], ["q9"]]
+    assert [cut.is_judged(split) for split in cut.splits] == [True, False, False]

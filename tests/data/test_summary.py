@@ -26,12 +26,14 @@ def test_everything_is_counted() -> None:
         "documents": 3,
         "empty": 1,
         "with title": 1,
+        "title only": 0,
         "mean words": 1.7,
         "max words": 4,
         "bytes": len("A titletwo wordsStraße".encode()),
         "fingerprint": data.fingerprint,
         "bad records": 0,
         "examples": [],
+        "ignored files": [],
         "splits": {
             "dev": {
                 "queries": 2,
@@ -73,3 +75,32 @@ def test_a_split_without_judgements_has_only_queries() -> None:
     found = info(Dataset.of("x", [Document("d1", "x")], [Query("q1", "x")]))
     assert found["splits"] == {"all": {"queries": 1, "queries without text": 0}}
     json.dumps(found)
+
+
+def test_documents_with_nothing_but_a_title_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d1", "title": "Cats", "prose": "A cat is a small animal."}\n')
+    assert info(load_dataset(tmp_path))["title only"] == 1
+
+
+def test_a_blank_text_file_is_an_empty_document(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(" \n")
+    (tmp_path / "b.txt").write_text("A bird.")
+    found = info(load_dataset(tmp_path))
+    assert (found["documents"], found["empty"], found["title only"]) == (2, 1, 0)
+
+
+def test_questions_without_evidence_are_kept_and_counted(tmp_path: Path) -> None:
+    answered = {"id": "q1", "input": "What?", "output": [{"answer": "cat", "provenance": [{"wikipedia_id": "7"}]}]}
+    open_ = {"id": "q2", "input": "Who?", "output": [{"answer": "dog"}]}
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "7", "title": "", "text": "x"}\n')
+    (tmp_path / "dev-kilt.jsonl").write_text(f"{json.dumps(answered)}\n{json.dumps(open_)}\n")
+    (tmp_path / "test-kilt.jsonl").write_text(json.dumps(open_))
+    data = load_dataset(tmp_path)
+    found = info(data)["splits"]
+    dev = found["dev-kilt"]
+    assert (dev["queries"], dev["judged pairs"], dev["queries without relevant"]) == (2, 1, 1)
+    assert dev["judged queries not there"] == 0
+    assert found["test-kilt"] == {"queries": 1, "queries without text": 0}
+    assert [data.is_judged(split) for split in data.splits] == [True, False]
+    assert [query.id for query in data.queries("dev-kilt")] == ["q1", "q2"]
+    assert data.qrels("dev-kilt") == {"q1": {"7": 1}}

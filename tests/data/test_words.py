@@ -21,12 +21,12 @@ from triever.errors import UsageError
         ("Straße und Größe", ["strasse", "und", "grösse"]),
         ("L'été à Nîmes", ["l", "été", "à", "nîmes"]),
         ("Привет, МИР", ["привет", "мир"]),
-        ("東京都", ["東京", "京都"]),
+        ("東京都", ["東", "東京", "京", "京都", "都"]),
         ("駅", ["駅"]),
-        ("カタカナとひらがな", ["カタ", "タカ", "カナ", "ナと", "とひ", "ひら", "らが", "がな"]),
-        ("Python入門", ["python", "入門"]),
-        ("한국어를", ["한국", "국어", "어를"]),
-        ("ภาษา", ["ภา", "าษ", "ษา"]),
+        ("カナと", ["カ", "カナ", "ナ", "ナと", "と"]),
+        ("Python入門", ["python", "入", "入門", "門"]),
+        ("한국어", ["한", "한국", "국", "국어", "어"]),
+        ("ภาษ", ["ภ", "ภา", "า", "าษ", "ษ"]),
         ("हिन्दी में खोज", ["हिन्दी", "में", "खोज"]),
         ("ＡＢＣ ﬁle", ["abc", "file"]),
         ("می\u200cخواهم", ["می\u200cخواهم"]),
@@ -46,6 +46,11 @@ def test_case_and_composition_do_not_matter(text: str) -> None:
 @given(st.text(st.characters(max_codepoint=127)))
 def test_the_fast_path_for_ascii_gives_what_the_general_one_gives(text: str) -> None:
     assert words(text + " é") == [*words(text), "é"]
+
+
+def test_turkish_has_two_kinds_of_i() -> None:
+    assert words("İstanbul ISPARTA", "turkish") == ["istanbul", "ısparta"]
+    assert words("İstanbul") == words("istanbul") == ["istanbul"]
 
 
 def test_stemmers_and_stop_words() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -255,3 +257,46 @@ def test_atomic_makes_folders_and_explains_what_it_cannot_do(tmp_path: Path) -> 
     with pytest.raises(DataError, match="cannot be written"), atomic(tmp_path / "a" / "b.json" / "c") as file:
         file.write(b"")
     assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("layout", ["beir", "parquet", "msmarco"])
+def test_splits_without_judgements_are_written_too(layout: str, tmp_path: Path) -> None:
+    asked = {"eval": [Query("q1", "another text"), Query("q8", "b")]}
+    data = Dataset.of("x", [Document("d1", "x")], [Query("q1", "a")], {"test": {"q1": {"d1": 1}}}, asked)
+    write_dataset(tmp_path / "out", data, to=layout)
+    again = load_dataset(tmp_path / "out")
+    assert again.splits == ("eval", "test")
+    assert [again.is_judged(split) for split in again.splits] == [False, True]
+    assert [again.queries(split) for split in again.splits] == [asked["eval"], [Query("q1", "a")]]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    for name in ("there.json", "new.json"):
+        (tmp_path / name).symlink_to(Path("real", name))
+    (tmp_path / "real" / "there.json").write_text("old")
+    for name in ("there.json", "new.json"):
+        with atomic(tmp_path / name) as file:
+            file.write(b"{}")
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "real" / name).read_bytes() == b"{}"
+    assert sorted(os.listdir(tmp_path / "real")) == ["new.json", "there.json"]
+
+
+def test_pipes_and_devices_are_written_into(tmp_path: Path) -> None:
+    pipe = tmp_path / "x.jsonl"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_documents(pipe, [Document("d1", "x")])
+    assert os.read(reader, 1000) == b'{"_id": "d1", "title": "", "text": "x"}\n'
+    os.close(reader)
+    with atomic("/dev/null") as file:
+        file.write(b"gone")
+    assert (pipe.is_fifo(), Path("/dev/null").is_char_device(), os.listdir(tmp_path)) == (True, True, ["x.jsonl"])
+
+
+def test_standard_output_in_a_file_is_not_replaced(tmp_path: Path) -> None:
+    code = "from triever.files import atomic\nprint('a', flush=True)\nwith atomic('/dev/stdout') as f: f.write(b'b ')"
+    with open(tmp_path / "out", "w") as out:
+        subprocess.run([sys.executable, "-c", f"{code}\nprint('c')"], stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "a\nb c\n"

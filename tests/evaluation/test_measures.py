@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from triever.data.records import Hit, Query, Result
 from triever.errors import MissingExtra, UsageError
 from triever.evaluation import measures
-from triever.evaluation.measures import DEFAULT_MEASURES, lower_is_better, per_query
+from triever.evaluation.measures import COMMON, DEFAULT_MEASURES, check, depth, lower_is_better, per_query
 
 
 def result(*ids: str, answer: str | None = None, probabilities: Sequence[float] = ()) -> Result:
@@ -82,6 +83,29 @@ def test_a_document_retrieved_twice_is_refused() -> None:
     assert refusal(run, {"q7": {"a": 1}}, ["RR"]) == message
 
 
+def test_a_run_may_be_scores_by_document() -> None:
+    scores = {"q1": {"a": 1.0, "b": np.float32(2.0), "c": 1}, "q2": {}}
+    results = {"q1": Result((Hit("a", 1.0), Hit("b", 2.0), Hit("c", 1.0))), "q2": Result()}
+    measures = ["RR", "P@1", "KILT-Rprec"]
+    values = per_query(scores, {"q1": {"a": 1}, "q2": {"a": 1}}, measures)
+    assert values == per_query(results, {"q1": {"a": 1}, "q2": {"a": 1}}, measures)
+    assert values["RR"] == {"q1": 1 / 3, "q2": 0.0}
+
+
+@pytest.mark.parametrize("grade", [0.5, math.nan, math.inf, "1", None])
+def test_grades_that_are_not_whole_are_refused(grade: Any) -> None:
+    message = f"query 'q': document 'd' has the grade {grade!r}; give whole numbers"
+    assert refusal({"q": result("d")}, {"q": {"a": 1, "d": grade}}, ["RR"]) == message
+
+
+@pytest.mark.parametrize("grade", [2, 2.0, np.int64(2), np.float32(2.0)])
+def test_whole_grades_may_have_any_type(grade: Any) -> None:
+    values = per_query({"q": result("x", "d")}, {"q": {"d": grade}}, ["RR(rel=2)", "nDCG@10", "KILT-Rprec"])
+    assert values["RR(rel=2)"] == {"q": 1 / 2}
+    assert values["nDCG@10"] == {"q": pytest.approx(1 / math.log2(3))}
+    assert type(measures._whole("q", {"d": grade})["d"]) is int  # the compiled trec_eval takes nothing else
+
+
 def test_nothing_judged_is_refused() -> None:
     assert refusal({"q": result("a")}, {}, ["RR"]).startswith("no query is judged")
 
@@ -107,10 +131,51 @@ def test_a_run_without_the_judged_queries_gives_zeros_and_a_warning(caplog: pyte
         ("Answer@0", "did you mean Answer@k?"),
         ("EM@1", "did you mean EM?"),
         ("brier", "did you mean Brier?"),
+        ("ndcg@10", "did you mean nDCG?"),
+        ("rprec", "did you mean Rprec?"),
+        ("recall@5", "did you mean Recall?"),
+        ("zzzzzz", f"known: {', '.join(COMMON)}, …"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, hint: str) -> None:
     assert refusal({}, {"q": {"a": 1}}, ["RR", name]) == f"there is no measure {name!r}; {hint}"
+
+
+def test_the_common_names_are_known() -> None:
+    needs_cutoff = {"Success", "R", "P"}
+    check([f"{name.removesuffix('@k')}@5" if name in {*needs_cutoff, "Answer@k"} else name for name in COMMON])
+
+
+@pytest.mark.parametrize("names", [[], ["RR", "nDGC@10"], ["P"], ["Answer@0"]])
+def test_measures_can_be_checked_before_any_work(names: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        check(names)
+    assert str(caught.value) == refusal({}, {"q": {"a": 1}}, names)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (DEFAULT_MEASURES, 100),
+        (["nDCG@10", "R@1000", "Success@1"], 1000),
+        (["P(rel=2)@5", "AP(cutoff=7)", "Judged@3"], 7),
+        (["Answer@20", "nDCG@10"], 20),
+        (["EM", "F1", "Brier"], 1),
+        (["nDCG@10", "AP"], None),
+        (["nDCG"], None),
+        (["RR", "R@1000"], None),
+        (["KILT-Rprec", "Answer@5"], None),
+        (["P(judged_only=True)@5"], None),  # the fifth judged hit may stand anywhere
+    ],
+)
+def test_how_deep_the_measures_read(names: Sequence[str], expected: int | None) -> None:
+    assert depth(names) == expected
+
+
+@given(st.lists(st.sampled_from(["nDCG@3", "R@2", "P@4", "RR@1", "AP@2", "Success@5", "Judged@2"]), min_size=1))
+def test_no_hit_below_the_depth_matters(names: list[str]) -> None:
+    ids, qrels = list("abcdefgh"), {"q": dict.fromkeys("bdfh", 1)}
+    assert per_query({"q": result(*ids[: depth(names)])}, qrels, names) == per_query({"q": result(*ids)}, qrels, names)
 
 
 def test_without_ir_measures_only_our_own_measures_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,14 +247,35 @@ def test_answer_at_k_reads_the_top_texts() -> None:
     assert values == per_query(run, JUDGED, ["Answer@1", "Answer@2"], queries=QUERIES, texts=texts.__getitem__)
 
 
+def test_where_there_is_no_answer_an_empty_one_is_right() -> None:
+    queries = [QUERIES[0], *(Query(f"n{place}", "?") for place in range(4))]
+    judged = {query.id: {"a": 1} for query in queries} | {"unknown": {"a": 1}}
+    run = {
+        "q1": result("a", answer=""),
+        "n0": result("a", answer="The!"),  # nothing is left of it
+        "n1": result("a"),
+        "n2": result("a", answer="Paris"),
+        "unknown": result("a", answer=""),  # not among the queries, so not known to have no answer
+    }
+    expected = {"q1": 0.0, "n0": 1.0, "n1": 1.0, "n2": 0.0, "n3": 1.0, "unknown": 0.0}
+    assert per_query(run, judged, ["EM", "F1"], queries=queries) == {"EM": expected, "F1": expected}
+
+
+def test_answer_at_k_warns_once_of_questions_without_answers(caplog: pytest.LogCaptureFixture) -> None:
+    run, queries = {"q1": result("a"), "q2": result("a")}, [QUERIES[0], Query("q2", "?")]
+    with caplog.at_level(logging.WARNING, logger="triever"):
+        values = per_query(run, JUDGED, ["Answer@1", "Answer@2"], queries=queries, texts={"a": "Paris"})
+    assert values["Answer@1"] == {"q1": 1.0, "q2": 0.0}
+    assert caplog.messages == ["1 of 2 judged queries have no answers: Answer@k counts them as misses"]
+
+
 def test_what_was_not_given_is_asked_for() -> None:
     run = {"q1": result("a", answer="x"), "q2": result("a")}
     silent = {"q1": result("a")}
-    some = QUERIES[:1]
-    assert refusal(run, JUDGED, ["EM"]) == "EM needs answers, and query 'q1' has none; give queries with answers"
-    assert refusal(run, JUDGED, ["F1"], queries=some).startswith("F1 needs answers, and query 'q2' has none")
+    assert refusal(run, JUDGED, ["EM"]) == "EM needs answers, and no judged query has any; give queries with answers"
+    assert refusal(run, JUDGED, ["F1"], queries=[Query("q1", "?")]).startswith("F1 needs answers, and no judged query")
     assert refusal(silent, JUDGED, ["EM"], queries=QUERIES).startswith("EM needs a run that answers")
-    assert refusal(run, JUDGED, ["Answer@5"], texts={}).startswith("Answer@k needs answers, and query 'q1' has none")
+    assert refusal(run, JUDGED, ["Answer@5"], texts={}).startswith("Answer@k needs answers, and no judged query has")
     assert refusal(run, JUDGED, ["Answer@5"], queries=QUERIES).startswith("Answer@k needs the documents' texts")
     message = refusal(run, JUDGED, ["Answer@5"], queries=QUERIES, texts={"b": ""})
     assert message == "there is no text for document 'a'; give the texts of all hits"

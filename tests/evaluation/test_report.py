@@ -18,6 +18,7 @@ from rich.table import Table
 
 from triever.data.records import Hit, Query, Result
 from triever.errors import DataError, MissingExtra, UsageError
+from triever.evaluation.picture import check_picture
 from triever.evaluation.report import Report, Score, evaluate
 from triever.evaluation.significance import bootstrap, holm, randomisation_test
 
@@ -237,6 +238,24 @@ def test_default_measures_fit_a_narrow_terminal() -> None:
     assert "…" not in text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (4496, "4,496"),
+        (1234.56, "1,235"),
+        (100.4, "100"),
+        (42.25, "42.2"),
+        (3.14, "3.1"),
+        (0.0421, "0.042"),
+        (None, ""),
+    ],
+)
+def test_what_stands_beside_the_measures_is_shown_by_its_size(value: float | None, text: str) -> None:
+    report = Report.of({"a": {"NumRet": {"q": 42.25}}}, extra={"a": {"x": value}})
+    assert report.markdown().splitlines()[2] == f"| a | 42.250 [42.250, 42.250] | {text} |"
+    assert f"x {text}".rstrip() in shown(report.table())
+
+
 # --- pictures -----------------------------------------------------------------------------------------------
 
 
@@ -259,12 +278,24 @@ def test_a_picture_of_zeros_can_be_drawn(tmp_path: Path) -> None:
 def test_an_unknown_picture_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"end its name with .pdf, .png, .svg"):
         REPORT.plot(tmp_path / "x.bmp")
+    with pytest.raises(UsageError, match=r"x.bmp has no known picture format"):
+        check_picture(tmp_path / "x.bmp")
+    with pytest.raises(UsageError, match=r"bare has no known picture format"):
+        check_picture("bare")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_can_be_checked_before_any_work(tmp_path: Path) -> None:
+    check_picture(tmp_path / "new" / "x.PNG")
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_matplotlib_the_way_to_get_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"run: pip install 'triever\[plot\]'"):
         REPORT.plot(tmp_path / "x.png")
+    with pytest.raises(MissingExtra, match=r"run: pip install 'triever\[plot\]'"):
+        check_picture(tmp_path / "x.png")
 
 
 # --- evaluate -----------------------------------------------------------------------------------------------
@@ -280,3 +311,8 @@ def test_evaluate_measures_one_run() -> None:
     assert report.scores["mine"]["EM"].mean == (1 + 0) / 2
     assert report.scores["mine"]["RR@10"].p is None
     assert report.caption() == "2 queries; 95% bootstrap intervals"
+
+
+def test_evaluate_takes_the_runs_of_pytrec_eval() -> None:
+    report = evaluate({"q1": {"a": 2.0, "b": 1.0}}, {"q1": {"b": 1}, "q2": {"a": 1}}, ["RR@10"])
+    assert report.scores["run"]["RR@10"].mean == (1 / 2 + 0) / 2

@@ -7,7 +7,7 @@ import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
 from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5, T5Shape, bucket, from_transformers
+from triever.models.t5 import T5, T5Shape, bucket, from_transformers, narrowed
 
 FAMILY = {
     "t5": {"feed_forward_proj": "relu", "tie_word_embeddings": True},
@@ -103,3 +103,15 @@ def test_buckets_are_those_of_transformers() -> None:
             distance, bidirectional=both_ways, num_buckets=32, max_distance=128
         )
         assert torch.equal(bucket(distance, 32, 128, both_ways), expected)
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_a_narrowed_vocabulary_keeps_its_scores(kind: str) -> None:
+    model = from_transformers(make(kind))
+    ids, mask = batch()
+    tokens = torch.tensor([7, 3, 21, 40])
+    docids = torch.randint(0, 4, (4, 5))
+    with torch.inference_mode():
+        expected = model(ids, mask, tokens[docids])[..., tokens]
+        found = narrowed(model, tokens)(ids, mask, docids)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

@@ -93,6 +93,10 @@ class Contract:
             fitted.delete("tea")
         with pytest.raises(triever.UsageError, match="no documents yet; call fit"):
             self.make().search("tea")
+        with pytest.raises(triever.UsageError, match="None is not text"):
+            fitted.search(None)  # ty: ignore[invalid-argument-type]
+        with pytest.raises(triever.UsageError, match="fit takes a Dataset, not str"):
+            self.make().fit("contract")  # ty: ignore[invalid-argument-type]
         with pytest.raises(triever.UsageError, match="contract has no documents"):
             self.make().fit(dataset([]))
 
@@ -148,7 +152,10 @@ class Contract:
 
     def test_a_card_says_what_it_is(self, fitted: triever.Retriever) -> None:
         assert "contract" in fitted.card
-        assert dataset().fingerprint in fitted.card
+        assert fitted.card.count(dataset().fingerprint) == 2, "what it was fitted on, and what it holds now"
+        fitted.delete(["tea"])
+        assert fitted.card.count(dataset().fingerprint) == 1
+        assert "| deleted | 1 |" in fitted.card
         assert "licence" in fitted.card
 
     def test_edit_saves_at_the_end_and_not_after_an_error(self, fitted: triever.Retriever, tmp_path: Path) -> None:

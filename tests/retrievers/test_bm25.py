@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import BM25, Dataset, Document
 from triever.data.words import words
+from triever.retrievers.bm25 import Terms, weights
 
 
 class TestBM25(Contract):
@@ -100,8 +102,52 @@ def test_expansions_are_indexed_unless_told_otherwise() -> None:
     assert list(BM25(expand=False).fit(data).search("volcano")) == []
 
 
-def test_a_query_without_known_words_says_so() -> None:
-    assert BM25().fit(dataset()).search("xylophone").note == "no word of the query is in the corpus"
+@pytest.mark.parametrize(
+    ("query", "note"),
+    [
+        ("xylophone", "no word of the query is in the corpus"),
+        ("the and of", "the query has only words that are too common to search for"),
+        ("?!", "the query has no words"),
+    ],
+)
+def test_a_query_without_hits_says_why(query: str, note: str) -> None:
+    bm25 = BM25().fit(dataset())
+    assert bm25.search(query).note == note
+    assert bm25.explain(query).note == note
+
+
+@pytest.mark.parametrize("method", ["lucene", "robertson", "atire"])
+def test_the_weights_are_those_of_bm25s(method: str) -> None:
+    import bm25s
+
+    terms = Terms.of("english", [document.full_text for document in DOCUMENTS])
+    judge = bm25s.BM25(k1=0.9, b=0.4, method=method)
+    rows = [row.tolist() for row in np.split(terms.flat, terms.starts[1:-1])]
+    expected = judge.build_index_from_ids(range(len(terms.names)), rows, show_progress=False)
+    found = weights(terms, method, 0.9, 0.4)
+    np.testing.assert_array_equal(found["indptr"], expected["indptr"])
+    np.testing.assert_array_equal(found["indices"], expected["indices"])
+    np.testing.assert_allclose(found["data"], expected["data"], rtol=1e-5)
+
+
+def test_one_character_can_be_a_query() -> None:
+    bm25 = BM25().fit(Dataset.of("x", [Document("a", "東京都の猫"), Document("b", "大阪の犬")]))
+    assert [hit.id for hit in bm25.search("猫")] == ["a"]
+
+
+def test_a_change_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bm25 = BM25().fit(dataset())
+    before = bm25.search_many(QUERIES)
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("triever.retrievers.bm25.weights", fail)
+    with pytest.raises(MemoryError):
+        bm25.add([Document("zebra", "stripes")])
+    assert bm25.search_many(QUERIES) == before
+    assert list(bm25.search("zebra stripes")) == []
+    assert len(bm25) == len(DOCUMENTS)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +156,10 @@ def test_a_query_without_known_words_says_so() -> None:
         ({"language": "klingon"}, "no stemmer for language 'klingon'"),
         ({"k1": -1.0}, "k1 = -1.0 should not be negative"),
         ({"b": 1.5}, "b = 1.5 should be between 0 and 1"),
+        ({"k1": float("nan")}, "k1 = nan should be a finite number"),
+        ({"k1": "much"}, "k1 = 'much' should be a finite number"),
+        ({"method": "foo"}, "method = 'foo' is not a choice"),
+        ({"language": None}, "language = None should be text"),
     ],
 )
 def test_bad_options_are_refused_before_any_work(options: dict, sentence: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -26,10 +26,15 @@ _log = logging.getLogger("triever")
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a split is read; without qrels, nothing in it is judged."""
+    """How a split is read; without qrels, nothing in it is judged.
+
+    Queries and judgements may come from one file that is this split's own, as KILT's and DPR's do: then
+    all of its queries belong to the split, judged or not.
+    """
 
     queries: Queries
     qrels: Callable[[Problems], Qrels] | None = None
+    own: bool = False
 
 
 class Dataset:
@@ -42,9 +47,18 @@ class Dataset:
         (('test',), ['q1'])
     """
 
-    def __init__(self, name: str, documents: Documents, splits: Mapping[str, Split], *, skip_bad: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        documents: Documents,
+        splits: Mapping[str, Split],
+        *,
+        skip_bad: bool = False,
+        ignored: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self.skip_bad = skip_bad
+        self.ignored = tuple(ignored)
         self._documents = documents
         self._parts = dict(splits)
         self._qrels: dict[str, Qrels] = {}
@@ -59,12 +73,14 @@ class Dataset:
         documents: Iterable[Document],
         queries: Iterable[Query] = (),
         qrels: Mapping[str, Qrels] | None = None,
+        unjudged: Mapping[str, Iterable[Query]] | None = None,
     ) -> Dataset:
-        """A dataset held in memory; queries without any qrels make the split "all"."""
+        """A dataset held in memory; queries without any qrels make the split "all", those of `unjudged` their own."""
         kept, asked = list(documents), list(queries)
         _refuse_duplicates("documents", (document.id for document in kept))
         _refuse_duplicates("queries", (query.id for query in asked))
         splits = {split: _held(asked, judged) for split, judged in (qrels or {}).items()}
+        splits |= {split: _held(list(several), None) for split, several in (unjudged or {}).items()}
         if asked and not splits:
             splits = {ALL: _held(asked, None)}
         return cls(name, lambda _problems: iter(kept), splits)
@@ -87,13 +103,14 @@ class Dataset:
         self._tell(len(unseen), "documents that are judged relevant are not there")
 
     def queries(self, split: str) -> list[Query]:
-        """The queries that are judged in the split, or all of its queries if nothing is."""
+        """The queries that are judged in the split, or all of them if nothing is or the file is its own."""
         if split not in self._queries:
             judged = self.qrels(split)
             problems = Problems(self.skip_bad)
             self._queries |= self.read_queries({split: judged}, problems)
             self._tell_problems(problems)
-            self._tell(len(judged) - len(self._queries[split]), f"judged queries of {split} are not there")
+            there = {query.id for query in self._queries[split]}
+            self._tell(len(judged.keys() - there), f"judged queries of {split} are not there")
         return list(self._queries[split])
 
     def qrels(self, split: str) -> Qrels:
@@ -125,7 +142,7 @@ class Dataset:
                 yield replace(document, expansions=(*document.expansions, *extra)) if extra else document
             self._tell(len(texts) - used, "expansions belong to documents that are not there")
 
-        return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad)
+        return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad, ignored=self.ignored)
 
     def unknown_documents(self, split: str, known: Container[str]) -> list[str]:
         """The relevant documents of a split that are not among the known ones; a warning if there are any."""
@@ -140,7 +157,7 @@ class Dataset:
         return self._documents(problems)
 
     def read_queries(self, judged: Mapping[str, Container[str]], problems: Problems) -> dict[str, list[Query]]:
-        """For each split its judged queries, the first of each id, or all of them if nothing is judged.
+        """For each split its queries as `queries` gives them, the first of each id.
 
         Splits often share one file of queries: each source is read once for all of its splits.
         """
@@ -151,7 +168,7 @@ class Dataset:
         for source, splits in sources.items():
             for query in source(problems):
                 for split in splits:
-                    if query.id in judged[split] or not self.is_judged(split):
+                    if query.id in judged[split] or self._holds_all(split):
                         found[split].setdefault(query.id, query)
         return {split: list(queries.values()) for split, queries in found.items()}
 
@@ -160,9 +177,19 @@ class Dataset:
         part = self._part(split)
         return part.qrels(problems) if part.qrels else {}
 
-    def is_judged(self, split: str) -> bool:
-        """Whether the split has judgements at all."""
-        return self._part(split).qrels is not None
+    def is_judged(self, split: str, qrels: Qrels | None = None) -> bool:
+        """Whether the split has judgements at all, which are read unless they are given.
+
+        A file of judgements counts even if it is empty; one of questions may turn out to have none.
+        """
+        part = self._part(split)
+        if part.qrels is None or not part.own:
+            return part.qrels is not None
+        return bool(self.qrels(split) if qrels is None else qrels)
+
+    def _holds_all(self, split: str) -> bool:
+        part = self._part(split)
+        return part.own or part.qrels is None
 
     def _part(self, split: str) -> Split:
         if split not in self._parts:

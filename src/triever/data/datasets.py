@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from triever.data.records import Qrels, Query
 from triever.data.sampling import sample
 from triever.data.splits import without_endings
 from triever.data.summary import info
-from triever.errors import DataError, nearest
+from triever.errors import DataError, UsageError, nearest
 
 __all__ = ["Dataset", "info", "load_dataset", "sample"]
 
@@ -24,6 +25,8 @@ VARIABLE = "TRIEVER_DATA"
 """The environment variable with the folder in which datasets are found by name."""
 
 _PYTHON = "python"
+_NAMED = 3
+_log = logging.getLogger("triever")
 
 
 def load_dataset(name_or_path: str | Path, *, skip_bad: bool = False) -> Dataset:
@@ -31,6 +34,8 @@ def load_dataset(name_or_path: str | Path, *, skip_bad: bool = False) -> Dataset
 
     Formats are recognised by content. A bad record is an error, or with `skip_bad` is counted and left out.
     """
+    if isinstance(name_or_path, str) and not name_or_path.strip():
+        raise UsageError("the name of the dataset is empty", "give a path or a name; the current folder is .")
     if isinstance(name_or_path, str) and name_or_path.partition(":")[0] == _PYTHON:
         return _python(name_or_path)
     path = _find(name_or_path)
@@ -38,7 +43,16 @@ def load_dataset(name_or_path: str | Path, *, skip_bad: bool = False) -> Dataset
     sources = {files.queries: partial(_read_queries, files.queries) for files in layout.splits.values()}
     splits = {name: _split(files, sources) for name, files in layout.splits.items()}
     name = without_endings(path.resolve().name)
-    return Dataset(name, partial(stream_layout, layout), splits, skip_bad=skip_bad)
+    ignored = tuple(one.relative_to(path).as_posix() for one in layout.ignored)
+    _tell_ignored(name, ignored)
+    return Dataset(name, partial(stream_layout, layout), splits, skip_bad=skip_bad, ignored=ignored)
+
+
+def _tell_ignored(name: str, files: Sequence[str]) -> None:
+    """A warning that names the first few: a corpus that lost a part of its files looks like any other."""
+    if files:
+        named = ", ".join(files[:_NAMED]) + (", …" if len(files) > _NAMED else "")
+        _log.warning("%s: %d files look like data and were not used: %s", name, len(files), named)
 
 
 def _python(name: str) -> Dataset:
@@ -79,7 +93,7 @@ def _names(shelf: Path) -> list[str]:
 
 def _split(files: SplitFiles, sources: Mapping[Files, Queries]) -> Split:
     qrels = partial(_read_qrels, files.qrels) if files.qrels else None
-    return Split(sources[files.queries], qrels)
+    return Split(sources[files.queries], qrels, own=files.queries == files.qrels)
 
 
 def _read_queries(files: Files, problems: Problems) -> Iterator[Query]:

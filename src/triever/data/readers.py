@@ -19,7 +19,7 @@ from triever.data.formats.lines import read_lines
 from triever.data.formats.parquet import parquet_rows
 from triever.data.formats.problems import Flaw, Problems
 from triever.data.formats.sniff import Format, Role, is_text, recognise, sniff
-from triever.data.formats.text_files import text_documents
+from triever.data.formats.text_files import text_documents, text_file
 from triever.data.records import Document, Hit, Query, Result, ranked
 from triever.errors import DataError
 
@@ -64,12 +64,17 @@ RECIPES: dict[tuple[Format, Role], tuple[Rows, Make]] = {
     (Format.MARCO_DOCUMENTS, Role.DOCUMENTS): (read_lines, tables.marco_document),
     (Format.TABLE, Role.DOCUMENTS): (tables.table_rows, make_document),
     (Format.TABLE, Role.QUERIES): (tables.table_rows, make_query),
+    (Format.TABLE, Role.QRELS): (tables.table_rows, make_judgement),
     (Format.TOPICS, Role.QUERIES): (trec.topic_blocks, trec.topic),
     (Format.QRELS, Role.QRELS): (trec.qrels_rows, trec.judgement),
     (Format.RUN, Role.RUN): (read_lines, trec.run_line),
     (Format.PARQUET, Role.DOCUMENTS): (parquet_rows, make_document),
     (Format.PARQUET, Role.QUERIES): (parquet_rows, make_query),
     (Format.PARQUET, Role.QRELS): (parquet_rows, make_judgement),
+    (Format.PARQUET_SQUAD, Role.DOCUMENTS): (parquet_rows, qa_json.squad_row_document),
+    (Format.PARQUET_SQUAD, Role.QUERIES): (parquet_rows, qa_json.squad_row_query),
+    (Format.PARQUET_SQUAD, Role.QRELS): (parquet_rows, qa_json.squad_row_judgements),
+    (Format.TEXT, Role.DOCUMENTS): (text_file, lambda document: document),
 }
 
 # A file too broken to be recognised is read as what was asked for, if that has one usual format:
@@ -140,7 +145,7 @@ def _stream_file(path: str | Path, problems: Problems, seen: set[int]) -> Iterat
     """The documents of one file whose ids' hashes are not in `seen` yet, which is added to."""
     form, rows, make = _recipe(path, Role.DOCUMENTS)
     made = _made(path, problems, rows, make)
-    if form is Format.DPR:  # the same passage serves many questions
+    if form in (Format.DPR, Format.PARQUET_SQUAD):  # the same passage serves many questions
         return _first_of_each((document for _, document in made), seen)
     return _distinct(path, "document", made, problems, seen)
 

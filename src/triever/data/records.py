@@ -11,13 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, overload
 
+from triever.errors import UsageError
+
 Qrels: TypeAlias = Mapping[str, Mapping[str, int]]
 """Relevance judgements: query id -> document id -> grade (above zero is relevant)."""
 
 
 def normalise(text: str) -> str:
     """Unicode NFC, the one form in which Triever holds text and ids."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
+    try:
+        return text if text.isascii() else unicodedata.normalize("NFC", text)
+    except AttributeError:
+        raise UsageError(f"{text!r} is not text", "ids and texts are strings") from None
 
 
 def _normalise_fields(record: object, *names: str) -> None:

@@ -26,7 +26,8 @@ def sample(dataset: Dataset, documents: int, seed: int = 0, *, splits: Sequence[
     chosen = set(islice(_in_order(qrels, relevant, others, seed), documents))
     kept = [document for document in dataset.documents() if document.id in chosen]
     judged = {split: _cut(one, relevant, chosen) for split, one in qrels.items() if dataset.is_judged(split)}
-    return Dataset.of(f"{dataset.name}-{len(kept)}", kept, _queries(dataset, qrels, judged), judged)
+    unjudged = {split: dataset.queries(split) for split in qrels if split not in judged}
+    return Dataset.of(f"{dataset.name}-{len(kept)}", kept, _queries(dataset, judged), judged, unjudged)
 
 
 def _in_order(qrels: Mapping[str, Qrels], relevant: set[str], others: list[str], seed: int) -> Iterator[str]:
@@ -73,12 +74,11 @@ def _cut(qrels: Qrels, existing: set[str], chosen: set[str]) -> Qrels:
     return whole
 
 
-def _queries(dataset: Dataset, chosen: Iterable[str], judged: Mapping[str, Qrels]) -> list[Query]:
-    """The queries of all splits that are still judged; of splits without judgements, all."""
+def _queries(dataset: Dataset, judged: Mapping[str, Qrels]) -> list[Query]:
+    """The queries of all splits that are still judged."""
     kept: dict[str, Query] = {}
-    for split in chosen:
-        left = judged.get(split)
-        kept |= {query.id: query for query in dataset.queries(split) if left is None or query.id in left}
+    for split, left in judged.items():
+        kept |= {query.id: query for query in dataset.queries(split) if query.id in left}
     return list(kept.values())
 
 

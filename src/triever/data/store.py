@@ -13,6 +13,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
+from triever.data.dataset import Digest
 from triever.data.records import Document
 from triever.errors import DataError, UsageError, nearest
 
@@ -69,7 +70,7 @@ class DocumentStore:
         try:
             return self._rows[document_id]
         except KeyError:
-            hint = nearest(document_id, self.ids) if len(self) <= 10_000 else "check the id"
+            hint = nearest(document_id, self.ids, listed=0) if len(self) <= 10_000 else "check the id"
             raise UsageError(f"there is no document with id {document_id!r}", hint) from None
 
     def with_added(self, documents: Iterable[Document]) -> DocumentStore:
@@ -83,13 +84,30 @@ class DocumentStore:
 
     def without(self, ids: Iterable[str]) -> DocumentStore:
         """All documents but these."""
-        return DocumentStore(self.table.filter(self.kept(ids)))
+        return self.where(self.kept(ids))
+
+    def where(self, keep: np.ndarray) -> DocumentStore:
+        """The documents whose rows are kept (shape: documents, bool)."""
+        return DocumentStore(self.table.filter(keep))
 
     def kept(self, ids: Iterable[str]) -> np.ndarray:
         """Which rows stay (shape: documents, bool) when these ids go."""
         keep = np.ones(len(self), bool)
         keep[[self.row(document_id) for document_id in ids]] = False
         return keep
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """As a dataset's: over ids, titles and texts."""
+        digest = Digest()
+        for document in self:
+            digest.add(document)
+        return digest.hex()
+
+    @property
+    def expanded(self) -> int:
+        """How many documents have expansions."""
+        return sum(int(np.count_nonzero(chunk.value_lengths())) for chunk in self.table.column("expansions").chunks)
 
     @cached_property
     def _rows(self) -> dict[str, int]:

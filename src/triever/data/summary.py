@@ -17,15 +17,15 @@ def info(dataset: Dataset) -> dict[str, Any]:
     documents = _documents(dataset, missing, problems)
     queries = dataset.read_queries(qrels, problems)
     splits = {
-        split: _split(qrels[split], queries[split], missing, dataset.is_judged(split)) for split in dataset.splits
+        split: _split(one, queries[split], missing, dataset.is_judged(split, one)) for split, one in qrels.items()
     }
-    bad = {"bad records": problems.count, "examples": problems.examples}
+    bad = {"bad records": problems.count, "examples": problems.examples, "ignored files": list(dataset.ignored)}
     return {"name": dataset.name, **documents, **bad, "splits": splits}
 
 
 def _documents(dataset: Dataset, missing: set[str], problems: Problems) -> dict[str, Any]:
     """What the documents are like; those that exist are taken out of the missing ones."""
-    count = empty = titled = total = longest = 0
+    count = empty = titled = bare = total = longest = 0
     digest = Digest()
     for document in dataset.stream(problems):
         missing.discard(document.id)
@@ -34,12 +34,14 @@ def _documents(dataset: Dataset, missing: set[str], problems: Problems) -> dict[
         count += 1
         empty += not words
         titled += bool(document.title)
+        bare += bool(document.title) and not document.text.strip()
         total += words
         longest = max(longest, words)
     return {
         "documents": count,
         "empty": empty,
         "with title": titled,
+        "title only": bare,
         "mean words": round(total / max(count, 1), 1),
         "max words": longest,
         "bytes": digest.bytes,
@@ -51,12 +53,13 @@ def _split(qrels: Qrels, queries: list[Query], missing: set[str], judged: bool) 
     counts = {"queries": len(queries), "queries without text": sum(not query.text.strip() for query in queries)}
     if not judged:
         return counts
+    there = {query.id for query in queries}
     relevant = [sum(grade > 0 for grade in one.values()) for one in qrels.values()]
     unknown = {document for one in qrels.values() for document in one if document in missing}
     return counts | {
-        "judged queries not there": len(qrels) - len(queries),
+        "judged queries not there": len(qrels.keys() - there),
         "judged pairs": sum(map(len, qrels.values())),
         "relevant per query": round(sum(relevant) / max(len(relevant), 1), 2),
-        "queries without relevant": sum(not count for count in relevant),
+        "queries without relevant": sum(not count for count in relevant) + len(there - qrels.keys()),
         "judged documents not there": len(unknown),
     }

@@ -22,6 +22,7 @@ from triever.data.formats.parquet import write_parquet
 from triever.data.formats.problems import Flaw
 from triever.data.formats.sinks import compressed
 from triever.data.records import Document, Hit, Qrels, Query, Run, ranked
+from triever.data.splits import ALL
 from triever.errors import DataError, UsageError, nearest
 from triever.files import atomic_folder
 
@@ -115,14 +116,15 @@ def query_row(query: Query) -> dict[str, Any]:
 def _beir(root: Path, dataset: Dataset, ending: str = ".jsonl.gz", qrels: str = ".tsv") -> None:
     write_documents(root / f"corpus{ending}", dataset.documents())
     judged = [split for split in dataset.splits if dataset.is_judged(split)]
-    queries = {query.id: query for split in dataset.splits for query in dataset.queries(split)}
+    queries = {query.id: query for split in judged for query in dataset.queries(split)}
     if judged:
         write_queries(root / f"queries{ending}", queries.values())
     for split in dataset.splits:
         if split in judged:
             write_qrels(root / "qrels" / f"{split}{qrels}", dataset.qrels(split))
-        elif not judged:
-            write_queries(root / f"queries.{split}{ending}", dataset.queries(split))
+        else:
+            name = "unjudged" if judged and split == ALL else split  # "all" is what the judged ones share
+            write_queries(root / f"queries.{name}{ending}", dataset.queries(split))
 
 
 def _parquet(root: Path, dataset: Dataset) -> None:

@@ -1,7 +1,7 @@
 """Whether an answer is right, and whether a text holds one; text in, numbers out.
 
-English follows SQuAD and DPR to the letter. Scripts that are written without spaces have no words to compare,
-so there a token is one character.
+`exact_match` and `f1` follow SQuAD 2's script to the letter, on texts in Unicode NFC. `has_answer` follows DPR;
+where a script is written without spaces, which leaves no words to find, it takes each character for one.
 """
 
 from __future__ import annotations
@@ -16,35 +16,41 @@ from functools import cache, lru_cache
 
 from triever.data.records import normalise
 
+WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 SPACELESS = (  # blocks of scripts without spaces between words: Thai to Khmer, kana, Han
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
     "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff"
 )
-SPACELESS_CHARACTER = re.compile(f"([{SPACELESS}])")
 
 
 def normalise_answer(text: str) -> str:
-    """Lower case, without punctuation, articles and extra space: SQuAD's, with all of Unicode's punctuation.
+    """Lower case, without ASCII punctuation, English articles and extra space: SQuAD's rule.
 
     >>> normalise_answer("The  Beatles!")
     'beatles'
     """
-    bare = normalise(text).lower().translate(_without_punctuation())
+    bare = normalise(text).lower().translate(WITHOUT_PUNCTUATION)
     return " ".join(ARTICLES.sub(" ", bare).split())
 
 
 def exact_match(answer: str, answers: Iterable[str]) -> float:
-    """1 if the answer equals one of the answers after normalisation."""
-    given = normalise_answer(answer)
-    return float(any(given == normalise_answer(one) for one in answers))
+    """1 if the answer equals one of the answers after normalisation; where there are none, if it is empty.
+
+    >>> exact_match("the Nile", ["Nile!"]), exact_match("", []), exact_match("Nile", [])
+    (1.0, 1.0, 0.0)
+    """
+    return float(normalise_answer(answer) in _wanted(answers))
 
 
 def f1(answer: str, answers: Iterable[str]) -> float:
-    """The best overlap in tokens with one of the answers, as the harmonic mean of precision and recall."""
-    given = _answer_tokens(answer)
-    return max((_overlap(given, _answer_tokens(one)) for one in answers), default=0.0)
+    """The best overlap with one of the answers, the harmonic mean of precision and recall in tokens.
+
+    Tokens stand between spaces, in every script. Where there are no answers, an empty one is right.
+    """
+    given = normalise_answer(answer).split()
+    return max(_overlap(given, one.split()) for one in _wanted(answers))
 
 
 def has_answer(text: str, answers: Iterable[str]) -> bool:
@@ -60,8 +66,9 @@ def has_answer(text: str, answers: Iterable[str]) -> bool:
     return bool(likely) and any(run in _spaced(whole) for run in likely)
 
 
-def _answer_tokens(text: str) -> list[str]:
-    return SPACELESS_CHARACTER.sub(r" \1 ", normalise_answer(text)).split()
+def _wanted(answers: Iterable[str]) -> list[str]:
+    """The answers, normalised, without those of which nothing is left; if all are gone, the empty one."""
+    return [one for one in map(normalise_answer, answers) if one] or [""]
 
 
 def _overlap(given: list[str], wanted: list[str]) -> float:
@@ -86,12 +93,6 @@ def _tokens() -> re.Pattern[str]:
     """One spaceless character, or a word of letters, digits and marks, or one other visible character."""
     word = f"(?:(?![{SPACELESS}])(?:[^\\W_]|[{_characters('Mn', 'Mc', 'Me')}]))+"
     return re.compile(f"[{SPACELESS}]|{word}|[^{_characters('Cc', 'Cf')}\\s]")
-
-
-@cache
-def _without_punctuation() -> dict[int, None]:
-    points = (point for category, found in _points().items() if category.startswith("P") for point in found)
-    return dict.fromkeys([*points, *map(ord, string.punctuation)])
 
 
 def _characters(*categories: str) -> str:

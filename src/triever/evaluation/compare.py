@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -9,12 +10,15 @@ from itertools import chain
 from triever.data.datasets import Dataset
 from triever.data.records import Qrels, Query, Run
 from triever.errors import UsageError
-from triever.evaluation.measures import DEFAULT_MEASURES, per_query
+from triever.evaluation.measures import DEFAULT_MEASURES, check, depth, per_query
 from triever.evaluation.report import Report
 from triever.progress import track
 from triever.retrievers.base import Retriever
 
 BATCH = 256
+DEEP = 1000
+"""How deep to search for a measure without a cutoff, as TREC does; all of a large corpus would not fit."""
+log = logging.getLogger("triever")
 
 
 def search_all(retriever: Retriever, queries: Sequence[Query], k: int = 100, name: str = "search") -> Run:
@@ -33,20 +37,44 @@ def compare(
     k: int = 100,
     baseline: str | None = None,
 ) -> Report:
-    """Measure every retriever on a split; the first, or the one named, is what the others are tested against."""
-    if not retrievers:
-        raise UsageError("there is nothing to compare", "give at least one retriever")
-    queries, qrels = dataset.queries(split), dataset.qrels(split)
+    """Measure every retriever on a split; the first, or the one named, is what the others are tested against.
+
+    `k` is how many hits are searched for at least: a measure that looks deeper gets more.
+    """
+    if not isinstance(retrievers, Mapping) or not retrievers:
+        raise UsageError("there is nothing to compare", 'give retrievers by name: compare({"bm25": bm25}, data)')
+    check(measures)
+    queries, qrels = questions(dataset, split)
+    most = max(k, depth(measures) or DEEP)
     values, extra = {}, {}
     for name, retriever in retrievers.items():
-        dataset.unknown_documents(split, retriever.documents)  # warns: what it cannot hold it cannot find
+        _warn(name, retriever, dataset, split)
         started = time.perf_counter()
-        run = search_all(retriever, queries, k, name)
+        run = search_all(retriever, queries, most, name)
         speed = len(queries) / (time.perf_counter() - started)
         values[name] = measure(run, qrels, queries, retriever, measures)
-        extra[name] = {"documents": len(retriever), "queries/s": round(speed)}
+        extra[name] = {"documents": len(retriever), "queries/s": round(speed) if speed >= 10 else speed}
     about = {"data": dataset.name, "split": split, "fingerprint": dataset.fingerprint[:16]}
     return Report.of(values, baseline=baseline, extra=extra, about=about)
+
+
+def questions(dataset: Dataset, split: str) -> tuple[list[Query], Qrels]:
+    """The questions of a split and their judgements; an error if there is nothing to ask or to judge by."""
+    qrels = dataset.qrels(split)
+    queries = [query for query in dataset.queries(split) if query.id in qrels]
+    if not qrels:
+        raise UsageError(f"nothing is judged in the split {split!r} of {dataset.name}", "name a split with qrels")
+    if not queries:
+        problem = f"none of the questions judged in {split!r} is among the queries of {dataset.name}"
+        raise UsageError(problem, "check that qrels and queries have the same ids")
+    return queries, qrels
+
+
+def _warn(name: str, retriever: Retriever, dataset: Dataset, split: str) -> None:
+    """Say it where the numbers would not be about this data."""
+    dataset.unknown_documents(split, retriever.documents)
+    if retriever.fingerprint != dataset.fingerprint:
+        log.warning("%s holds other documents than %s: its numbers are about those", name, dataset.name)
 
 
 def measure(

@@ -1,12 +1,12 @@
 """Values of measures for every judged query: ir_measures' by their names there, and some of our own.
 
     KILT-Rprec   R-precision by sets of evidence: the best r/R over the alternatives in `Query.evidence`
-    EM, F1       `Result.answer` against `Query.answers`, normalised as SQuAD does
+    EM, F1       `Result.answer` against `Query.answers`, as SQuAD 2's script compares them
     Answer@k     whether one of the top k texts holds one of `Query.answers` (DPR)
     Brier        (p - y)^2 of the top hit, p its probability, y whether it is relevant; less is better
 
 A judged query without results counts as the worst there is, 0 for all but Brier, where it is 1: silence must
-never pay. Queries that are not judged are ignored.
+never pay, unless a question is known to have no answer. Queries that are not judged are ignored.
 """
 
 from __future__ import annotations
@@ -16,23 +16,27 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from triever.data.records import Hit, Qrels, Query, Run, ranked
+from triever.data.records import Hit, Qrels, Query, Result, ranked
 from triever.errors import MissingExtra, UsageError, nearest
 from triever.evaluation.answers import exact_match, f1, has_answer
 from triever.evaluation.calibration import claim
 
 DEFAULT_MEASURES = ("nDCG@10", "RR@10", "Success@1", "Success@10", "R@100")
+COMMON = ("nDCG", "RR", "Success", "R", "P", "AP", "Rprec", "KILT-Rprec", "EM", "F1", "Answer@k", "Brier")
 
+AnyRun: TypeAlias = Mapping[str, Result | Mapping[str, float]]
+"""A run, or what pytrec_eval calls one: query id -> document id -> score."""
 Texts: TypeAlias = Mapping[str, str] | Callable[[str], str]
 Values: TypeAlias = dict[str, float]
 logger = logging.getLogger("triever")
 
 
 def per_query(
-    run: Run,
+    run: AnyRun,
     qrels: Qrels,
     measures: Sequence[str],
     *,
@@ -40,13 +44,30 @@ def per_query(
     texts: Texts | None = None,
 ) -> dict[str, Values]:
     """Measure -> query id -> value, for every query in `qrels` and every measure asked for, each once."""
-    asked = {name: _parse(name) for name in dict.fromkeys(measures)}
-    if not asked:
-        raise UsageError("there is no measure to compute", f"ask for some, such as {DEFAULT_MEASURES[0]}")
+    asked = _parsed(measures)
     task = _task(run, qrels, queries, texts)
     standard = {name: part for name, part in asked.items() if not isinstance(part, Own)}
     values = _standard(task, standard)
-    return {name: part.values(task) if isinstance(part, Own) else values[name] for name, part in asked.items()}
+    values |= {name: part.values(task) for name, part in asked.items() if isinstance(part, Own)}
+    if any(map(ANSWER_AT.fullmatch, asked)):
+        _warn_of_unanswerable(task)
+    return {name: values[name] for name in asked}
+
+
+def check(measures: Sequence[str]) -> None:
+    """Refuse a measure that cannot be computed here, before any work is done for it."""
+    _parsed(measures)
+
+
+def depth(measures: Sequence[str]) -> int | None:
+    """How many hits of a query the measures read; None where one of them reads all there are, as AP does.
+
+    >>> depth(["nDCG@10", "R@1000"]), depth(["nDCG@10", "AP"])
+    (1000, None)
+    """
+    depths = [part.depth if isinstance(part, Own) else _trec().depth(part) for part in _parsed(measures).values()]
+    cutoffs = [one for one in depths if one is not None]
+    return max(cutoffs) if len(cutoffs) == len(depths) else None
 
 
 def lower_is_better(measure: str) -> bool:
@@ -59,7 +80,7 @@ def lower_is_better(measure: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A run beside its judgements, checked: hits are in order, distinct, and have finite scores."""
+    """A run beside its judgements, checked: hits in order, distinct, with finite scores; grades whole."""
 
     hits: Mapping[str, tuple[Hit, ...]]  # judged queries that have some
     answers: Mapping[str, str]  # judged queries whose result has one
@@ -68,15 +89,30 @@ class Task:
     texts: Texts | None
 
 
-def _task(run: Run, qrels: Qrels, queries: Iterable[Query], texts: Texts | None) -> Task:
+def _task(run: AnyRun, qrels: Qrels, queries: Iterable[Query], texts: Texts | None) -> Task:
     if not qrels:
         raise UsageError("no query is judged", "give qrels with at least one query")
-    hits = {query: _ranked(query, run[query]) for query in qrels if run.get(query)}
-    results = {query: run[query] for query in qrels if query in run}
+    grades = {query: _whole(query, judged) for query, judged in qrels.items()}
+    results = {query: _result(run[query]) for query in qrels if query in run}
+    hits = {query: _ranked(query, result) for query, result in results.items() if result}
     answers = {query: result.answer for query, result in results.items() if result.answer is not None}
     if not hits and not answers:
         logger.warning("the run has no results for any of the %d judged queries: all count as misses", len(qrels))
-    return Task(hits, answers, qrels, {query.id: query for query in queries}, texts)
+    return Task(hits, answers, grades, {query.id: query for query in queries}, texts)
+
+
+def _result(found: Result | Mapping[str, float]) -> Result:
+    if isinstance(found, Result):
+        return found
+    return Result(tuple(Hit(document, float(score)) for document, score in found.items()))
+
+
+def _whole(query: str, grades: Mapping[str, float]) -> dict[str, int]:
+    """The grades as whole numbers: trec_eval knows no others and would cut a half to nothing."""
+    for document, grade in grades.items():
+        if not isinstance(grade, Real) or not float(grade).is_integer():
+            raise UsageError(f"query {query!r}: document {document!r} has the grade {grade!r}", "give whole numbers")
+    return {document: int(grade) for document, grade in grades.items()}
 
 
 def _ranked(query: str, hits: Iterable[Hit]) -> tuple[Hit, ...]:
@@ -128,29 +164,44 @@ def _kilt_rprec(task: Task, query: str) -> float:
     return max(len(one.intersection(ids[: len(one)])) / max(len(one), 1) for one in sets)
 
 
-def _answers(task: Task, query: str, measure: str) -> tuple[str, ...]:
-    if query not in task.queries or not task.queries[query].answers:
-        raise UsageError(f"{measure} needs answers, and query {query!r} has none", "give queries with answers")
-    return task.queries[query].answers
+def _answers(task: Task, query: str) -> tuple[str, ...]:
+    return task.queries[query].answers if query in task.queries else ()
 
 
-def _answered(name: str, score: Callable[[str, Iterable[str]], float]) -> Callable[[Task, str], float]:
-    def value(task: Task, query: str) -> float:
+def _need_answers(task: Task, measure: str) -> None:
+    if not any(_answers(task, query) for query in task.qrels):
+        raise UsageError(f"{measure} needs answers, and no judged query has any", "give queries with answers")
+
+
+def _warn_of_unanswerable(task: Task) -> None:
+    count = sum(not _answers(task, query) for query in task.qrels)
+    if count:
+        logger.warning(
+            "%d of %d judged queries have no answers: Answer@k counts them as misses", count, len(task.qrels)
+        )
+
+
+def _answered(name: str, score: Callable[[str, Iterable[str]], float]) -> Own:
+    def needs(task: Task) -> None:
         if task.hits and not task.answers:
             raise UsageError(f"{name} needs a run that answers, and this one only retrieves", "use an answerer")
-        wanted = _answers(task, query, name)
-        return score(task.answers[query], wanted) if query in task.answers else 0.0
+        _need_answers(task, name)
 
-    return value
-
-
-def _answer_at(cutoff: int) -> Callable[[Task, str], float]:
     def value(task: Task, query: str) -> float:
-        wanted = _answers(task, query, "Answer@k")
-        top = task.hits.get(query, ())[:cutoff]
+        if query not in task.queries:  # a question that nobody gave is not known to have no answer
+            return 0.0
+        return score(task.answers.get(query, ""), _answers(task, query))
+
+    return Own(value, 1, needs)
+
+
+def _answer_at(cutoff: int) -> Own:
+    def value(task: Task, query: str) -> float:
+        wanted = _answers(task, query)
+        top = task.hits.get(query, ())[:cutoff] if wanted else ()
         return float(any(has_answer(_text(task, hit.id), wanted) for hit in top))
 
-    return value
+    return Own(value, cutoff, lambda task: _need_answers(task, "Answer@k"))
 
 
 def _text(task: Task, document: str) -> str:
@@ -174,30 +225,45 @@ class Own:
     """A measure of ours, ready to be computed."""
 
     value: Callable[[Task, str], float]
+    depth: int | None  # how many hits it reads; None: as many as there are
+    needs: Callable[[Task], None] | None = None  # refuses a task that it cannot measure
 
     def values(self, task: Task) -> Values:
+        if self.needs:
+            self.needs(task)
         return {query: self.value(task, query) for query in task.qrels}
 
 
-OWN: dict[str, Callable[[Task, str], float]] = {
-    "Brier": _brier,
+OWN: dict[str, Own] = {
+    "Brier": Own(_brier, 1),
     "EM": _answered("EM", exact_match),
     "F1": _answered("F1", f1),
-    "KILT-Rprec": _kilt_rprec,
+    "KILT-Rprec": Own(_kilt_rprec, None),
 }
 ANSWER_AT = re.compile(r"Answer@([1-9][0-9]*)")
+
+
+def _parsed(measures: Sequence[str]) -> dict[str, Any]:
+    """Every measure by the name it was asked for."""
+    if not measures:
+        raise UsageError("there is no measure to compute", f"ask for some, such as {DEFAULT_MEASURES[0]}")
+    return {name: _parse(name) for name in measures}
 
 
 def _parse(name: str) -> Any:
     """One of ours, or a measure of ir_measures."""
     if name in OWN:
-        return Own(OWN[name])
+        return OWN[name]
     if at := ANSWER_AT.fullmatch(name):
-        return Own(_answer_at(int(at[1])))
+        return _answer_at(int(at[1]))
     trec = _trec()
     try:
         return trec.parse(name)
     except KeyError:
-        base = re.split(r"[@(]", name)[0]
-        hint = nearest(base, {*OWN, "Answer@k", *trec.names()})
-        raise UsageError(f"there is no measure {name!r}", hint) from None
+        raise UsageError(f"there is no measure {name!r}", _hint(name, trec.names())) from None
+
+
+def _hint(name: str, standard: Iterable[str]) -> str:
+    """The nearest of all names, or the common ones: nobody reads fifty."""
+    hint = nearest(re.split(r"[@(]", name)[0], {*OWN, "Answer@k", *standard})
+    return hint if hint.startswith("did you mean") else f"known: {', '.join(COMMON)}, …"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,14 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from triever.data.records import Qrels, Query, Run
-from triever.errors import DataError, MissingExtra, UsageError, nearest
-from triever.evaluation.measures import DEFAULT_MEASURES, Texts, lower_is_better, per_query
+from triever.data.records import Qrels, Query
+from triever.errors import DataError, UsageError, nearest
+from triever.evaluation.measures import DEFAULT_MEASURES, AnyRun, Texts, lower_is_better, per_query
 from triever.evaluation.significance import column_means, holm, intervals, p_values
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from rich.table import Table
     from rich.text import Text
 
@@ -30,8 +27,6 @@ FORMAT = 1
 LEVEL = 0.95
 SIGNIFICANT = 0.05
 MARK = "†"
-PICTURES = (".pdf", ".png", ".svg")
-PANELS_ACROSS = 3
 
 PerQuery: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]
 """System -> measure -> query id -> value."""
@@ -193,21 +188,13 @@ class Report:
 
     def plot(self, path: str | Path) -> None:
         """Draw the report to a file (.png, .svg or .pdf): one panel of bars with intervals per measure."""
-        target = Path(path)
-        if target.suffix.lower() not in PICTURES:
-            raise UsageError(f"{target} has no known picture format", f"end its name with {', '.join(PICTURES)}")
-        try:
-            import matplotlib as mpl
-        except ImportError as error:
-            raise MissingExtra("drawing a report", "pip install 'triever[plot]'") from error
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with mpl.rc_context({"svg.hashsalt": "triever", "svg.fonttype": "path", "font.size": 9}):
-            metadata = {"Date": None} if target.suffix.lower() == ".svg" else None  # the same file every time
-            _figure(self).savefig(target, dpi=160, metadata=metadata)
+        from triever.evaluation.picture import draw
+
+        draw(self, path)
 
 
 def evaluate(
-    run: Run,
+    run: AnyRun,
     qrels: Qrels,
     measures: Sequence[str] = DEFAULT_MEASURES,
     *,
@@ -215,7 +202,10 @@ def evaluate(
     queries: Iterable[Query] = (),
     texts: Texts | None = None,
 ) -> Report:
-    """Measure one run: `evaluate(run, qrels, ["nDCG@10"]).scores["run"]["nDCG@10"].mean`."""
+    """Measure one run: `evaluate(run, qrels, ["nDCG@10"]).scores["run"]["nDCG@10"].mean`.
+
+    A run maps query ids to results, or to scores by document id, as pytrec_eval has it.
+    """
     return Report.of({name: per_query(run, qrels, measures, queries=queries, texts=texts)})
 
 
@@ -325,11 +315,11 @@ def _grid(report: Report) -> tuple[list[str], list[list[Cell]]]:
 def _row(report: Report, system: str, columns: Sequence[str]) -> Iterator[Cell]:
     yield Cell(system)
     for measure, score in report.scores[system].items():
-        value = _text(score.mean) + (MARK if score.significant else "")
-        interval = f"[{_text(score.low)}, {_text(score.high)}]"
+        value = mean_text(score.mean) + (MARK if score.significant else "")
+        interval = f"[{mean_text(score.low)}, {mean_text(score.high)}]"
         yield Cell(value, interval, best=system in report.best(measure))
     given = report.extra.get(system, {})
-    yield from (Cell(_text(given.get(column))) for column in columns)
+    yield from (Cell(_amount(given.get(column))) for column in columns)
 
 
 def _rich(cell: Cell, *below: str) -> Text:
@@ -345,14 +335,21 @@ def _short(cell: Cell) -> str:
 
 
 def _notes(report: Report, system: str) -> list[str]:
-    return [f"{key} {_text(value)}" for key, value in report.extra.get(system, {}).items()]
+    return [f"{key} {_amount(value)}" for key, value in report.extra.get(system, {}).items()]
 
 
-def _text(value: Any) -> str:
+def mean_text(value: float) -> str:
+    """A mean, or a bound of it, as every table and picture shows it."""
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}"
+
+
+def _amount(value: Any) -> str:
+    """Something beside the measures, such as a speed, whose size matters more than its last digits."""
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}"
+        digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 1 else 3
+        return f"{value:,.{digits}f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
@@ -367,83 +364,3 @@ def _markdown_row(cells: Sequence[str]) -> str:
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
     first, *rest = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
     return "  ".join([first.strip().ljust(widths[0]), *rest]).rstrip()
-
-
-# --- the picture --------------------------------------------------------------------------------------------
-
-INK, MUTED, GRID = "#1f2933", "#616e7c", "#e4e7eb"
-BASELINE_BAR, BAR, BEST_BAR = "#9aa5b1", "#7fb2e5", "#2b6cb0"
-LEGEND_POINTS = 7.5
-
-
-def _figure(report: Report) -> Figure:
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    across = min(PANELS_ACROSS, len(report.measures))
-    down = -(-len(report.measures) // across)
-    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
-    height = 0.75 + 0.34 * len(report.systems)
-    figure = Figure(figsize=(3.3 * across + 1.0, down * height + 0.9), layout=layout)
-    panels = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
-    for panel, measure in zip(panels, report.measures, strict=False):
-        _draw(panel, report, measure)
-    for empty in panels[len(report.measures) :]:
-        empty.set_visible(False)
-    figure.suptitle(report.title, color=INK, fontsize=12, fontweight="bold")
-    figure.supxlabel(_legend(report, figure.get_figwidth()), color=MUTED, fontsize=LEGEND_POINTS)
-    return figure
-
-
-def _legend(report: Report, inches: float) -> str:
-    colours = f"; dark: the best, grey: {report.baseline}" if len(report.systems) > 1 else ""
-    letters = inches * 72 / LEGEND_POINTS / 0.58  # a letter is about 0.58 of its height wide
-    return textwrap.fill(report.caption() + colours, int(letters))
-
-
-def _draw(panel: Axes, report: Report, measure: str) -> None:
-    scores = [report.scores[system][measure] for system in report.systems]
-    places = range(len(scores))
-    panel.barh(places, [score.mean for score in scores], height=0.62, color=_colours(report, measure), zorder=2)
-    for width, colour in ((3.4, "white"), (1.3, INK)):  # a light edge keeps the line visible on a dark bar
-        panel.hlines(places, [s.low for s in scores], [s.high for s in scores], colour, linewidth=width, zorder=3)
-    for place, score in zip(places, scores, strict=True):
-        _label(panel, place, score)
-    panel.set_yticks(places, report.systems)
-    panel.set_ylim(len(scores) - 0.4, -0.6)  # the first system on top
-    _dress(panel, measure, _span(report, measure))
-
-
-def _label(panel: Axes, place: int, score: Score) -> None:
-    text = f"{_text(score.mean)}{MARK if score.significant else ''}"
-    after = (max(score.high, 0.0), place)
-    panel.annotate(text, after, (5, 0), textcoords="offset points", va="center", color=INK, fontsize=8.5)
-
-
-def _span(report: Report, measure: str) -> float:
-    """How far the axis goes: the same for all measures between 0 and 1, so that panels can be compared."""
-    tops = {m: max(report.scores[s][m].high for s in report.systems) for m in report.measures}
-    small = [top for top in tops.values() if top <= 1]
-    return max(small) if tops[measure] <= 1 else tops[measure]
-
-
-def _dress(panel: Axes, measure: str, span: float) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    note = " (less is better)" if lower_is_better(measure) else ""
-    panel.set_title(measure + note, loc="left", color=INK, fontsize=10, fontweight="bold")
-    panel.set_xlim(0, (span or 1.0) * 1.22)  # room for the number behind the longest bar
-    ticks = MaxNLocator(5).tick_values(0, span or 1.0)
-    panel.set_xticks([tick for tick in ticks if 0 <= tick <= (span or 1.0) * 1.001])
-    panel.grid(axis="x", color=GRID, zorder=0)
-    panel.tick_params(length=0, colors=MUTED, labelsize=8)
-    panel.tick_params(axis="y", colors=INK, labelsize=9)
-    for side in panel.spines.values():
-        side.set_visible(False)
-
-
-def _colours(report: Report, measure: str) -> list[str]:
-    best = report.best(measure)
-    alone = len(report.systems) == 1
-    others = {report.baseline: BAR if alone else BASELINE_BAR}
-    return [BEST_BAR if system in best else others.get(system, BAR) for system in report.systems]

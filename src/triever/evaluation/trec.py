@@ -310,8 +310,15 @@ def parse(name: str) -> Measure:
 
 
 def names() -> set[str]:
-    """Every name that `parse` knows, without cutoffs."""
-    return set(registry)
+    """Every name that `parse` knows, without cutoffs; of those that differ only in case, the measure's own."""
+    own = (str(kind.NAME) for kind in registry.values())
+    return set({name.casefold(): name for name in (*registry, *own)}.values())
+
+
+def depth(measure: Measure) -> int | None:
+    """How many hits a measure reads; None for all, also where its cutoff counts only those that are judged."""
+    cutoff = measure.params.get("cutoff")
+    return cutoff if isinstance(cutoff, int) and not measure.params.get("judged_only") else None
 
 
 def _arguments(name: str, text: str | None) -> dict[str, Any]:

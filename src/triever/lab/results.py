@@ -93,14 +93,23 @@ def _software() -> dict[str, str]:
 def _commit() -> str:
     """The commit of the checkout that runs, marked if its code was changed since; "" for an installed package."""
     try:
+        if not _is_checkout():
+            return ""
         changed = _git("status", "--porcelain", "--", ".")
         return _git("rev-parse", "--short", "HEAD") + ("-changed" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return ""
 
 
+def _is_checkout() -> bool:
+    """Whether the repository around this file is Triever's: a package may lie, or be kept, in somebody else's."""
+    here = Path(__file__).resolve()
+    _git("ls-files", "--error-unmatch", "--", str(here))  # fails where the file is not tracked
+    return here == Path(_git("rev-parse", "--show-toplevel")).resolve() / "src/triever/lab/results.py"
+
+
 def _git(*words: str) -> str:
-    command = ["git", "-C", str(Path(__file__).parents[1]), *words]
+    command = ["git", "-C", str(Path(__file__).resolve().parents[1]), *words]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -325,3 +325,19 @@ def from_transformers(model: Any) -> T5:
     ours = T5(T5Shape.of(model.config, tied=tied))
     ours.load_state_dict(weights)
     return ours.to(model.dtype).eval()
+
+
+def narrowed(model: T5, tokens: Tensor) -> T5:
+    """The same model over fewer docid symbols: symbol i is token tokens[i] of the old vocabulary.
+
+    Scores are the old ones, so under `trie` normalisation nothing changes but the work.
+    """
+    shape = replace(model.shape, width=len(tokens), start=len(tokens), tied=False)
+    ours = T5(shape).to(model.dtype)
+    weights = dict(model.state_dict())
+    output = weights["symbols.weight"] if model.shape.tied else weights["output.weight"]
+    begin = torch.tensor([model.shape.start], device=tokens.device)
+    weights["output.weight"] = output[tokens]
+    weights["symbols.weight"] = weights["symbols.weight"][torch.cat([tokens, begin])]
+    ours.load_state_dict(weights)
+    return ours.to(tokens.device).eval()

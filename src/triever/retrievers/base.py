@@ -8,12 +8,13 @@ itself as an artifact that `load` opens again.
 from __future__ import annotations
 
 import importlib
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
@@ -22,10 +23,15 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Query, Result, normalise, ranked
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError, nearest
+from triever.progress import track
 from triever.version import __version__
 
 KINDS = {"bm25": "triever.retrievers.bm25:BM25"}
 """Every retriever by its name on the command line; imported only when it is asked for."""
+
+
+Parts: TypeAlias = tuple[tuple[str, float], ...]
+"""Named parts whose weights add up to a score."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Explanation:
 
     query: str
     result: Result
-    parts: tuple[tuple[tuple[str, float], ...], ...]
+    parts: tuple[Parts, ...]
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,54 +59,66 @@ class Explanation:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class Held:
+    """What a retriever searches: documents, and what its system has made of them. Replaced, never changed."""
+
+    store: DocumentStore
+    engine: Any
+    origin: Mapping[str, Any]
+
+
 @dataclass(eq=False)
 class Retriever(ABC):
     """What every system is: BM25, dense, generative."""
 
     kind: ClassVar[str]
-    _store: DocumentStore | None = field(default=None, init=False, repr=False)
-    _origin: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    _held: Held | None = field(default=None, init=False, repr=False)
 
-    # What a system has to bring.
-
-    @abstractmethod
-    def _learn(self, dataset: Dataset, store: DocumentStore) -> None:
-        """Make ready to search these documents."""
+    # What a system has to bring. An engine is a value of its own making: changes make a new one, so a
+    # search that is under way is not disturbed, and a change that fails has changed nothing.
 
     @abstractmethod
-    def _search(self, queries: Sequence[str], k: int) -> list[Result]:
+    def _learn(self, dataset: Dataset, store: DocumentStore) -> Any:
+        """The engine that searches these documents."""
+
+    @abstractmethod
+    def _with_added(self, engine: Any, documents: Sequence[Document]) -> Any:
+        """The engine with more documents, behind the old ones."""
+
+    @abstractmethod
+    def _without(self, engine: Any, keep: np.ndarray) -> Any:
+        """The engine with only the rows that are kept (shape: documents, bool)."""
+
+    @abstractmethod
+    def _search(self, engine: Any, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The hits of every query; `k` is at most the number of documents and above zero."""
 
     @abstractmethod
-    def _explain(self, query: str, result: Result) -> tuple[tuple[tuple[str, float], ...], ...]:
+    def _explain(self, engine: Any, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """For each hit, what its score is made of."""
 
     @abstractmethod
-    def _add(self, documents: Sequence[Document]) -> None:
-        """Take these documents in; the store gets them after this."""
+    def _write(self, engine: Any, writer: artifact.Writer) -> dict[str, Any]:
+        """Put the engine into an artifact, and give back the state that is not a file."""
 
     @abstractmethod
-    def _delete(self, keep: Any) -> None:
-        """Drop the rows of the old store that are not kept; the store drops them after this."""
-
-    @abstractmethod
-    def _write(self, writer: artifact.Writer) -> dict[str, Any]:
-        """Put own files into an artifact, and give back the state that is not a file."""
-
-    @abstractmethod
-    def _read(self, snapshot: artifact.Snapshot) -> None:
-        """Take own files out of an artifact."""
+    def _read(self, snapshot: artifact.Snapshot) -> Any:
+        """Take the engine out of an artifact."""
 
     # What a person uses.
 
     def fit(self, dataset: Dataset) -> Self:
         """Learn a dataset: its documents, and where the system trains, its training queries."""
-        store = DocumentStore.of(dataset.documents())
+        if not isinstance(dataset, Dataset):
+            raise UsageError(
+                f"fit takes a Dataset, not {type(dataset).__name__}", "make one: triever.load_dataset(...)"
+            )
+        store = DocumentStore.of(track(dataset.documents(), "reading documents"))
         if not len(store):
             raise UsageError(f"{dataset.name} has no documents", "check it with: triever data info")
-        self._learn(dataset, store)
-        self._store = store
-        self._origin = {"data": dataset.name, "fingerprint": dataset.fingerprint, "documents": len(store)}
+        origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
+        self._held = Held(store, self._learn(dataset, store), origin)
         return self
 
     def search(self, query: str | Query, k: int = 10) -> Result:
@@ -109,45 +127,45 @@ class Retriever(ABC):
 
     def search_many(self, queries: Sequence[str | Query], k: int = 10) -> list[Result]:
         """The same for many queries at once, in their order."""
-        if isinstance(queries, str):
-            raise UsageError("search_many takes a list of queries", "for one query use search")
-        if not isinstance(k, int) or k < 1:
-            raise UsageError(f"k = {k!r} should be a whole number above zero", "for example: k=10")
-        texts = [normalise(query.text if isinstance(query, Query) else query) for query in queries]
-        return self._search(texts, min(k, len(self.documents))) if texts and len(self) else [Result() for _ in texts]
+        return self._search_held(self._checked(), _texts(queries), _whole(k))
 
     def explain(self, query: str | Query, k: int = 10) -> Explanation:
         """The same search, with what each score is made of."""
-        text = normalise(query.text if isinstance(query, Query) else query)
-        result = self.search(text, k)
-        return Explanation(text, result, self._explain(text, result))
+        held, texts = self._checked(), _texts([query])
+        result = self._search_held(held, texts, _whole(k))[0]
+        parts = self._explain(held.engine, held.store, texts[0], result)
+        return Explanation(texts[0], result, parts, result.note)
 
     def add(self, documents: Iterable[Document]) -> None:
         """Take new documents in. An id that is there already is refused, and then nothing is added."""
-        new = list(documents)
-        store = self.documents.with_added(new)
-        self._add(new)
-        self._store = store
+        held, new = self._checked(), list(documents)
+        store = held.store.with_added(new)
+        self._held = Held(store, self._with_added(held.engine, new), _changed(held.origin, added=len(new)))
 
     def delete(self, ids: Iterable[str]) -> None:
         """Drop documents by id. An id that is not there is refused, and then nothing is dropped."""
         if isinstance(ids, str):
             raise UsageError("delete takes a list of ids", f"for one document: delete([{ids!r}])")
-        keep = self.documents.kept([normalise(document_id) for document_id in ids])
-        self._delete(keep)
-        self._store = DocumentStore(self.documents.table.filter(keep))
+        held = self._checked()
+        keep = held.store.kept([normalise(document_id) for document_id in ids])
+        origin = _changed(held.origin, deleted=int((~keep).sum()))
+        self._held = Held(held.store.where(keep), self._without(held.engine, keep), origin)
 
     def save(self, path: str | Path) -> None:
         """Write an artifact: whole, or not at all."""
+        self._checked()
         with artifact.writing(path) as writer:
             self._save(writer)
 
     @property
     def documents(self) -> DocumentStore:
         """The documents it holds."""
-        if self._store is None:
-            raise UsageError(f"this {type(self).__name__} has no documents yet", "call fit, or load a saved one")
-        return self._store
+        return self._checked().store
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the ids, titles and texts of the documents it holds now."""
+        return self.documents.fingerprint
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -158,17 +176,52 @@ class Retriever(ABC):
     @property
     def card(self) -> str:
         """What it is and what it was made from, for whoever receives the folder."""
-        rows = {"kind": self.kind, **config.to_dict(self), **self._origin, "documents now": len(self)}
+        held = self._checked()
+        now = {"documents": len(held.store), "with expansions": held.store.expanded, "fingerprint": self.fingerprint}
+        rows = {"kind": self.kind, **config.to_dict(self), **held.origin, **now}
         table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
         licence = "Weights: none. The documents are inside; their licence is that of the corpus."
         title = f"# A Triever {type(self).__name__} retriever"
         return f"{title}\n\n| what | value |\n| --- | --- |\n{table}\n\n{licence}\n"
 
+    def _checked(self) -> Held:
+        if self._held is None:
+            raise UsageError(f"this {type(self).__name__} has no documents yet", "call fit, or load a saved one")
+        return self._held
+
+    def _search_held(self, held: Held, texts: list[str], k: int) -> list[Result]:
+        if not texts or not len(held.store):
+            return [Result() for _ in texts]
+        return self._search(held.engine, held.store, texts, min(k, len(held.store)))
+
     def _save(self, writer: artifact.Writer) -> None:
-        writer.table("documents", self.documents.table)
+        held = self._checked()
+        writer.table("documents", held.store.table)
         writer.text("card", self.card)
-        state = self._write(writer)
-        writer.commit(self.kind, config.to_dict(self), {**state, "origin": self._origin}, f"triever {__version__}")
+        state = self._write(held.engine, writer)
+        state |= {"origin": dict(held.origin), "documents": len(held.store), "fingerprint": self.fingerprint}
+        writer.commit(self.kind, config.to_dict(self), state, f"triever {__version__}")
+
+
+def _texts(queries: Sequence[str | Query]) -> list[str]:
+    if isinstance(queries, str):
+        raise UsageError("search_many takes a list of queries", "for one query use search")
+    return [normalise(query.text if isinstance(query, Query) else query) for query in queries]
+
+
+def _whole(k: int) -> int:
+    try:
+        value = operator.index(k)  # NumPy's whole numbers too
+    except TypeError:
+        value = 0
+    if value < 1:
+        raise UsageError(f"k = {k!r} should be a whole number above zero", "for example: k=10")
+    return value
+
+
+def _changed(origin: Mapping[str, Any], **counts: int) -> dict[str, Any]:
+    """The origin, with what was changed since."""
+    return {**origin, **{key: origin.get(key, 0) + count for key, count in counts.items()}}
 
 
 def top_hits(scores: np.ndarray, ids: Sequence[str], k: int) -> tuple[Hit, ...]:
@@ -197,9 +250,8 @@ def load(path: str | Path) -> Retriever:
             problem = f"{path} holds a {manifest.kind!r}, which this Triever does not know"
             raise ArtifactError(problem, "run: pip install --upgrade triever")
         retriever = config.build(system(manifest.kind), manifest.options)
-        retriever._store = DocumentStore(snapshot.table("documents"))
-        retriever._origin = dict(manifest.state["origin"])
-        retriever._read(snapshot)
+        store = DocumentStore(snapshot.table("documents"))
+        retriever._held = Held(store, retriever._read(snapshot), dict(manifest.state["origin"]))
     return retriever
 
 

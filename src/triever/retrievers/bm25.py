@@ -6,20 +6,24 @@ twice and always gives the scores that a fit on the same documents would give.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from triever import artifact
+from triever import artifact, config
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
 from triever.data.words import stemmer, stop_words, words
 from triever.errors import UsageError
-from triever.retrievers.base import Retriever, top_hits
+from triever.retrievers.base import Parts, Retriever, top_hits
+
+MATRIX = ("data", "indices", "indptr")
+"""The arrays of bm25s's matrix of weights, compressed by word: a column of documents for each."""
 
 
 @dataclass(eq=False)
@@ -34,96 +38,118 @@ class BM25(Retriever):
     method: Literal["lucene", "robertson", "atire"] = option("lucene", "the formula: lucene, robertson or atire")
     expand: bool = option(True, "index the expansion texts of documents that have them")
 
-    _index: Any = field(default=None, init=False, repr=False)
-    _terms: Terms = field(init=False, repr=False)
-
     def __post_init__(self) -> None:
+        config.validate(self)
         stemmer(self.language)  # an unknown language is an error now, not after reading the corpus
         if self.k1 < 0:
             raise UsageError(f"k1 = {self.k1} should not be negative", "the usual range is 0.5 to 2")
         if not 0 <= self.b <= 1:
             raise UsageError(f"b = {self.b} should be between 0 and 1", "the usual range is 0.3 to 0.8")
 
-    def _learn(self, dataset: Dataset, store: DocumentStore) -> None:
-        self._terms = Terms.of(self.language, map(self._text, store))
-        self._build()
+    def _learn(self, dataset: Dataset, store: DocumentStore) -> Index:
+        return self._index(Terms.of(self.language, map(self._text, store)))
 
-    def _add(self, documents: Sequence[Document]) -> None:
-        self._terms = self._terms.with_added(map(self._text, documents))
-        self._build()
+    def _with_added(self, engine: Index, documents: Sequence[Document]) -> Index:
+        return self._index(engine.terms.with_added(map(self._text, documents)))
 
-    def _delete(self, keep: np.ndarray) -> None:
-        self._terms = self._terms.kept(keep)
-        self._build()
+    def _without(self, engine: Index, keep: np.ndarray) -> Index:
+        return self._index(engine.terms.kept(keep))
 
-    def _search(self, queries: Sequence[str], k: int) -> list[Result]:
-        return [self._search_one(query, k) for query in queries]
+    def _search(self, engine: Index, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        return [self._search_one(engine, store, query, k) for query in queries]
 
-    def _search_one(self, query: str, k: int) -> Result:
-        numbers = self._terms.numbers(query)
-        if not numbers or self._index is None:
-            return Result(note="no word of the query is in the corpus")
-        return Result(top_hits(self._index.get_scores_from_ids(numbers), self.documents.ids, k))
+    def _search_one(self, engine: Index, store: DocumentStore, query: str, k: int) -> Result:
+        numbers = engine.terms.numbers(query)
+        hits = top_hits(engine.scores(numbers), store.ids, k) if numbers else ()
+        return Result(hits, note="" if hits else _why_nothing(query, numbers, self.language))
 
-    def _explain(self, query: str, result: Result) -> tuple[tuple[tuple[str, float], ...], ...]:
-        numbers = self._terms.numbers(query)
-        return tuple(self._parts(numbers, self.documents.row(hit.id)) for hit in result)
-
-    def _parts(self, numbers: list[int], row: int) -> tuple[tuple[str, float], ...]:
-        names = self._terms.names
-        weights = {number: numbers.count(number) * self._weight(number, row) for number in numbers}
-        found = [(names[number], weight) for number, weight in weights.items() if weight > 0]
-        return tuple(sorted(found, key=lambda part: -part[1]))
-
-    def _weight(self, number: int, row: int) -> float:
-        """The weight of one word in one document; the matrix has a column of documents for each word."""
-        start, end = self._index.scores["indptr"][number : number + 2]
-        place = np.flatnonzero(self._index.scores["indices"][start:end] == row)
-        return float(self._index.scores["data"][start:end][place[0]]) if place.size else 0.0
+    def _explain(self, engine: Index, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+        numbers = engine.terms.numbers(query)
+        return tuple(engine.parts(numbers, store.row(hit.id)) for hit in result)
 
     def _text(self, document: Document) -> str:
         extra = document.expansions if self.expand else ()
         return "\n".join((document.full_text, *extra))
 
-    def _build(self) -> None:
-        """Weigh every word of every document, from the numbers that are kept."""
-        if not self._terms.flat.size:
-            self._index = None
-            return
-        index = self._empty_index()
-        rows = np.split(self._terms.flat, self._terms.starts[1:-1])
-        index.scores = index.build_index_from_ids(
-            range(len(self._terms.names)), [row.tolist() for row in rows], show_progress=False
-        )
-        self._index = index
+    def _index(self, terms: Terms) -> Index:
+        return Index(terms, weights(terms, self.method, self.k1, self.b))
 
-    def _empty_index(self) -> Any:
-        import bm25s
-
-        index = bm25s.BM25(k1=self.k1, b=self.b, method=self.method)
-        index.nonoccurrence_array = None
-        return index
-
-    def _write(self, writer: artifact.Writer) -> dict[str, Any]:
-        writer.json("vocabulary", self._terms.names)
-        writer.array("term_starts", self._terms.starts)
-        writer.array("terms", self._terms.flat)
-        if self._index is not None:
-            for part in MATRIX:
-                writer.array(f"scores_{part}", self._index.scores[part])
+    def _write(self, engine: Index, writer: artifact.Writer) -> dict[str, Any]:
+        writer.json("vocabulary", engine.terms.names)
+        writer.array("term_starts", engine.terms.starts)
+        writer.array("terms", engine.terms.flat)
+        for part in MATRIX:
+            writer.array(f"scores_{part}", engine.matrix[part])
         return {}
 
-    def _read(self, snapshot: artifact.Snapshot) -> None:
+    def _read(self, snapshot: artifact.Snapshot) -> Index:
         names = snapshot.json("vocabulary")
-        self._terms = Terms(self.language, names, snapshot.array("term_starts"), snapshot.array("terms"))
-        if "scores_data" in snapshot.manifest.files:
-            self._index = self._empty_index()
-            matrix = {part: snapshot.array(f"scores_{part}") for part in MATRIX}
-            self._index.scores = {**matrix, "num_docs": len(self.documents)}
+        terms = Terms(self.language, names, snapshot.array("term_starts"), snapshot.array("terms"))
+        return Index(terms, {part: snapshot.array(f"scores_{part}") for part in MATRIX})
 
 
-MATRIX = ("data", "indices", "indptr")
-"""The arrays of bm25s's matrix of weights, compressed by word."""
+def _why_nothing(query: str, numbers: list[int], language: str) -> str:
+    found = words(query, language)
+    if not found:
+        return "the query has no words"
+    if all(word in stop_words(language) for word in found):
+        return "the query has only words that are too common to search for"
+    return "the words of the query are in all documents alike" if numbers else "no word of the query is in the corpus"
+
+
+@dataclass(frozen=True)
+class Index:
+    """The words of the documents, and what each weighs where."""
+
+    terms: Terms
+    matrix: dict[str, np.ndarray]
+
+    @cached_property
+    def _bm25s(self) -> Any:
+        import bm25s
+
+        index = bm25s.BM25()
+        index.nonoccurrence_array = None
+        index.scores = {**self.matrix, "num_docs": len(self.terms)}
+        return index
+
+    def scores(self, numbers: list[int]) -> np.ndarray:
+        """The score of every document for the words of a query."""
+        return self._bm25s.get_scores_from_ids(numbers)
+
+    def parts(self, numbers: list[int], row: int) -> Parts:
+        """What the score of one document is made of, the heaviest word first."""
+        weights = {number: numbers.count(number) * self._weight(number, row) for number in numbers}
+        found = [(self.terms.names[number], weight) for number, weight in weights.items() if weight > 0]
+        return tuple(sorted(found, key=lambda part: -part[1]))
+
+    def _weight(self, number: int, row: int) -> float:
+        start, end = self.matrix["indptr"][number : number + 2]
+        place = np.flatnonzero(self.matrix["indices"][start:end] == row)
+        return float(self.matrix["data"][start:end][place[0]]) if place.size else 0.0
+
+
+IDF: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "lucene": lambda holding, total: np.log(1 + (total - holding + 0.5) / (holding + 0.5)),
+    "robertson": lambda holding, total: np.log(np.maximum(1, (total - holding + 0.5) / (holding + 0.5))),
+    "atire": lambda holding, total: np.log(total / holding),
+}
+
+
+def weights(terms: Terms, method: str, k1: float, b: float) -> dict[str, np.ndarray]:
+    """bm25s's matrix of weights, all at once: its own builder goes document by document."""
+    lengths = np.diff(terms.starts)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    pair, count = np.unique(terms.flat.astype(np.int64) * max(len(lengths), 1) + row, return_counts=True)
+    word, row = np.divmod(pair, max(len(lengths), 1))
+    holding = np.bincount(word, minlength=len(terms.names))
+    norm = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-9)) if len(lengths) else lengths
+    frequency = count / (count + norm[row]) * (k1 + 1 if method == "atire" else 1)
+    return {
+        "data": (IDF[method](holding[word], len(lengths)) * frequency).astype(np.float32),
+        "indices": row.astype(np.int32),
+        "indptr": np.concatenate([[0], np.cumsum(holding)]).astype(np.int64),
+    }
 
 
 class Terms:
@@ -144,16 +170,17 @@ class Terms:
         """The terms of these texts, one for each document."""
         return cls(language, [], np.zeros(1, np.int64), np.empty(0, np.int32)).with_added(texts)
 
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
     def with_added(self, texts: Iterable[str]) -> Terms:
-        """These and the terms of more texts; the vocabulary grows."""
-        flat: list[np.ndarray] = [self.flat]
-        lengths: list[int] = []
-        for text in texts:
-            row = np.array(self._numbers(text, grow=True), np.int32)
-            flat.append(row)
-            lengths.append(len(row))
-        starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(lengths, dtype=np.int64)])
-        return Terms(self.language, self.names, starts, np.concatenate(flat))
+        """These and the terms of more texts, with a larger vocabulary; these stay as they are."""
+        larger = Terms(self.language, list(self.names), self.starts, self.flat)
+        rows = [np.array(larger._numbers(text, grow=True), np.int32) for text in texts]
+        lengths = np.array([len(row) for row in rows], np.int64)
+        larger.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(lengths)])
+        larger.flat = np.concatenate([self.flat, *rows])
+        return larger
 
     def kept(self, keep: np.ndarray) -> Terms:
         """The terms of the documents that are kept; the vocabulary stays."""
@@ -167,7 +194,8 @@ class Terms:
 
     def _numbers(self, text: str, grow: bool) -> list[int]:
         seen = self._seen
-        numbers = [seen[word] if word in seen else self._look_up(word, grow) for word in words(text)]
+        found = words(text, self.language)
+        numbers = [seen[word] if word in seen else self._look_up(word, grow) for word in found]
         return [number for number in numbers if number is not None]
 
     def _look_up(self, word: str, grow: bool) -> int | None:
@@ -178,7 +206,7 @@ class Terms:
         stem = self._stem(word)
         if stem not in self._number:
             if not grow:
-                return None  # not remembered: a document that has it may come
+                return None  # not remembered: queries have no end, and memory has
             self._number[stem] = len(self.names)
             self.names.append(stem)
         self._seen[word] = self._number[stem]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from triever.data.formats.json_text import as_object, kind_of, parse_json
@@ -28,12 +28,21 @@ DOCUMENT_IDS = (
     "psg_id",
     "corpus-id",
     "corpus_id",
+    "document_id",
+    "documentid",
+    "uuid",
 )
-DOCUMENT_TEXTS = ("text", "contents", "content", "body", "passage", "segment")
-QUERY_IDS = ("_id", "id", "qid", "query_id", "query-id", "question_id")
+_MAIN_TEXTS = ("text", "contents", "content", "body", "passage", "segment")
+OTHER_TEXTS = ("abstract", "article", "document", "paragraph", "context", "description", "summary")
+"""What a text is called where it has none of the usual names; the same words mean other things elsewhere."""
+DOCUMENT_TEXTS = (*_MAIN_TEXTS, *OTHER_TEXTS)
+QUERY_IDS = ("_id", "id", "qid", "query_id", "query-id", "queryid", "question_id", "uuid")
 QUERY_TEXTS = ("text", "query", "question", "input")
-JUDGED_QUERIES = ("query-id", "query_id", "qid")
-JUDGED_DOCUMENTS = ("corpus-id", "corpus_id", "docid", "doc_id", "pid")
+JUDGED_QUERIES = ("query-id", "query_id", "queryid", "qid")
+JUDGED_DOCUMENTS = (
+    *("corpus-id", "corpus_id", "corpusid", "docid", "doc_id", "docno", "document_id", "documentid"),
+    *("pid", "passage_id", "passageid"),
+)
 GRADES = ("score", "relevance", "rel", "label", "grade")
 
 MAX_GRADE = 2**31 - 1  # what the tools of the field hold a grade in
@@ -46,19 +55,19 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,20}(\.0*)?")
 def make_document(row: Any) -> Document:
     """A document from named fields; whatever has no meaning of its own goes to the metadata."""
     fields = as_object(row)
-    key = clean_id(_take(fields, DOCUMENT_IDS))
-    title = _string(fields.pop("title", None), "title")
+    key = _take_id(fields, DOCUMENT_IDS)
+    title = _string(_take(fields, ("title",)), "title")
     text = _take(fields, DOCUMENT_TEXTS)
     if text is None and not title:
         raise Flaw("neither text nor title", 'a document looks like {"_id": "d1", "title": "", "text": "…"}')
     expansions = _strings(fields.pop("expansions", None), "expansions")
-    return Document(key, _string(text, "text"), title, expansions, _metadata(fields))
+    return Document(key, _string(_joined(text), "text"), title, expansions, _metadata(fields))
 
 
 def make_query(row: Any) -> Query:
     """A query from named fields; answers and evidence may stand in the metadata, as in BEIR."""
     fields = as_object(row)
-    key = clean_id(_take(fields, QUERY_IDS))
+    key = _take_id(fields, QUERY_IDS)
     text = _take(fields, QUERY_TEXTS)
     if text is None:
         raise Flaw("no text", 'a query looks like {"_id": "q1", "text": "…"}')
@@ -70,7 +79,7 @@ def make_query(row: Any) -> Query:
 def make_expansions(row: Any) -> tuple[str, tuple[str, ...]]:
     """A document's id and texts that stand for it, from named fields."""
     fields = as_object(row)
-    key = normalise(clean_id(_take(fields, DOCUMENT_IDS)))
+    key = normalise(_take_id(fields, DOCUMENT_IDS))
     if "texts" not in fields:
         raise Flaw("no texts", 'expansions look like {"_id": "d1", "texts": ["…", "…"]}')
     return key, _strings(fields["texts"], "texts")
@@ -79,8 +88,8 @@ def make_expansions(row: Any) -> tuple[str, tuple[str, ...]]:
 def make_judgement(row: Any) -> list[Judgement]:
     """A judgement from named fields."""
     fields = as_object(row)
-    query = clean_id(_take(fields, JUDGED_QUERIES), "query id")
-    document = clean_id(_take(fields, JUDGED_DOCUMENTS), "document id")
+    query = _take_id(fields, JUDGED_QUERIES, "query id")
+    document = _take_id(fields, JUDGED_DOCUMENTS, "document id")
     return [(normalise(query), normalise(document), grade(str(_take(fields, GRADES))))]
 
 
@@ -127,11 +136,26 @@ def _check_characters(value: str, what: str) -> None:
         raise Flaw(f"the {what} {value!r} holds a NUL or half a character", "put an underscore in its place")
 
 
-def _take(fields: dict[str, Any], names: Iterable[str]) -> Any:
+def _take_id(fields: dict[str, Any], names: Sequence[str], what: str = "id") -> str:
+    value = _take(fields, names)
+    if value is None:
+        raise Flaw(f"the {what} is missing", f"give every record an id, called {', '.join(names[:-1])} or {names[-1]}")
+    return clean_id(value, what)
+
+
+def _take(fields: dict[str, Any], names: Sequence[str]) -> Any:
+    """The first of these fields that is there and not null; other spellings than these count last."""
     for name in names:
-        if name in fields:
-            return fields.pop(name)
-    return None
+        if name in fields and (value := fields.pop(name)) is not None:
+            return value
+    spelled = {key.lower(): key for key in fields if not key.islower() and fields[key] is not None}
+    found = next((name for name in names if name in spelled), None)
+    return fields.pop(spelled[found]) if found else None
+
+
+def _joined(text: Any) -> Any:
+    """Texts that come as lists of sentences, such as SciFact's abstracts, are put together."""
+    return " ".join(text) if type(text) is list and text and all(type(part) is str for part in text) else text
 
 
 def _string(value: Any, name: str) -> str:
@@ -160,7 +184,7 @@ def _metadata(fields: dict[str, Any]) -> dict[str, Any]:
         return fields
     value = fields.pop("metadata", None)
     if type(value) is str:  # as in Parquet, which has no open-ended objects
-        value = parse_json(value)
+        value = parse_json(value) if value.strip() else None
     if value is None:
         return fields
     if type(value) is not dict:

@@ -34,7 +34,7 @@ def read_items(path: str | Path, problems: Problems) -> Iterator[tuple[int, Any]
         if not inside and window.peek():
             raise Flaw("something follows the JSON list", "write one list, or one object per line")
     except Flaw as flaw:
-        problems.report(path, window.line, flaw.problem, flaw.hint)
+        problems.report_end(path, window.line, flaw.problem, flaw.hint)
 
 
 def first_item(path: str | Path) -> tuple[str, Any]:
@@ -48,6 +48,15 @@ def first_item(path: str | Path) -> tuple[str, Any]:
             return "data", next(window.array(), (0, None))[1]
         members[key] = window.value()
     return "object", members
+
+
+def is_one_object(path: str | Path) -> bool:
+    """Whether a file is a single JSON object and nothing else."""
+    window = _Window(read_text(path, Problems(skip_bad=True)))
+    try:
+        return window.peek() == "{" and isinstance(window.value(), dict) and not window.peek()
+    except Flaw:
+        return False
 
 
 class _Window:

@@ -60,7 +60,7 @@ def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]
                 elif not line.isspace():
                     yield number, line.rstrip("\r\n")
         except _DAMAGE as error:
-            problems.report(path, number + 1, *_damage(error))
+            problems.report_end(path, number + 1, *_damage(error))
 
 
 def read_text(path: str | Path, problems: Problems) -> Iterator[str]:
@@ -82,9 +82,9 @@ def read_text(path: str | Path, problems: Problems) -> Iterator[str]:
             if error.start:
                 yield error.object[: error.start].decode()
             flaw = _not_utf8(error.object, error.start, 0 if fresh_lines else before)
-            problems.report(path, line + fresh_lines, *flaw)
+            problems.report_end(path, line + fresh_lines, *flaw)
         except _DAMAGE as error:
-            problems.report(path, line, *_damage(error))
+            problems.report_end(path, line, *_damage(error))
 
 
 def open_bytes(path: str | Path) -> io.BufferedReader:

@@ -14,6 +14,7 @@ from triever.data.formats.fields import (
     GRADES,
     JUDGED_DOCUMENTS,
     JUDGED_QUERIES,
+    OTHER_TEXTS,
     QUERY_IDS,
     QUERY_TEXTS,
 )
@@ -44,7 +45,7 @@ def parquet_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, di
                 yield number, {name: value for name, value in row.items() if value is not None}
     except (pyarrow.ArrowException, OSError):
         hint = "the file is damaged: download or copy it again"
-        problems.report(path, number + 1, "the Parquet data is damaged", hint)
+        problems.report_end(path, number + 1, "the Parquet data is damaged", hint)
     finally:
         file.close()
 
@@ -69,13 +70,20 @@ def _open(path: str | Path) -> Any:
 
 
 def _known_columns(path: str | Path, file: Any) -> list[str]:
-    fields = [field for field in file.schema_arrow if field.name in _IDS | _TEXTS | _OTHERS]
+    fields = [field for field in file.schema_arrow if _is_known(field)]
     for field in fields:
-        if field.name in _IDS and not (_is_text(field.type) or _is_integer(field.type)):
+        name = field.name.lower()
+        if name in _IDS and not (_is_text(field.type) or _is_integer(field.type)):
             raise DataError(f"{path}: the column {field.name} is {field.type}", "ids are strings or whole numbers")
-        if field.name in _TEXTS and not _is_text(field.type):
+        if name in _TEXTS and not _is_text(field.type):
             raise DataError(f"{path}: the column {field.name} is {field.type}", "write it as strings")
     return [field.name for field in fields]
+
+
+def _is_known(field: Any) -> bool:
+    """Whether a column means something here; a `document` or `context` may also be a structure, which does not."""
+    name = field.name.lower()
+    return name in _IDS | _TEXTS | _OTHERS and (name not in OTHER_TEXTS or _is_text(field.type))
 
 
 def _is_text(kind: Any) -> bool:

@@ -50,5 +50,10 @@ class Problems:
         if len(self.examples) < KEPT_EXAMPLES:
             self.examples.append(str(error))
 
+    def report_end(self, path: str | Path, line: int, problem: str, hint: str = "") -> None:
+        """The same for what ends the reading: one bad record by count, but all that follows is missing."""
+        lost = ", and the rest of the file is missing" if self.skip_bad else ""
+        self.report(path, line, f"{problem}{lost}", hint)
+
     def __repr__(self) -> str:
         return f"Problems(skip_bad={self.skip_bad}, count={self.count})"

@@ -1,4 +1,4 @@
-"""SQuAD's and DPR's JSON files: questions, answers and passages together, streamed item by item.
+"""SQuAD's and DPR's files: questions, answers and passages together, streamed item by item.
 
 Both lack some ids, which are made from titles, texts and positions: the same at each reading.
 """
@@ -19,6 +19,7 @@ from triever.data.splits import split_name
 _POSITIVE = "positive_ctxs"
 _CONTEXTS = (_POSITIVE, "negative_ctxs", "hard_negative_ctxs")
 _SQUAD = "expected SQuAD's layout: data > paragraphs > context, qas > id, question, answers"
+_SQUAD_ROW = "expected SQuAD's columns: id, title, context, question, answers"
 _DPR = "expected DPR's layout: question, answers, positive_ctxs > title, text"
 
 
@@ -85,6 +86,32 @@ def squad_query(asked: Asked) -> Query:
 def squad_judgements(asked: Asked) -> list[Judgement]:
     """The paragraph of the question is the relevant one, answerable or not."""
     return [(normalise(clean_id(asked.fields.get("id"))), normalise(asked.paragraph), 1)]
+
+
+def squad_row_document(row: dict[str, Any]) -> Document:
+    """The paragraph of a question, where each question is a row of its own, as on the Hugging Face Hub."""
+    title = row.get("title") or ""
+    return Document(_context_id(row), _text(row, "context", _SQUAD_ROW), title.replace("_", " "))
+
+
+def squad_row_query(row: dict[str, Any]) -> Query:
+    """The question of a row; its answers are `{"text": [...], "answer_start": [...]}`."""
+    given = row.get("answers")
+    texts = given.get("text") if isinstance(given, dict) else given
+    if not isinstance(texts, list | None) or not all(isinstance(one, str) for one in texts or ()):
+        raise Flaw("answers is not a list of strings", _SQUAD_ROW)
+    return Query(clean_id(row.get("id")), _text(row, "question", _SQUAD_ROW), tuple(dict.fromkeys(texts or ())))
+
+
+def squad_row_judgements(row: dict[str, Any]) -> list[Judgement]:
+    """The paragraph of the row is the relevant one."""
+    return [(normalise(clean_id(row.get("id"))), normalise(_context_id(row)), 1)]
+
+
+def _context_id(row: dict[str, Any]) -> str:
+    text = normalise(_text(row, "context", _SQUAD_ROW))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return f"{row['title']}-{digest}" if row.get("title") else digest
 
 
 def dpr_items(path: str | Path, problems: Problems) -> Iterator[tuple[int, Item]]:

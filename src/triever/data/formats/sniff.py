@@ -29,13 +29,17 @@ from triever.data.formats.json_text import parse_json
 from triever.data.formats.lines import foreign, is_compressed, read_head, read_lines, read_text
 from triever.data.formats.parquet import MAGIC, parquet_columns
 from triever.data.formats.problems import Flaw, Problems
-from triever.data.formats.tables import split_columns
+from triever.data.formats.tables import header, split_columns
+from triever.data.formats.text_files import ENDINGS
 from triever.data.formats.trec import qrels_header
 from triever.errors import BadRecord, DataError
 
 _HEAD_LINES = 20
-_OPEN_TOPIC = re.compile(r"\s*(<\?xml[^>]*>\s*)?<top\b", re.IGNORECASE)
+_OPEN_TOPIC = re.compile(r"\s*(<\?xml[^>]*>\s*)?<top(ic)?\b", re.IGNORECASE)
 _QUERY_NAME = re.compile(r"quer|question|topic|claim", re.IGNORECASE)
+_QUERIES = re.compile(r"(^|[^a-z])(query|queries)([^a-z]|$)", re.IGNORECASE)  # the plain word
+_SHORT_GRADE = re.compile(r"[+-]?[0-9]{1,3}(\.0*)?")  # a longer number is a year, or an id as in MS MARCO's triples
+_DOCUMENT_NAME = re.compile(r"corpus|collection|passage|document|docs", re.IGNORECASE)
 
 
 class Format(StrEnum):
@@ -55,6 +59,8 @@ class Format(StrEnum):
     RUN = "a TREC run"
     EXPANSIONS = "JSON lines of expansions"
     PARQUET = "Parquet"
+    PARQUET_SQUAD = "SQuAD's Parquet"
+    TEXT = "plain text"
 
 
 class Role(StrEnum):
@@ -88,24 +94,32 @@ def sniff(path: str | Path) -> Kind:
     """The kind of a file; a DataError that says what it might be if it is none.
 
     JSON without any known field counts as JSON lines here: the reader will say what its records lack.
+    A .txt or .md file that is nothing else is one document.
     """
     if kind := recognise(path):
         return kind
-    if not foreign(read_head(path)) and _begins_as_json(path, "{"):
-        return _by_name(path, Format.JSONL)
+    if not foreign(read_head(path)):
+        if str(path).lower().endswith(ENDINGS) and _opening(path).strip():
+            return Kind(Format.TEXT, (Role.DOCUMENTS,), sure=False)
+        if _begins_as_json(path, "{"):
+            return _by_name(path, Format.JSONL)
     raise unknown(path)
 
 
 def recognise(path: str | Path) -> Kind | None:
     """The kind of a file, or None for one that holds no records of any known format.
 
-    TREC's files go first: their ids may look like anything, but nothing else looks like their columns.
+    A header that names known columns says most. TREC's files come next: their ids may look like anything,
+    but nothing else looks like their columns. Markdown is never guessed at: "3 apples 5" is no judgement there.
     """
-    if kind := _trec_kind(_opening(path).split("\n", _HEAD_LINES)):
+    if str(path).lower().endswith(".md"):
+        return None
+    opening = _opening(path).lstrip("\r\n").split("\n", _HEAD_LINES)
+    if kind := _header_kind(path, opening[0].rstrip("\r")) or _trec_kind(opening):
         return kind
     head = read_head(path)
     if head.startswith(MAGIC):
-        return _by_columns(path, Format.PARQUET, parquet_columns(path))
+        return _parquet_kind(path)
     if foreign(head):
         return None
     if _begins_as_json(path):
@@ -136,7 +150,7 @@ def is_text(path: str | Path) -> bool:
     return not foreign(read_head(path)) and next(read_lines(path, problems), None) is not None
 
 
-_EXPECTED = "known are JSON lines, TSV, Parquet, TREC, SQuAD, DPR and KILT files, plain or in gzip or zstd"
+_EXPECTED = "known are JSON lines, TSV, CSV, Parquet, TREC, SQuAD, DPR and KILT files, plain or in gzip or zstd"
 
 
 def _first_lines(path: str | Path) -> list[str]:
@@ -155,6 +169,13 @@ def _opening(path: str | Path) -> str:
 def _begins_as_json(path: str | Path, marks: str = "{[") -> bool:
     """By the first character alone: a large JSON file may be a single line without end."""
     return _opening(path).lstrip()[:1] in tuple(marks)
+
+
+def _parquet_kind(path: str | Path) -> Kind | None:
+    columns = parquet_columns(path)
+    if all(name in columns for name in ("id", "context", "question", "answers")):
+        return Kind(Format.PARQUET_SQUAD, EVERYTHING)
+    return _by_columns(path, Format.PARQUET, columns)
 
 
 def _json_kind(path: str | Path) -> Kind | None:
@@ -192,32 +213,44 @@ def _record_kind(path: str | Path, form: Format, record: dict[str, Any]) -> Kind
         if isinstance(record.get("texts"), list):
             return Kind(Format.EXPANSIONS, (Role.EXPANSIONS,))
     metadata = record.get("metadata")
-    return _by_columns(path, form, [*record, *(metadata if isinstance(metadata, dict) else ())])
+    names = [*record, *(metadata if isinstance(metadata, dict) else ())]
+    return _by_columns(path, form, [name for name in names if name.lower() != "title" or record.get(name)])
 
 
-def _by_columns(path: str | Path, form: Format, names: Sequence[str]) -> Kind | None:
-    """The kind of named fields."""
+def _by_columns(path: str | Path, form: Format, columns: Sequence[str]) -> Kind | None:
+    """The kind of named fields. A title means documents, unless the name says queries: few of them have one."""
+    names = [name.lower() for name in columns]
     if all(_any(names, known) for known in (JUDGED_QUERIES, JUDGED_DOCUMENTS, GRADES)):
         return Kind(form, (Role.QRELS,))
     if _any(names, ("query", "question", "input", "answers")) and _any(names, QUERY_IDS):
         return Kind(form, (Role.QUERIES,))
     if not _any(names, DOCUMENT_IDS) or not _any(names, (*DOCUMENT_TEXTS, "title")):
         return None
-    return Kind(form, (Role.DOCUMENTS,)) if "title" in names else _by_name(path, form)
+    if "title" in names and not _is_called_queries(Path(path)):
+        return Kind(form, (Role.DOCUMENTS,))
+    return _by_name(path, form)
 
 
 def _by_name(path: str | Path, form: Format) -> Kind:
-    role = Role.QUERIES if _QUERY_NAME.search(Path(path).name) else Role.DOCUMENTS
-    return Kind(form, (role,), sure=False)
+    queries = _QUERY_NAME.search(Path(path).name) or _is_called_queries(Path(path))
+    return Kind(form, (Role.QUERIES if queries else Role.DOCUMENTS,), sure=False)
+
+
+def is_called_documents(path: Path) -> bool:
+    """Whether a file's name says that it holds documents."""
+    return bool(_DOCUMENT_NAME.search(path.name))
+
+
+def _is_called_queries(path: Path) -> bool:
+    """By its own name, or by that of its folder, as in queries/test.parquet."""
+    if _QUERIES.search(path.name):
+        return True
+    return path.parent.name.lower() in ("query", "queries") and not is_called_documents(path)
 
 
 def _text_kind(path: str | Path, lines: Sequence[str]) -> Kind | None:
     if any(_OPEN_TOPIC.match(line) for line in lines):
         return Kind(Format.TOPICS, (Role.QUERIES,))
-    if qrels_header(lines[0]):
-        return _QRELS
-    if "\t" in lines[0] and (kind := _header_kind(path, lines[0])):
-        return kind
     return _most_common([_table_kind(path, line) for line in lines])
 
 
@@ -234,17 +267,16 @@ def _most_common(kinds: Sequence[Kind | None]) -> Kind | None:
 
 
 def _header_kind(path: str | Path, line: str) -> Kind | None:
-    names = [name.strip().lower() for name in line.split("\t")]
-    return _by_columns(path, Format.TABLE, names)
+    return _QRELS if qrels_header(line) else _by_columns(path, Format.TABLE, header(line)[1])
 
 
 def _columns_kind(line: str) -> Kind | None:
     columns = split_columns(line.rstrip("\r"))
-    if len(columns) == 6 and (columns[1].upper() == "Q0" or _is(score, columns[4])):
+    if len(columns) == 6 and (columns[1].upper() == "Q0" or (columns[3].isdigit() and _is(score, columns[4]))):
         return _RUN
     if len(columns) == 4 and _is(grade, columns[3]) and (columns[1].isdigit() or columns[1].upper() == "Q0"):
         return _QRELS
-    return _QRELS if len(columns) == 3 and _is(grade, columns[2]) else None
+    return _QRELS if len(columns) == 3 and _SHORT_GRADE.fullmatch(columns[2]) else None
 
 
 def _table_kind(path: str | Path, line: str) -> Kind | None:

@@ -1,13 +1,15 @@
-"""Tab-separated files: MS MARCO's, which have no header, and those whose first line names the columns."""
+"""Tables: MS MARCO's, with tabs and without a header, and TSV and CSV whose first line names the columns."""
 
 from __future__ import annotations
 
+import csv
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from triever.data.formats.fields import clean_id
-from triever.data.formats.lines import read_lines
+from triever.data.formats.lines import MAX_LINE, read_lines
 from triever.data.formats.problems import Flaw, Problems
 from triever.data.records import Document, Query
 
@@ -42,17 +44,95 @@ def marco_document(line: str) -> Document:
     return Document(clean_id(key), body, title, metadata={"url": url} if url else {})
 
 
+def header(line: str) -> tuple[str, list[str]]:
+    """What parts the columns of a table, and their names, if the line is its header.
+
+    >>> header('"ID","Text"')
+    (',', ['id', 'text'])
+    """
+    delimiter = "\t" if "\t" in line else max(",;", key=line.count)  # the semicolon is Excel's in half of Europe
+    return delimiter, [name.strip(' "').lower() for name in line.split(delimiter)]
+
+
 def table_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows below a header, as named fields."""
-    lines = read_lines(path, problems)
-    header = [name.strip().lower() for name in next(lines, (0, ""))[1].split("\t")]
+    """The rows below a header, as named fields, each with the line on which it begins."""
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))  # it belongs to all: never make it smaller
+    lines = _Lines(read_lines(path, problems))
+    delimiter, names = header(next(lines, (0, ""))[1])
     for number, line in lines:
-        columns = line.split("\t")
-        if len(columns) == len(header):
-            yield number, dict(zip(header, map(_unquote, columns), strict=True))
+        cells = _cells(number, line, lines, delimiter, len(names))
+        if cells is None:
+            problems.report(path, number, *_UNCLOSED)
+        elif len(cells) == len(names):
+            yield number, dict(zip(names, cells, strict=True))
         else:
-            wanted = f"{_count(columns)} instead of {len(header)}"
-            problems.report(path, number, wanted, f"tab-separated columns are: {', '.join(header)}")
+            wanted = f"{_count(cells)} instead of {len(names)}"
+            problems.report(path, number, wanted, f"{_PARTED[delimiter]}-separated columns are: {', '.join(names)}")
+
+
+_UNCLOSED = ("a quoted cell is not closed", 'write quotes inside a quoted cell twice: "so ""to"" say"')
+_PARTED = {"\t": "tab", ",": "comma", ";": "semicolon"}
+
+
+class _Lines(Iterator[tuple[int, str]]):
+    """Numbered lines, some of which can be given back."""
+
+    def __init__(self, lines: Iterator[tuple[int, str]]) -> None:
+        self._lines = lines
+        self._kept: deque[tuple[int, str]] = deque()
+
+    def __next__(self) -> tuple[int, str]:
+        return self._kept.popleft() if self._kept else next(self._lines)
+
+    def give_back(self, lines: list[tuple[int, str]]) -> None:
+        """These come next, in this order."""
+        self._kept.extendleft(reversed(lines))
+
+
+def _cells(number: int, line: str, lines: _Lines, delimiter: str, width: int) -> list[str] | None:
+    """The cells of the row that begins on a line; None if one is never closed.
+
+    Tabs part columns in files that know nothing of quotes, too: there, quotes count only where they
+    enclose a whole cell, or where the row is not whole without the lines that follow.
+    """
+    plain = line.split("\t") if delimiter == "\t" else None
+    if plain and len(plain) == width and not (plain[-1].startswith('"') and plain[-1].count('"') % 2):
+        return list(map(unquote, plain))
+    if plain is None and (cells := _parsed(line, delimiter)):
+        return cells
+    if line.count('"') % 2:
+        whole = _over_lines(number, line, lines, delimiter, width)
+        return whole or (list(map(unquote, plain)) if plain else None)
+    return list(map(unquote, plain)) if plain else _parsed(line, delimiter, strict=False)
+
+
+def _over_lines(number: int, line: str, lines: _Lines, delimiter: str, width: int) -> list[str] | None:
+    """The cells of a row with line breaks in its quoted cells; such a row ends where quotes are even again."""
+    taken: list[tuple[int, str]] = []
+    parts, last, size = [line], number, len(line)
+    for later, more in lines:
+        taken.append((later, more))
+        parts.append("\n" * (later - last) + more)  # blank lines are not handed out
+        last, size = later, size + len(more)
+        if more.count('"') % 2:
+            cells = _parsed("".join(parts), delimiter)
+            if cells and len(cells) == width:
+                return cells
+            break
+        if size > MAX_LINE or len(taken) > _MOST_LINES:
+            break
+    lines.give_back(taken)
+    return None
+
+
+_MOST_LINES = 5000  # in one cell: a stray quote should not cost the rest of the file
+
+
+def _parsed(text: str, delimiter: str, strict: bool = True) -> list[str] | None:
+    try:
+        return next(csv.reader([text], delimiter=delimiter, strict=strict), None)
+    except csv.Error:
+        return None
 
 
 def _pair(line: str) -> tuple[str, str]:
@@ -66,7 +146,7 @@ def _count(columns: list[str]) -> str:
     return "1 column" if len(columns) == 1 else f"{len(columns)} columns"
 
 
-def _unquote(field: str) -> str:
+def unquote(field: str) -> str:
     """DPR's passages are quoted as CSV is; a text that merely begins and ends with a quote is not."""
     if len(field) < 2 or field[0] != '"' or field[-1] != '"':
         return field

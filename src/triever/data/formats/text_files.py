@@ -1,40 +1,65 @@
-"""A folder of plain text and Markdown files, one document in each."""
+"""Plain text and Markdown files, one document in each."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
-import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
+from triever.artifact import FORMAT, MANIFEST
 from triever.data.formats.fields import clean_id
 from triever.data.formats.lines import MAX_LINE, read_text
 from triever.data.formats.problems import Flaw, Problems
 from triever.data.records import Document
 
 ENDINGS = (".txt", ".md")
-_HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*?)[ \t#]*$|^(\S.*)\n=+[ \t]*$", re.MULTILINE)
+_HEAD_LINES = 200
+_FENCES = ("```", "~~~")
 
 
 def text_paths(folder: str | Path) -> Iterator[Path]:
-    """The text files at any depth, in the order of their names; hidden ones are left out."""
+    """The text files at any depth, in the order of their names; hidden ones and Triever's own are left out."""
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not is_artifact(Path(root, name)))
         for name in sorted(names):
             if name.lower().endswith(ENDINGS) and not name.startswith("."):
                 yield Path(root, name)
 
 
+def is_artifact(folder: Path) -> bool:
+    """Whether Triever saved something in this folder, which is then no data, although it holds documents."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
+
+
 def text_documents(folder: str | Path, problems: Problems) -> Iterator[Document]:
     """One document for each file: its path is the id; its first heading, or else its name, the title."""
     for path in text_paths(folder):
-        before = problems.reports
-        try:
-            text = _whole_text(path, problems)
-            if problems.reports == before:  # half a file is not a document
-                yield Document(clean_id(path.relative_to(folder).as_posix()), text, _title(text) or path.stem)
-        except Flaw as flaw:
-            problems.report(path, 1, flaw.problem, flaw.hint)
+        yield from _document(path, path.relative_to(folder).as_posix(), problems)
+
+
+def text_file(path: str | Path, problems: Problems) -> Iterator[tuple[int, Document]]:
+    """A file on its own, as the one document that it is; its name is the id."""
+    for document in _document(Path(path), Path(path).name, problems):
+        yield 1, document
+
+
+def _document(path: Path, key: str, problems: Problems) -> Iterator[Document]:
+    """The document, or nothing if it is bad."""
+    before = problems.reports
+    try:
+        text = _whole_text(path, problems)
+        if problems.reports == before:  # half a file is not a document
+            # A name alone tells nothing: a blank file is an empty document.
+            yield Document(clean_id(key), text, (_title(text) or path.stem) if text.strip() else "")
+    except Flaw as flaw:
+        problems.report(path, 1, flaw.problem, flaw.hint)
 
 
 def _whole_text(path: Path, problems: Problems) -> str:
@@ -47,5 +72,30 @@ def _whole_text(path: Path, problems: Problems) -> str:
 
 
 def _title(text: str) -> str:
-    found = _HEADING.search(text)
-    return (found.group(1) or found.group(2)).strip() if found else ""
+    """The first heading among the first lines, but not a comment inside a code fence."""
+    before, fence = "", ""
+    for line in map(str.rstrip, islice(io.StringIO(text), _HEAD_LINES)):
+        mark = line.lstrip()[:3]
+        if mark in _FENCES and fence in ("", mark):
+            fence = "" if fence else mark
+        elif not fence and (heading := _heading(line) or _underlined(before, line)):
+            return heading
+        before = line
+    return ""
+
+
+def _heading(line: str) -> str:
+    """What stands behind one to six # and a space, without the # that may close it.
+
+    >>> _heading("## In C# #"), _heading("#tag")
+    ('In C#', '')
+    """
+    rest = line.lstrip("#")
+    if not 1 <= len(line) - len(rest) <= 6 or rest[:1] not in (" ", "\t"):
+        return ""
+    bare = rest.rstrip("#")
+    return (bare if bare[-1:] in (" ", "\t") else rest).strip()
+
+
+def _underlined(before: str, line: str) -> str:
+    return before if line and not line.strip("=") and before[:1].strip() else ""

@@ -10,12 +10,18 @@ from pathlib import Path
 from triever.data.formats.fields import GRADES, JUDGED_DOCUMENTS, JUDGED_QUERIES, Judgement, clean_id, grade, score
 from triever.data.formats.lines import read_lines
 from triever.data.formats.problems import Flaw, Problems
-from triever.data.formats.tables import split_columns
+from triever.data.formats.tables import split_columns, unquote
 from triever.data.records import Hit, Query, normalise
 
-_OPEN = re.compile(r"\s*<top\b[^>]*>", re.IGNORECASE)
-_CLOSE = re.compile(r"</top>", re.IGNORECASE)
-_FIELD = re.compile(r"<(num|title|desc|narr)>(.*?)(?=</?[a-z]+>|\Z)", re.IGNORECASE | re.DOTALL)
+_OPEN = re.compile(r"\s*<top(?:ic)?\b([^>]*)>", re.IGNORECASE)
+_CLOSE = re.compile(r"</top(?:ic)?>", re.IGNORECASE)
+_NUMBER = re.compile(r"""\b(?:number|id)\s*=\s*["']([^"']*)""", re.IGNORECASE)
+_FIELD = re.compile(
+    r"<(num|title|query|question|desc|description|narr|narrative)>(.*?)(?=</?[a-z]+\b[^>]*>|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+_TAG = re.compile(r"</?[a-z][^>]*>", re.IGNORECASE)
+_SHORT = {"description": "desc", "narrative": "narr"}
 _LABEL = re.compile(r"\s*(number|topic|description|narrative)\s*:", re.IGNORECASE)
 
 Columns = tuple[int, int, int]
@@ -23,14 +29,15 @@ Columns = tuple[int, int, int]
 
 
 def topic_blocks(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
-    """What stands between <top> and </top>, with the line of <top>."""
+    """What stands between <top> and </top>, with the line of <top>; the number of <topic number="1"> as <num>."""
     block: list[str] | None = None
     start = 0
     for number, line in read_lines(path, problems):
         if opened := _OPEN.match(line):
             if block is not None:
                 problems.report(path, start, *_UNCLOSED)
-            block, start, line = [], number, line[opened.end() :]
+            given = _NUMBER.search(opened.group(1))
+            block, start, line = [f"<num>{given.group(1)}</num>"] if given else [], number, line[opened.end() :]
         if block is not None:
             block.append(line)
             if _CLOSE.search(line):
@@ -44,29 +51,33 @@ _UNCLOSED = ("<top> without </top>", "every topic is closed before the next one 
 
 
 def topic(block: str) -> Query:
-    """A topic's title as the query, or its description if there is no title."""
-    fields = {name.lower(): _plain(text) for name, text in _FIELD.findall(block)}
-    text = fields.get("title") or fields.get("desc", "")
+    """A topic's title or query, or else its question, description or bare text."""
+    fields = {_SHORT.get(name.lower(), name.lower()): _plain(text) for name, text in _FIELD.findall(block)}
+    text = next((fields[name] for name in ("title", "query", "question", "desc") if fields.get(name)), "")
+    if not text and fields.keys() == {"num"}:  # clinical trials: nothing but text in <topic number="1">
+        text = _plain(_TAG.sub(" ", _CLOSE.split(block.partition("</num>")[2])[0]))
     if not fields.get("num"):
         raise Flaw("a topic without <num>", "every topic has a line such as: <num> Number: 301")
     if not text:
         raise Flaw("a topic without <title> and <desc>", "every topic has a line such as: <title> organized crime")
-    names = {"desc": "description", "narr": "narrative"}
+    names = {"question": "question", "desc": "description", "narr": "narrative"}
     return Query(clean_id(fields["num"]), text, metadata={names[key]: fields[key] for key in names if fields.get(key)})
 
 
 def qrels_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, tuple[str, Columns | None]]]:
     """The lines of a qrels file below its header, if it has one, with the order that the header gives."""
     order: Columns | None = None
+    quoted = False
     for at, (number, line) in enumerate(read_lines(path, problems)):
         if at == 0 and (order := qrels_header(line)):
+            quoted = '"' in line  # then ids are too; else quotes may be part of them
             continue
-        yield number, (line, order)
+        yield number, ("\t".join(map(unquote, split_columns(line))) if quoted else line, order)
 
 
 def qrels_header(line: str) -> Columns | None:
     """The places of query, document and grade, if the line is a header that names them."""
-    names = [name.strip().lower() for name in split_columns(line)]
+    names = [name.strip(' "').lower() for name in split_columns(line)]
     found = [_place(names, known) for known in (JUDGED_QUERIES, JUDGED_DOCUMENTS, GRADES)]
     return (found[0], found[1], found[2]) if min(found) >= 0 else None
 

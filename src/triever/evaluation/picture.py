@@ -1,0 +1,120 @@
+"""A report as a picture: one panel of bars with intervals for each measure. The only file that needs matplotlib."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from triever.errors import MissingExtra, UsageError
+from triever.evaluation.measures import lower_is_better
+from triever.evaluation.report import MARK, Report, Score, mean_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PICTURES = (".pdf", ".png", ".svg")
+PANELS_ACROSS = 3
+INK, MUTED, GRID = "#1f2933", "#616e7c", "#e4e7eb"
+BASELINE_BAR, BAR, BEST_BAR = "#9aa5b1", "#7fb2e5", "#2b6cb0"
+LEGEND_POINTS = 7.5
+
+
+def check_picture(path: str | Path) -> None:
+    """Refuse a picture that cannot be drawn here, before any work is done for it."""
+    if Path(path).suffix.lower() not in PICTURES:
+        raise UsageError(f"{path} has no known picture format", f"end its name with {', '.join(PICTURES)}")
+    _matplotlib()
+
+
+def draw(report: Report, path: str | Path) -> None:
+    """Draw a report to a file, whose name ends with one of PICTURES."""
+    check_picture(path)
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _matplotlib().rc_context({"svg.hashsalt": "triever", "svg.fonttype": "path", "font.size": 9}):
+        metadata = {"Date": None} if target.suffix.lower() == ".svg" else None  # the same file every time
+        _figure(report).savefig(target, dpi=160, metadata=metadata)
+
+
+def _matplotlib() -> ModuleType:
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise MissingExtra("drawing a report", "pip install 'triever[plot]'") from error
+    return mpl
+
+
+def _figure(report: Report) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    across = min(PANELS_ACROSS, len(report.measures))
+    down = -(-len(report.measures) // across)
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
+    height = 0.75 + 0.34 * len(report.systems)
+    figure = Figure(figsize=(3.3 * across + 1.0, down * height + 0.9), layout=layout)
+    panels = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    for panel, measure in zip(panels, report.measures, strict=False):
+        _panel(panel, report, measure)
+    for empty in panels[len(report.measures) :]:
+        empty.set_visible(False)
+    figure.suptitle(report.title, color=INK, fontsize=12, fontweight="bold")
+    figure.supxlabel(_legend(report, figure.get_figwidth()), color=MUTED, fontsize=LEGEND_POINTS)
+    return figure
+
+
+def _legend(report: Report, inches: float) -> str:
+    colours = f"; dark: the best, grey: {report.baseline}" if len(report.systems) > 1 else ""
+    letters = inches * 72 / LEGEND_POINTS / 0.58  # a letter is about 0.58 of its height wide
+    return textwrap.fill(report.caption() + colours, int(letters))
+
+
+def _panel(panel: Axes, report: Report, measure: str) -> None:
+    scores = [report.scores[system][measure] for system in report.systems]
+    places = range(len(scores))
+    panel.barh(places, [score.mean for score in scores], height=0.62, color=_colours(report, measure), zorder=2)
+    for width, colour in ((3.4, "white"), (1.3, INK)):  # a light edge keeps the line visible on a dark bar
+        panel.hlines(places, [s.low for s in scores], [s.high for s in scores], colour, linewidth=width, zorder=3)
+    for place, score in zip(places, scores, strict=True):
+        _label(panel, place, score)
+    panel.set_yticks(places, report.systems)
+    panel.set_ylim(len(scores) - 0.4, -0.6)  # the first system on top
+    _dress(panel, measure, _span(report, measure))
+
+
+def _label(panel: Axes, place: int, score: Score) -> None:
+    text = f"{mean_text(score.mean)}{MARK if score.significant else ''}"
+    after = (max(score.high, 0.0), place)
+    panel.annotate(text, after, (5, 0), textcoords="offset points", va="center", color=INK, fontsize=8.5)
+
+
+def _span(report: Report, measure: str) -> float:
+    """How far the axis goes: the same for all measures between 0 and 1, so that panels can be compared."""
+    tops = {m: max(report.scores[s][m].high for s in report.systems) for m in report.measures}
+    small = [top for top in tops.values() if top <= 1]
+    return max(small) if tops[measure] <= 1 else tops[measure]
+
+
+def _dress(panel: Axes, measure: str, span: float) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    note = " (less is better)" if lower_is_better(measure) else ""
+    panel.set_title(measure + note, loc="left", color=INK, fontsize=10, fontweight="bold")
+    panel.set_xlim(0, (span or 1.0) * 1.22)  # room for the number behind the longest bar
+    ticks = MaxNLocator(5).tick_values(0, span or 1.0)
+    panel.set_xticks([tick for tick in ticks if 0 <= tick <= (span or 1.0) * 1.001])
+    panel.grid(axis="x", color=GRID, zorder=0)
+    panel.tick_params(length=0, colors=MUTED, labelsize=8)
+    panel.tick_params(axis="y", colors=INK, labelsize=9)
+    for side in panel.spines.values():
+        side.set_visible(False)
+
+
+def _colours(report: Report, measure: str) -> list[str]:
+    best = report.best(measure)
+    alone = len(report.systems) == 1
+    others = {report.baseline: BAR if alone else BASELINE_BAR}
+    return [BEST_BAR if system in best else others.get(system, BAR) for system in report.systems]
