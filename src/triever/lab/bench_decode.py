@@ -2,15 +2,19 @@
 
 The work: a T5 of random weights, docids of six symbols, queries of sixteen tokens. The peer is
 `generate(prefix_allowed_tokens_fn=...)` over a dict of prefixes, as the field's code has it. A row's
-`ratio` is the peer's time over ours, `overlap` how much of the peer's first ten we find too.
+`ratio` is the peer's time over ours, `overlap` how much of the peer's first ten we find too, `identical`
+how often the first ten are the same, and `not_worse` how often ours have at least the peer's probability.
+With `finish` on, a docid that is alone leaves the beam early and makes room: what is found can only get
+better, so it need not be identical. With it off, the search is step for step the peer's.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -24,6 +28,10 @@ from triever.models.t5 import T5, from_transformers, narrowed
 from triever.progress import track
 from triever.search.beam import BeamOptions, beam
 from triever.search.hits import documents
+from triever.search.scores import Normalisation
+
+Found: TypeAlias = list[tuple[int, float]]
+"""Documents and their log-probabilities, best first."""
 
 FIRST_TOKEN = 1000
 """Docid symbol i is token 1000 + i of the model's vocabulary."""
@@ -44,7 +52,9 @@ class DecodeOptions:
     dtypes: tuple[str, ...] = option(("float32",), "what our model computes in: float32, bfloat16")
     layers: int = option(8, "layers of the encoder and of the decoder")
     width: int = option(512, "the model's width")
+    finish: tuple[bool, ...] = option((True, False), "finish lone docids in one pass, or step by step")
     peer: bool = option(True, "run the peer too")
+    peer_dtype: str = option("float32", "what the peer computes in")
 
 
 def bench_decode(options: DecodeOptions | None = None) -> list[dict[str, Any]]:
@@ -64,37 +74,32 @@ class _Work:
         self.options = options
         self.docids = np.unique(chance.integers(0, options.symbols, (options.docids, options.length)), axis=0)
         self.walk = Walk(_trie(self.docids), options.device)
-        self.peer = _model(options).to(options.device)
+        self.peer = _model(options).to(options.device, getattr(torch, options.peer_dtype))
         self.ids = torch.from_numpy(chance.integers(2, 32_000, (max(options.queries), options.query_tokens)))
         self.tokens = FIRST_TOKEN + torch.arange(options.symbols, device=options.device)
         self._batch = self.ids
 
     def rows(self, queries: int, width: int) -> Iterator[dict[str, Any]]:
-        for normalisation in ("trie", "vocabulary"):
+        for normalisation in get_args(Normalisation):
             peer_seconds, expected = self._peer(queries, width, normalisation)
-            for dtype in self.options.dtypes:
-                seconds, found = self._ours(queries, width, normalisation, dtype)
-                row: dict[str, Any] = {
-                    "queries": queries,
-                    "beams": width,
-                    "normalisation": normalisation,
-                    "dtype": dtype,
-                }
+            for dtype, finish in itertools.product(self.options.dtypes, self.options.finish):
+                options = BeamOptions(width=width, normalisation=normalisation, finish=finish)
+                seconds, found = self._ours(queries, options, dtype)
+                row: dict[str, Any] = {"queries": queries, "beams": width, "normalisation": normalisation}
+                row |= {"dtype": dtype, "finish": finish}
                 row |= {"seconds": round(seconds, 4), "queries_per_second": round(queries / seconds, 1)}
                 if peer_seconds:
                     row |= {"generate_seconds": round(peer_seconds, 4), "ratio": round(peer_seconds / seconds, 2)}
                     row |= agreement(expected, found)
                 yield row
 
-    def _ours(self, queries: int, width: int, normalisation: str, dtype: str) -> tuple[float, list[list[int]]]:
-        generator = self._generator(normalisation, dtype)
-        options = BeamOptions(width=width, normalisation=normalisation)  # ty: ignore[invalid-argument-type]
+    def _ours(self, queries: int, options: BeamOptions, dtype: str) -> tuple[float, list[Found]]:
+        generator = self._generator(options.normalisation, dtype)
+        walk = self.walk_for(options.normalisation)
 
-        def run() -> list[list[int]]:
+        def run() -> list[Found]:
             self._batch = self.ids[:queries]
-            frontier = beam(generator, *generator.prefill([""] * queries), self.walk_for(normalisation), options)
-            found = documents(self.walk_for(normalisation), frontier, 10)
-            return [[number for number, _ in one] for one in found]
+            return documents(walk, beam(generator, *generator.prefill([""] * queries), walk, options), 10)
 
         return self._timed(run)
 
@@ -112,14 +117,14 @@ class _Work:
             self._wide = Walk(_trie(self.docids + FIRST_TOKEN), self.options.device)
         return self._wide
 
-    def _peer(self, queries: int, width: int, normalisation: str) -> tuple[float, list[list[int]]]:
+    def _peer(self, queries: int, width: int, normalisation: str) -> tuple[float, list[Found]]:
         if not self.options.peer:
             return 0.0, []
         return self._timed(lambda: self._generate(queries, width, normalisation))
 
-    def _generate(self, queries: int, width: int, normalisation: str) -> list[list[int]]:
+    def _generate(self, queries: int, width: int, normalisation: str) -> list[Found]:
         ids = self.ids[:queries].to(self.options.device)
-        sequences = self.peer.generate(
+        out = self.peer.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             num_beams=width,
@@ -129,8 +134,12 @@ class _Work:
             do_sample=False,
             prefix_allowed_tokens_fn=self._allowed,
             renormalize_logits=normalisation == "trie",
+            return_dict_in_generate=True,
+            output_scores=True,
         )
-        return self._numbers(sequences[:, 1:]).reshape(queries, -1).tolist()
+        numbers = self._numbers(out.sequences[:, 1:]).reshape(queries, -1).tolist()
+        scores = out.sequences_scores.reshape(queries, -1).tolist()
+        return [list(zip(*row, strict=True)) for row in zip(numbers, scores, strict=True)]
 
     def _allowed(self, _batch: int, prefix: Tensor) -> list[int]:
         if not hasattr(self, "_following"):
@@ -143,7 +152,7 @@ class _Work:
         powers = self.options.symbols ** np.arange(self.options.length - 1, -1, -1)
         return np.searchsorted(self.docids @ powers, wanted @ powers)
 
-    def _timed(self, run: Any) -> tuple[float, list[list[int]]]:
+    def _timed(self, run: Callable[[], list[Found]]) -> tuple[float, list[Found]]:
         found = run()  # not counted: the first call prepares things
         times = []
         for _ in range(self.options.rounds):
@@ -159,11 +168,18 @@ class _Work:
             torch.cuda.synchronize()
 
 
-def agreement(expected: list[list[int]], found: list[list[int]]) -> dict[str, float]:
-    """How many of the first ten are the same, and how often all of them are, in order."""
-    shares = [len(set(one) & set(two)) / max(len(one), 1) for one, two in zip(expected, found, strict=True)]
-    same = [one == two[: len(one)] for one, two in zip(expected, found, strict=True)]
-    return {"overlap": round(float(np.mean(shares)), 4), "identical": round(float(np.mean(same)), 4)}
+def agreement(expected: list[Found], found: list[Found]) -> dict[str, float]:
+    """How the first ten compare: as sets, as lists, and in the probability that they hold together."""
+    pairs = list(zip(expected, found, strict=True))
+    overlap = [len(dict(one).keys() & dict(two).keys()) / max(len(one), 1) for one, two in pairs]
+    identical = [[number for number, _ in one] == [number for number, _ in two] for one, two in pairs]
+    not_worse = [_mass(two) >= _mass(one) * (1 - 1e-4) for one, two in pairs]
+    columns = {"overlap": overlap, "identical": identical, "not_worse": not_worse}
+    return {name: round(float(np.mean(values)), 4) for name, values in columns.items()}
+
+
+def _mass(found: Found) -> float:
+    return float(np.exp([score for _, score in found]).sum())
 
 
 def _trie(docids: np.ndarray) -> Trie:

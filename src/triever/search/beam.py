@@ -114,8 +114,8 @@ class _Search:
             beams, parent = self._step(beams, hidden, length, last=length + 1 == depth)
             if length + 1 == depth:
                 break
-            beams = self._finish_lone(beams, parent, cache)
-            if self._is_over(beams):
+            beams, parent = self._hopeful(self._finish_lone(beams, parent, cache), parent)
+            if not beams.rows:
                 return
             cache, states = self.generator.extend(cache, parent, beams.tokens[..., -1].reshape(-1, 1))
             hidden = states[:, -1]
@@ -197,12 +197,15 @@ class _Search:
         penalty = self.options.length_penalty
         return logprob / length.clamp(min=1).float() ** penalty if penalty else logprob
 
-    def _is_over(self, beams: _Beams) -> bool:
-        """Whether no beam can enter the pool any more: probabilities only shrink."""
-        best = beams.logprob.amax(1)
-        if self.options.length_penalty or self.pool is None or self.pool.logprob.shape[1] < self.keep:
-            return not bool(best.isfinite().any())
-        return bool((best <= self.pool.logprob[:, -1]).all())
+    def _hopeful(self, beams: _Beams, parent: Tensor) -> tuple[_Beams, Tensor]:
+        """The beams that can still enter the pool, as many for each query as any has: probabilities only shrink."""
+        least = self._least()[:, None] if not self.options.length_penalty else -torch.inf
+        hopeful = beams.logprob.masked_fill(beams.logprob <= least, -torch.inf)
+        count = int(hopeful.isfinite().sum(1).max())
+        best, at = hopeful.topk(count, dim=1)
+        state = beams.state.gather(1, at[..., None].expand(-1, -1, beams.state.shape[2]))
+        tokens = beams.tokens.gather(1, at[..., None].expand(-1, -1, beams.tokens.shape[2]))
+        return _Beams(state, best, tokens), parent.view_as(beams.logprob).gather(1, at).reshape(-1)
 
     def back_off(self, cache: Cache, depth: int | None) -> None:
         """Take the best dropped prefixes up again: an early wrong turn is not the end."""
@@ -215,10 +218,10 @@ class _Search:
                 self._resume(level, found, cache, depth)
 
     def _least(self) -> Tensor:
-        pool = self.pool
-        if pool is None or pool.logprob.shape[1] < self.keep:
-            return torch.full((len(pool.logprob) if pool else 1,), -torch.inf, device=self.walk.device)
-        return pool.logprob[:, -1]
+        """(queries,) what a prefix must be above to matter; -inf while the pool is not full."""
+        assert self.pool is not None  # every run begins with an addition
+        full = self.pool.logprob.shape[1] >= self.keep
+        return self.pool.logprob[:, -1] if full else torch.full_like(self.pool.logprob[:, -1], -torch.inf)
 
     def _resume(self, level: Level, logprob: Tensor, cache: Cache, depth: int | None) -> None:
         tokens = level.dropped[:, : logprob.shape[1]]
