@@ -27,6 +27,7 @@ docs: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(VENV)/bin/python benchmarks/streaming.py
+	$(VENV)/bin/triever bench decode
 
 pages: $(VENV)/.dev
 	$(VENV)/bin/triever results results > docs/results.md

@@ -150,7 +150,8 @@ def test_saved_and_opened_it_is_the_same(tmp_path: Path) -> None:
     with artifact.writing(tmp_path / "t") as writer:
         trie.write(writer)
         writer.commit("trie", {}, {}, "")
-    again = Trie.read(artifact.read(tmp_path / "t"))
+    with artifact.read(tmp_path / "t") as snapshot:
+        again = Trie.read(snapshot)
     assert isinstance(again.parts[0].token, np.memmap)
     same(again, [((1, 2), 0), ((5, 6), 2)])
 

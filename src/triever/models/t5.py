@@ -324,7 +324,7 @@ def from_transformers(model: Any) -> T5:
         del weights["output.weight"]
     ours = T5(T5Shape.of(model.config, tied=tied))
     ours.load_state_dict(weights)
-    return ours.to(model.dtype).eval()
+    return ours.to(model.device, model.dtype).eval()
 
 
 def narrowed(model: T5, tokens: Tensor) -> T5:

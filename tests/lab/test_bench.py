@@ -1,0 +1,51 @@
+"""The benchmarks run, and what they say of agreement is true; how fast they are is not for a test to say."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+
+from triever.docids.trie import Trie
+from triever.lab.bench_decode import DecodeOptions, agreement, bench_decode
+from triever.lab.bench_trie import bench_trie, tokenised
+
+SMALL = DecodeOptions(docids=500, symbols=16, length=4, queries=(3,), beams=(4,), rounds=1, layers=1, width=32)
+
+
+def test_decoding_agrees_with_generate_step_for_step() -> None:
+    rows = bench_decode(SMALL)
+    assert [(row["normalisation"], row["finish"]) for row in rows] == [
+        ("trie", True),
+        ("trie", False),
+        ("vocabulary", True),
+        ("vocabulary", False),
+    ]
+    for row in rows:
+        assert row["ratio"] > 0
+        assert row["not_worse"] == 1
+        if not row["finish"]:
+            assert row["identical"] == 1
+
+
+def test_agreement_is_counted_by_hand() -> None:
+    expected, found = [[(1, -1.0), (2, -2.0)], [(5, -1.0)]], [[(1, -1.0), (3, -1.5)], [(5, -1.0)]]
+    assert agreement(expected, found) == {"overlap": 0.75, "identical": 0.5, "not_worse": 1.0}
+
+
+def test_the_trie_is_built_beside_its_peers(tmp_path: Path) -> None:
+    titles = [f"{first} {second}" for first in ("red", "green", "blue") for second in ("apple", "pear", "plum")]
+    path = tmp_path / "titles.txt.gz"
+    path.write_bytes(gzip.compress("\n".join(titles).encode()))
+    rows = bench_trie(path)
+    assert [row["name"] for row in rows] == ["triever", "dict of dicts", "marisa-trie"]
+    assert all(row["docids"] == 9 and row["bytes"] > 0 for row in rows)
+    assert bench_trie(path, limit=4)[0]["docids"] == 4
+
+
+def test_titles_become_docids_that_end() -> None:
+    paths = tokenised(["red apple", "red", "red apple pie"])
+    ends = paths.flat[paths.start[1:] - 1]
+    assert len(np.unique(ends)) == 1
+    assert len(Trie.of(paths)) == 3
