@@ -1,0 +1,125 @@
+"""Vectors to numbers: k-means, flat, hierarchical and residual, on whichever device the vectors are on.
+
+Short functions of tensors. The same seed gives the same result on the same device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CHUNK = 2**24
+"""So many distances are held at once."""
+
+
+def nearest(vectors: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
+    """The number of the nearest centroid (n,) and the squared distance to it (n,)."""
+    lengths = centroids.square().sum(1)
+    rows = max(1, CHUNK // len(centroids))
+    found = [(lengths - 2 * part @ centroids.T).min(1) for part in vectors.split(rows)]
+    distance = torch.cat([one.values for one in found]) + vectors.square().sum(1)
+    return torch.cat([one.indices for one in found]), distance.clamp(min=0)
+
+
+def kmeans(vectors: Tensor, k: int, *, seed: int = 0, rounds: int = 20) -> Tensor:
+    """Centroids (k, d) of Lloyd's algorithm; where fewer than k vectors differ, some are the same.
+
+    Starts far apart (k-means++), and a cluster that loses all its vectors takes the one farthest from its own.
+    """
+    vectors = vectors.float()
+    centroids = _spread_out(vectors, k, seed)
+    for _ in range(rounds):
+        number, distance = nearest(vectors, centroids)
+        moved = _means(vectors, number, centroids)
+        empty = (torch.bincount(number, minlength=k) == 0).nonzero()[:, 0]
+        if len(empty):
+            far = distance.argsort(descending=True)[: len(empty)]
+            moved[empty[: len(far)]] = vectors[far]
+        if torch.equal(moved, centroids):
+            break
+        centroids = moved
+    return centroids
+
+
+def _means(vectors: Tensor, number: Tensor, old: Tensor) -> Tensor:
+    count = torch.bincount(number, minlength=len(old))
+    total = torch.zeros_like(old).index_add_(0, number, vectors)
+    return torch.where(count[:, None] > 0, total / count.clamp(min=1)[:, None], old)
+
+
+def _spread_out(vectors: Tensor, k: int, seed: int) -> Tensor:
+    """k of the vectors, each chosen with a chance that grows with its distance from those before."""
+    chance = torch.Generator().manual_seed(seed)
+    chosen = [int(torch.randint(len(vectors), (1,), generator=chance))]
+    distance = (vectors - vectors[chosen[0]]).square().sum(1)
+    for _ in range(k - 1):
+        total = distance.double().cumsum(0)
+        at = torch.rand((), generator=chance, dtype=torch.float64).to(total.device) * total[-1]
+        chosen.append(min(int(torch.searchsorted(total, at)), len(vectors) - 1))
+        distance = torch.minimum(distance, (vectors - vectors[chosen[-1]]).square().sum(1))
+    return vectors[chosen].clone()
+
+
+@dataclass
+class Tree:
+    """Clusters inside clusters: the centroids of this one's children, and the children that go on."""
+
+    centroids: Tensor  # (branch, d)
+    children: dict[int, Tree]
+
+    def path(self, vector: Tensor) -> tuple[int, ...]:
+        """The numbers of the nearest clusters on the way down."""
+        number = int(nearest(vector[None].float(), self.centroids)[0])
+        return (number, *(self.children[number].path(vector) if number in self.children else ()))
+
+
+def cluster_tree(vectors: Tensor, branch: int, leaf: int, *, seed: int = 0, sample: int = 100_000) -> Tree | None:
+    """Hierarchical k-means: clusters of more than `leaf` vectors are clustered again. None if none is needed.
+
+    Centroids come from a sample where there are more than ten times as many vectors.
+    """
+    if len(vectors) <= leaf:
+        return None
+    return _tree(vectors.float(), branch, leaf, seed, sample)
+
+
+def _tree(vectors: Tensor, branch: int, leaf: int, seed: int, sample: int) -> Tree:
+    centroids = kmeans(_sampled(vectors, sample, seed), branch, seed=seed)
+    number, _ = nearest(vectors, centroids)
+    children = {}
+    for one in range(branch):
+        inside = vectors[number == one]
+        # Vectors that are all the same can be clustered for ever: they stay together.
+        if len(inside) > leaf and len(inside) < len(vectors):
+            children[one] = _tree(inside, branch, leaf, seed + 1, sample)
+    return Tree(centroids, children)
+
+
+def _sampled(vectors: Tensor, sample: int, seed: int) -> Tensor:
+    if len(vectors) <= 10 * sample:
+        return vectors
+    chosen = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(seed))[:sample]
+    return vectors[chosen.to(vectors.device)]
+
+
+def residual_codebooks(vectors: Tensor, levels: int, size: int, *, seed: int = 0) -> Tensor:
+    """Codebooks (levels, size, d): each quantizes what the ones before have left."""
+    rest = vectors.float()
+    books = []
+    for level in range(levels):
+        book = kmeans(rest, size, seed=seed + level)
+        rest = rest - book[nearest(rest, book)[0]]
+        books.append(book)
+    return torch.stack(books)
+
+
+def residual_codes(vectors: Tensor, codebooks: Tensor) -> Tensor:
+    """The code of each vector: (n, levels) numbers."""
+    rest, codes = vectors.float(), []
+    for book in codebooks:
+        number, _ = nearest(rest, book)
+        rest = rest - book[number]
+        codes.append(number)
+    return torch.stack(codes, 1)
