@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cli_page import render
@@ -212,7 +213,19 @@ def test_mistakes_are_found_before_the_work(folder: Path) -> None:
         assert not (folder / "never.json").exists()
 
 
+def test_docids_are_described(folder: Path) -> None:
+    found = json.loads(ok(folder, "docids", "info", "toy", "--set", "vocabulary=300", "--json"))
+    assert found["documents"] == len(DOCUMENTS)
+    assert found["tea"].startswith("how to")
+    np.save(folder / "vectors.npy", np.random.default_rng(0).normal(size=(len(DOCUMENTS), 8)))
+    words = ("docids", "info", "toy", "--scheme", "semantic", "--vectors", "vectors.npy", "--set", "leaf=2")
+    assert json.loads(ok(folder, *words, "--json"))["docids"] == len(DOCUMENTS)
+
+
 MISTAKES = {
+    "no such scheme": (["docids", "info", "toy", "--scheme", "titel"], "did you mean title?"),
+    "no vectors": (["docids", "info", "toy", "--scheme", "semantic"], "give them with --vectors"),
+    "vectors that are none": (["docids", "info", "toy", "--vectors", "new.jsonl"], "new.jsonl is not a .npy file"),
     "no such command": (["serch", "model", "x"], "No such command 'serch'"),
     "no such option": (["search", "model", "x", "--limit", "3"], "No such option: --limit"),
     "nothing to search for": (["search", "model"], "Missing argument 'QUERY'"),

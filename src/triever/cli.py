@@ -292,6 +292,20 @@ def results(
     sys.stdout.write(render(folder))
 
 
+def docids_info(
+    data: Data,
+    scheme: Annotated[str, typer.Option(help="atomic, naive, title, semantic, codebook or cluster.")] = "title",
+    vectors: Annotated[Path | None, typer.Option(help="A .npy file with a row for each document.")] = None,
+    set_: Settings = None,
+    json_: Json = False,
+) -> None:
+    """What the docids of a corpus would be like: depth, branching, collisions, bytes."""
+    from triever.lab.docids import describe_docids
+
+    found = describe_docids(_dataset(data), scheme, set_ or (), vectors)
+    emit(found if json_ else table([{"what": key, "value": value} for key, value in found.items()]))
+
+
 def bench_decode(set_: Settings = None, json_: Json = False) -> None:
     """Constrained decoding beside transformers' generate; --set device=cuda, beams=10,40 and the like."""
     from triever.config import assignments, build
@@ -341,11 +355,13 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "add": add,
     "delete": delete,
     "status": status,
+    "docids": {"info": docids_info},
     "bench": {"decode": bench_decode, "trie": bench_trie},
     "results": results,
     "cache": {"list": cache_list, "clear": cache_clear},
 }
 GROUPS = {
+    "docids": "Look at the identifiers that a scheme gives.",
     "bench": "Speed and size beside the peers, in one run.",
     "data": "Look at, convert and cut datasets.",
     "cache": "List and remove what is cached.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -73,6 +74,26 @@ class Tree:
         """The numbers of the nearest clusters on the way down."""
         number = int(nearest(vector[None].float(), self.centroids)[0])
         return (number, *(self.children[number].path(vector) if number in self.children else ()))
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Centroids (clusters, branch, d), and which cluster is inside each child (clusters, branch), -1 for none."""
+        trees: list[Tree] = [self]
+        inside: list[np.ndarray] = []
+        for tree in trees:  # grows while it is read
+            row = np.full(len(self.centroids), -1)
+            for number, child in tree.children.items():
+                row[number] = len(trees)
+                trees.append(child)
+            inside.append(row)
+        return np.stack([tree.centroids.cpu().numpy() for tree in trees]), np.stack(inside)
+
+    @classmethod
+    def of_arrays(cls, centroids: np.ndarray, inside: np.ndarray) -> Tree:
+        """The tree that `arrays` wrote."""
+        trees = [cls(torch.tensor(one), {}) for one in centroids]
+        for tree, row in zip(trees, inside, strict=True):
+            tree.children = {number: trees[at] for number, at in enumerate(row.tolist()) if at >= 0}
+        return trees[0]
 
 
 def cluster_tree(vectors: Tensor, branch: int, leaf: int, *, seed: int = 0, sample: int = 100_000) -> Tree | None:

@@ -19,6 +19,7 @@ import numpy as np
 from triever import artifact
 from triever.data.formats.lines import read_lines
 from triever.data.formats.problems import Problems
+from triever.docids.schemes import learn_pieces
 from triever.docids.trie import Paths, Trie
 from triever.errors import MissingExtra
 
@@ -36,14 +37,7 @@ def bench_trie(path: str | Path, limit: int | None = None) -> list[dict[str, Any
 
 def tokenised(titles: list[str]) -> Paths:
     """Every title as WordPiece numbers and a stop symbol."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106 - not a password
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=["[UNK]"], show_progress=False)
-    step = max(1, len(titles) // TRAINED_ON)
-    tokenizer.train_from_iterator(titles[::step], trainer)
+    tokenizer = learn_pieces(titles[:: max(1, len(titles) // TRAINED_ON)], VOCABULARY)
     stop = tokenizer.get_vocab_size()
     rows = [encoding.ids for encoding in tokenizer.encode_batch(titles)]
     start = np.concatenate([[0], np.cumsum([len(row) + 1 for row in rows])])

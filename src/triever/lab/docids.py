@@ -1,0 +1,50 @@
+"""What the docids of a corpus would be like under a scheme, before anything is trained on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triever import config
+from triever.data.datasets import Dataset
+from triever.docids.schemes import SCHEMES, Scheme
+from triever.docids.trie import Trie
+from triever.errors import DataError, UsageError, nearest
+
+SHOWN = 3
+
+
+def describe_docids(dataset: Dataset, kind: str, settings: Sequence[str], vectors: Path | None) -> dict[str, Any]:
+    """The trie's shape, the vocabulary's width, and some docids as a person reads them."""
+    scheme = _scheme(kind, settings)
+    documents = list(dataset.documents())
+    docids = scheme.fit(documents, _vectors(scheme, vectors))
+    found = {
+        "scheme": repr(scheme),
+        "width": scheme.width,
+        **Trie.of(zip(docids, range(len(docids)), strict=True)).info(),
+    }
+    examples = zip(documents[:SHOWN], docids, strict=False)
+    return found | {document.id: scheme.readable(docid) for document, docid in examples}
+
+
+def _scheme(kind: str, settings: Sequence[str]) -> Scheme:
+    if kind not in SCHEMES:
+        raise UsageError(f"there is no docid scheme {kind!r}", nearest(kind, SCHEMES))
+    return config.build(SCHEMES[kind], config.assignments(settings))
+
+
+def _vectors(scheme: Scheme, path: Path | None) -> Tensor | None:
+    if path is None:
+        if scheme.needs_vectors:
+            raise UsageError(f"{scheme.kind} docids are made from vectors", "give them with --vectors FILE.npy")
+        return None
+    try:
+        return torch.from_numpy(np.load(path, allow_pickle=False)).float()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is not a .npy file of numbers: {error}", "write it with numpy.save") from error
