@@ -24,14 +24,22 @@ class HubCache:
     prompt: Tensor | None = None  # (prefixes,) which prompt each belongs to
 
 
-class CausalGenerator:
-    """A causal model that continues a prompt by a docid: `CausalGenerator(model, tokenizer)`."""
+class _HubModel:
+    """What both kinds share."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.width = model.config.vocab_size
         self.device = model.device
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Hidden states are scores already."""
+        return hidden
+
+
+class CausalGenerator(_HubModel):
+    """A causal model that continues a prompt by a docid: `CausalGenerator(model, tokenizer)`."""
 
     @torch.inference_mode()
     def prefill(self, prompts: list[str]) -> tuple[HubCache, Tensor]:
@@ -57,19 +65,9 @@ class CausalGenerator:
         )
         return replace(cache, past=out.past_key_values), out.logits if every else out.logits[:, -1]
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Hidden states are scores already."""
-        return hidden
 
-
-class HubSeq2SeqGenerator:
+class HubSeq2SeqGenerator(_HubModel):
     """A sequence-to-sequence model that answers a text by a docid: `HubSeq2SeqGenerator(model, tokenizer)`."""
-
-    def __init__(self, model: Any, tokenizer: Any) -> None:
-        self.model = model.eval()
-        self.tokenizer = tokenizer
-        self.width = model.config.vocab_size
-        self.device = model.device
 
     @torch.inference_mode()
     def prefill(self, prompts: list[str]) -> tuple[HubCache, Tensor]:
@@ -99,10 +97,6 @@ class HubSeq2SeqGenerator:
             use_cache=True,
         )
         return replace(cache, past=out.past_key_values), out.logits
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Hidden states are scores already."""
-        return hidden
 
 
 def selected(past: Any, rows: Tensor) -> Any:
