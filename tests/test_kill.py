@@ -60,7 +60,7 @@ def test_a_hundred_kills_leave_the_old_state_or_the_new_one(tmp_path: Path) -> N
     BM25().fit(Dataset.of("x", [document(0)])).save(path)
     pace = seconds_for(str(path), PERIOD)  # ends where it began
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.test_kill", "bm25s", "Stemmer", "pyarrow.parquet"])
+    context.set_forkserver_preload(["tests.test_kill", "Stemmer", "pyarrow.parquet"])
     done = context.Value("q", 0, lock=False)
     chance = random.Random(7)
     unfinished = 0

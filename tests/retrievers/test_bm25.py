@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +16,7 @@ from hypothesis import strategies as st
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import BM25, Dataset, Document
-from triever.data.words import words
+from triever.data.words import bm25s, words
 from triever.retrievers.bm25 import Terms, weights
 
 
@@ -118,16 +122,25 @@ def test_a_query_without_hits_says_why(query: str, note: str) -> None:
 
 @pytest.mark.parametrize("method", ["lucene", "robertson", "atire"])
 def test_the_weights_are_those_of_bm25s(method: str) -> None:
-    import bm25s
-
     terms = Terms.of("english", [document.full_text for document in DOCUMENTS])
-    judge = bm25s.BM25(k1=0.9, b=0.4, method=method)
+    judge = bm25s().BM25(k1=0.9, b=0.4, method=method)
     rows = [row.tolist() for row in np.split(terms.flat, terms.starts[1:-1])]
     expected = judge.build_index_from_ids(range(len(terms.names)), rows, show_progress=False)
     found = weights(terms, method, 0.9, 0.4)
     np.testing.assert_array_equal(found["indptr"], expected["indptr"])
     np.testing.assert_array_equal(found["indices"], expected["indices"])
     np.testing.assert_allclose(found["data"], expected["data"], rtol=1e-5)
+
+
+def test_a_jax_that_cannot_start_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("raise RuntimeError('no device')")
+    code = "import triever; d = triever.Dataset.of('x', [triever.Document('a', 'tea')]);"
+    code += "print(triever.BM25().fit(d).search('tea')[0].id); import sys; print('jax' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["a", "False"], done.stderr
 
 
 def test_one_character_can_be_a_query() -> None:

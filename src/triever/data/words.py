@@ -8,11 +8,14 @@ Arabic would fall to pieces.
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 from triever.errors import UsageError, nearest
 
@@ -65,13 +68,32 @@ def languages() -> list[str]:
     return sorted([*Stemmer.algorithms(), "none"])
 
 
+@lru_cache(maxsize=1)
+def bm25s() -> Any:
+    """The library, imported without JAX.
+
+    Where JAX is installed, bm25s starts it on import, with a GPU's memory and all its failures, for a
+    choice of the best k that is not used here.
+    """
+    before = sys.modules.get("jax", _ABSENT)
+    sys.modules["jax"] = None  # ty: ignore[invalid-assignment]
+    try:
+        return importlib.import_module("bm25s")
+    finally:
+        if before is _ABSENT:
+            del sys.modules["jax"]
+        else:
+            sys.modules["jax"] = before
+
+
+_ABSENT: Any = object()
+
+
 @lru_cache(maxsize=8)
 def stop_words(language: str) -> frozenset[str]:
     """Words too common to tell documents apart; empty for languages without a list."""
-    from bm25s import stopwords
-
     name = "STOPWORDS_EN" if language in ("english", "porter") else f"STOPWORDS_{language.upper()}"
-    return frozenset(getattr(stopwords, name, ()))
+    return frozenset(getattr(bm25s().stopwords, name, ()))
 
 
 def stemmer(language: str) -> Callable[[str], str]:

@@ -18,7 +18,7 @@ from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
-from triever.data.words import stemmer, stop_words, words
+from triever.data.words import bm25s, stemmer, stop_words, words
 from triever.errors import UsageError
 from triever.retrievers.base import Parts, Retriever, top_hits
 
@@ -106,9 +106,7 @@ class Index:
 
     @cached_property
     def _bm25s(self) -> Any:
-        import bm25s
-
-        index = bm25s.BM25()
+        index = bm25s().BM25()
         index.nonoccurrence_array = None
         index.scores = {**self.matrix, "num_docs": len(self.terms)}
         return index
