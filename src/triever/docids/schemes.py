@@ -70,6 +70,10 @@ class Scheme(ABC):
             raise UsageError(f"{self.kind} docids need a vector for each of {count} documents, and have {have}")
         return vectors.float()
 
+    def _vector(self, vector: Tensor | None) -> Tensor:
+        """The vector of one new document, as (1, d)."""
+        return self._vectors(None if vector is None else vector[None], 1)
+
 
 @dataclass(eq=False)
 class Atomic(Scheme):
@@ -173,7 +177,7 @@ class Semantic(Scheme):
         return [self._numbered(path) for path in paths]
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
-        return self._numbered(self._path(self._vectors(None if vector is None else vector[None], 1)[0]))
+        return self._numbered(self._path(self._vector(vector)[0]))
 
     def _path(self, vector: Tensor) -> Docid:
         return self._tree.path(vector) if self._tree else ()
@@ -237,7 +241,7 @@ class Codebook(Scheme):
         return self._numbered(residual_codes(found, self._books).tolist())
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
-        found = self._vectors(None if vector is None else vector[None], 1)
+        found = self._vector(vector)
         if self._books is None:
             raise UsageError("the codebooks are not fitted", "call fit first")
         return self._numbered(residual_codes(found, self._books).tolist())[0]
@@ -292,7 +296,7 @@ class Cluster(Scheme):
         return [self._codes[number] for number in nearest(found, self._centroids)[0].tolist()]
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
-        found = self._vectors(None if vector is None else vector[None], 1)
+        found = self._vector(vector)
         if self._centroids is None:
             raise UsageError("the clusters are not fitted", "call fit first")
         return self._codes[int(nearest(found, self._centroids)[0])]
