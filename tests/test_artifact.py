@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +105,64 @@ def test_a_lock_dies_with_its_holder(saved: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(saved)], check=False)
     save(saved, number=4)
     assert artifact.read(saved).json("words") == {"n": 4}
+
+
+def test_a_writer_may_wait_for_another(saved: Path) -> None:
+    with ExitStack() as first:
+        first.enter_context(artifact.writing(saved))
+        with pytest.raises(Busy), artifact.writing(saved, wait=0.1):
+            pass
+        threading.Timer(0.3, first.close).start()
+        with artifact.writing(saved, wait=60) as writer:
+            writer.json("words", {"n": 5})
+            writer.commit("toy", {}, {}, "")
+    assert artifact.read(saved).json("words") == {"n": 5}
+
+
+def test_an_artifact_may_be_kept_from_being_replaced(saved: Path) -> None:
+    before = contents(saved)
+    refused = pytest.raises(ArtifactError, match="model is there already; replace it with --replace, or name another")
+    with refused, artifact.writing(saved, replace=False):
+        pass
+    assert contents(saved) == before
+
+
+def test_of_two_writers_of_a_new_artifact_the_second_replaces_nothing(tmp_path: Path) -> None:
+    with ExitStack() as first:
+        writer = first.enter_context(artifact.writing(tmp_path / "new", replace=False))
+
+        def finish() -> None:
+            writer.commit("toy", {"n": 1}, {}, "")
+            first.close()
+
+        threading.Timer(0.3, finish).start()
+        refused = pytest.raises(ArtifactError, match="new is there already")
+        with refused, artifact.writing(tmp_path / "new", replace=False, wait=60):
+            pass
+    assert artifact.read(tmp_path / "new").manifest.options == {"n": 1}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"manifest.json": '{"name": "my-extension"}'},
+        {"manifest.json": '{"name": "my-extension"}', ".lock": "", "icons-0123456789abcdef.json": "[]"},
+        {"manifest.json": "CACHE MANIFEST", ".lock": ""},
+        {"train-0123456789abcdef.parquet": "PAR1"},
+        {".lock": "", "thesis.docx": "years of work"},
+    ],
+)
+def test_what_is_no_artifact_is_never_touched(tmp_path: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    before = contents(tmp_path)
+    with pytest.raises(ArtifactError, match=r"holds other files .* and is not a Triever artifact; save to"):
+        save(tmp_path)
+    assert contents(tmp_path) == before
 
 
 def edit_manifest(folder: Path, change: Callable[[dict], None], *, sign: bool = True) -> None:
@@ -216,3 +276,22 @@ def test_an_interrupted_first_save_can_be_repeated(tmp_path: Path) -> None:
         artifact.read(tmp_path / "new")
     save(tmp_path / "new")
     artifact.read(tmp_path / "new").verify()
+
+
+def test_parts_are_told_apart_by_their_names(tmp_path: Path) -> None:
+    with artifact.writing(tmp_path / "model") as writer:
+        writer.json("words", ["outer"])
+        for name in ("first", "second"):
+            writer.inside(name).json("words", [name])
+            writer.inside(name).inside("deep").array("numbers", np.arange(len(name)))
+        writer.commit("test", {}, {"first": {"deep": {"n": 1}}, "second": {"deep": {"n": 2}}}, "")
+    with artifact.read(tmp_path / "model") as snapshot:
+        assert snapshot.json("words") == ["outer"]
+        for number, name in enumerate(("first", "second"), 1):
+            part = snapshot.inside(name)
+            assert part.json("words") == [name]
+            assert part.inside("deep").state == {"n": number}
+            assert len(part.inside("deep").array("numbers")) == len(name)
+            assert part.has("words")
+            assert not part.has("numbers")
+        snapshot.inside("first").verify()

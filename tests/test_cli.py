@@ -9,7 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ import pytest
 
 from tests.cli_page import render
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES, dataset
+from triever import artifact
 from triever.data.writers import write_dataset, write_documents
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -128,6 +131,63 @@ def test_add_delete_and_status(folder: Path) -> None:
     assert json.loads(ok(folder, "status", "changing", "--json"))["deleted"] == 3  # one of them to be replaced
 
 
+def test_a_model_is_replaced_when_asked(folder: Path) -> None:
+    ok(folder, "fit", "bm25", "--data", "toy", "--out", "again")
+    assert triever(folder, "fit", "bm25", "--data", "toy", "--out", "again", "--set", "k1=0.5").returncode == 2
+    assert json.loads(ok(folder, "status", "again", "--json"))["options"]["k1"] == 1.2
+    ok(folder, "fit", "bm25", "--data", "toy", "--out", "again", "--set", "k1=0.5", "--replace")
+    assert json.loads(ok(folder, "status", "again", "--json"))["options"]["k1"] == 0.5
+
+
+def test_a_change_may_wait_for_another(folder: Path) -> None:
+    ok(folder, "fit", "bm25", "--data", "toy", "--out", "busy")
+    with ExitStack() as other:
+        other.enter_context(artifact.writing(folder / "busy"))
+        for words in (["add", "busy", "new.jsonl"], ["delete", "busy", "tea", "--wait", "0.1"]):
+            done = triever(folder, *words)
+            assert done.returncode == 2
+            assert "busy is being written by another process" in done.stderr
+        threading.Timer(3, other.close).start()
+        ok(folder, "delete", "busy", "tea", "--wait", "60")
+    ok(folder, "add", "busy", "new.jsonl", "--wait", "60")
+    assert json.loads(ok(folder, "status", "busy", "--json"))["documents"] == len(DOCUMENTS)
+
+
+EVIL = "red\x1b[31m\x9b2J\rfake\nline\ttab\u202egnp.exe"
+
+
+def test_a_terminal_is_shown_what_it_would_obey(folder: Path) -> None:
+    record = {"_id": "wolf\x1b[2J", "title": EVIL, "text": f"A wolf. {EVIL}"}
+    (folder / "evil.jsonl").write_text(f"{json.dumps(record)}\n" * 2)
+    for words in (
+        ["data", "info", "evil.jsonl", "--skip-bad"],
+        ["data", "info", "evil.jsonl"],
+        ["fit", "bm25", "--data", "evil.jsonl", "--out", "evil", "--skip-bad"],
+        ["search", "evil", "wolf"],
+        ["explain", "evil", "wolf"],
+        ["docids", "info", "evil.jsonl", "--scheme", "atomic"],
+    ):
+        done = triever(folder, *words)
+        said = done.stdout + done.stderr
+        assert not {*said} & {*"\x1b\x9b\r\t\u202e"}, words
+        assert r"wolf\x1b[2J" in said or words[0] == "fit", words
+    assert r"red\x1b[31m\x9b2J\rfake\nline\ttab\u202egnp.exe" in ok(folder, "search", "evil", "wolf")
+    hit = json.loads(ok(folder, "search", "evil", "wolf", "--json"))[0]
+    assert (hit["id"], hit["title"]) == ("wolf\x1b[2J", EVIL)
+
+
+def test_info_lists_what_was_not_read(folder: Path) -> None:
+    shutil.copytree(folder / "toy", folder / "noted")
+    for name in ("notes.txt", *(f"z{number:02}.png" for number in range(30))):
+        (folder / "noted" / name).write_text("Remember the milk.")
+    done = triever(folder, "data", "info", "noted")
+    assert "\nnot read: notes.txt, z00.png, " in done.stdout
+    assert done.stdout.count(".png") == 19
+    assert "z18.png and 11 more" in done.stdout
+    assert done.stderr == ""
+    assert len(json.loads(ok(folder, "data", "info", "noted", "--json"))["unread files"]) == 31
+
+
 def test_bad_records_can_be_left_out_everywhere(folder: Path) -> None:
     shutil.copytree(folder / "toy", folder / "flawed")
     with gzip.open(folder / "flawed" / "corpus.jsonl.gz", "at") as file:
@@ -181,6 +241,33 @@ def test_a_run_is_measured_by_qrels_alone(folder: Path) -> None:
     found = json.loads(ok(folder, "evaluate", "y.run", "toy/qrels/test.tsv", "-m", "Success@1", "--json"))
     assert found["scores"]["y"]["Success@1"]["mean"] == 1
     assert found["about"] == {"qrels": "test.tsv"}
+
+
+def ranking(query: str, count: int) -> str:
+    """The lines of a run that finds the first so many documents without a space in their id."""
+    ids = [document.id.replace(" ", "") for document in DOCUMENTS[:count]]
+    return "".join(f"{query} Q0 {one} {rank} {-rank} x\n" for rank, one in enumerate(ids, start=1))
+
+
+@pytest.mark.parametrize("data", ["toy", "toy/qrels/test.tsv"])
+def test_a_run_that_is_too_shallow_is_measured_with_a_warning(folder: Path, data: str) -> None:
+    (folder / "shallow.run").write_text(ranking("q1", 3) + ranking("q2", 2))
+    words = ("evaluate", "shallow.run", data, "-m", "nDCG@10", "-m", "R@100", "-m", "AP", "--json")
+    done = triever(folder, *words)
+    assert done.stderr.splitlines() == [
+        "triever: shallow.run reaches rank 3 at most, and R@100 reads 100: "
+        "what lies below counts as missed; for more: triever run -k 100"
+    ]
+    assert json.loads(done.stdout)["about"]["deepest rank"] == 3
+
+
+def test_a_run_is_deep_enough_when_one_query_is_or_there_is_no_more(folder: Path) -> None:
+    (folder / "deep.run").write_text(ranking("q1", 3) + ranking("q2", 1))
+    (folder / "whole.run").write_text(ranking("q1", len(DOCUMENTS)))
+    for words in (["deep.run", "toy", "-m", "R@3", "-m", "AP"], ["whole.run", "toy", "-m", "R@100"]):
+        done = triever(folder, "evaluate", *words, "--json")
+        assert done.stderr == ""
+        assert "deepest rank" not in json.loads(done.stdout)["about"]
 
 
 def test_a_model_may_have_spaces_in_its_name(folder: Path) -> None:
@@ -243,6 +330,12 @@ MISTAKES = {
     ),
     "no such document": (["delete", "model", "taa"], "did you mean tea?"),
     "saving over other files": (["fit", "bm25", "--data", "toy", "--out", "toy"], "holds other files"),
+    "saving over a model": (
+        ["fit", "bm25", "--data", "not read yet", "--out", "model"],
+        "model is there already; replace it with --replace",
+    ),
+    "replacing other files": (["fit", "bm25", "--data", "toy", "--out", "toy", "--replace"], "holds other files"),
+    "waiting for less than nothing": (["delete", "model", "tea", "--wait", "-1"], "--wait"),
     "converting onto something": (["data", "convert", "toy", "model"], "model is there already"),
     "no such layout": (["data", "convert", "toy", "new", "--to", "bier"], "did you mean beir?"),
     "no such file to add": (["add", "model", "nwe.jsonl"], "did you mean new.jsonl?"),
@@ -267,7 +360,7 @@ def test_a_mistake_is_one_sentence_and_exit_2(folder: Path, mistake: str) -> Non
 
 def test_quiet_and_verbose_may_stand_anywhere(folder: Path) -> None:
     assert triever(folder, "fit", "bm25", "--data", "toy", "--out", "q", "-q").stderr == ""
-    assert "wrote q" in triever(folder, "-v", "fit", "bm25", "--data", "toy", "--out", "q").stderr
+    assert "wrote q" in triever(folder, "-v", "fit", "bm25", "--data", "toy", "--out", "q", "--replace").stderr
 
 
 def test_help_and_version(folder: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 ORDER = [
     *("errors", "version", "progress", "files", "config", "artifact"),
     *("data", "docids", "models", "search", "index", "training"),
-    *("retrievers", "evaluation", "lab", "serve", "quickstart", "terminal", "cli"),
+    *("retrievers", "evaluation", "lab", "serve", "quickstart", "terminal", "commands", "cli"),
 ]
 SOURCE = Path(__file__).parent.parent / "src" / "triever"
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

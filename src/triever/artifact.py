@@ -6,22 +6,23 @@
 
 A writer puts new files beside the old ones and then replaces the manifest in one step, so a crash
 leaves the old state. A reader holds every file of the snapshot it opened. Loading reads JSON,
-Parquet, .npy and plain text; nothing in a folder is ever executed. Knows nothing about retrieval.
+Parquet, .npy, safetensors and plain text; nothing in a folder is ever executed. Knows nothing about retrieval.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from io import BufferedReader
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from triever.files import sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from torch import Tensor
 
 FORMAT = "triever"
 VERSION = 1
@@ -38,6 +40,7 @@ MANIFEST = "manifest.json"
 LOCK = ".lock"
 TEMPORARY = ".writing-"
 CONTENT_NAME = re.compile(r"[a-z0-9_]+-[0-9a-f]{16}\.(json|md|npy|parquet|safetensors)")
+PAUSE = 0.05  # seconds between two tries to get the lock
 RESAVE = "save the retriever again, or copy the folder again from where it came"
 
 
@@ -76,6 +79,23 @@ class Snapshot:
     _open: dict[str, BufferedReader] = field(repr=False)
     _checked: set[str] = field(default_factory=set, repr=False)
     _check_hashes: bool = field(default=True, repr=False)
+    _place: tuple[str, ...] = ()
+
+    def inside(self, name: str) -> Snapshot:
+        """The part of it that was written by a `Writer.inside` of the same name."""
+        return replace(self, _place=(*self._place, name))
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """What is not a file, of the whole or of this part."""
+        state = self.manifest.state
+        for name in self._place:
+            state = state[name]
+        return state
+
+    def has(self, role: str) -> bool:
+        """Whether there is a file for a role."""
+        return _role(self._place, role) in self.manifest.files
 
     def __enter__(self) -> Snapshot:
         return self
@@ -90,7 +110,7 @@ class Snapshot:
         try:
             return _map_array(file)
         except ValueError as error:
-            raise self._damaged(role, str(error)) from error
+            raise self._damaged(_role(self._place, role), str(error)) from error
 
     def table(self, role: str) -> pa.Table:
         """A table, in memory."""
@@ -100,7 +120,17 @@ class Snapshot:
         try:
             return pq.read_table(pa.PythonFile(self._file(role), mode="r"))
         except pa.ArrowException as error:
-            raise self._damaged(role, str(error)) from error
+            raise self._damaged(_role(self._place, role), str(error)) from error
+
+    def tensors(self, role: str) -> dict[str, Tensor]:
+        """Tensors by name, in memory."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        try:
+            return load(self._file(role).read())
+        except (SafetensorError, KeyError) as error:  # KeyError: a type of numbers that this version does not know
+            raise self._damaged(role, f"does not hold tensors: {error}") from error
 
     def json(self, role: str) -> Any:
         """A JSON value."""
@@ -112,11 +142,13 @@ class Snapshot:
 
     def verify(self) -> None:
         """Check every file against its hash."""
+        whole = replace(self, _place=())
         for role in self.manifest.files:
-            self._file(role)
+            whole._file(role)
 
     def _file(self, role: str) -> BufferedReader:
         """The file of a role, at its start; the first time, after its content has been checked."""
+        role = _role(self._place, role)
         if role not in self._open:
             raise ArtifactError(f"{self.path / MANIFEST} lists no file for {role}", RESAVE)
         file = self._open[role]
@@ -137,6 +169,10 @@ class Snapshot:
 
     def _damaged(self, role: str, what: str) -> ArtifactError:
         return ArtifactError(f"{self.path / self.manifest.files[role].file} {what}", RESAVE)
+
+
+def _role(place: tuple[str, ...], role: str) -> str:
+    return "_".join((*place, role))
 
 
 def _map_array(file: BufferedReader) -> np.ndarray:
@@ -233,6 +269,13 @@ class Writer:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._files: dict[str, Entry] = {}
+        self._place: tuple[str, ...] = ()
+
+    def inside(self, name: str) -> Writer:
+        """A writer for one part of the whole: its roles are told apart from those of other parts."""
+        part = copy.copy(self)
+        part._place = (*self._place, name)
+        return part
 
     def array(self, role: str, array: np.ndarray) -> None:
         """Add an array."""
@@ -243,6 +286,12 @@ class Writer:
         import pyarrow.parquet as pq
 
         self._put(role, "parquet", lambda file: pq.write_table(table, file, compression="zstd"))
+
+    def tensors(self, role: str, tensors: Mapping[str, Tensor]) -> None:
+        """Add tensors by name, wherever they are. Each is written in full, those that share memory too."""
+        from safetensors.torch import save
+
+        self._put(role, "safetensors", lambda file: file.write(save(_apart(tensors), {"format": "pt"})))
 
     def json(self, role: str, value: Any) -> None:
         """Add a JSON value."""
@@ -272,6 +321,7 @@ class Writer:
         self._sweep()
 
     def _put(self, role: str, ending: str, write: Callable[[IO[bytes]], object]) -> None:
+        role = _role(self._place, role)
         temporary = self._write_temporary(write)
         with temporary.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -291,21 +341,36 @@ class Writer:
         """Remove what no manifest names: earlier states, and leftovers of writers that died."""
         wanted = {entry.file for entry in self._files.values()}
         for path in self._folder.iterdir():
-            ours = path.name.startswith(TEMPORARY) or CONTENT_NAME.fullmatch(path.name)
-            if ours and path.name not in wanted:
+            if _is_ours(path.name) and path.name not in wanted:
                 with contextlib.suppress(OSError):  # Windows keeps a file that a reader still holds
                     path.unlink()
 
 
-@contextlib.contextmanager
-def writing(path: str | Path) -> Generator[Writer]:
-    """The right to write to a folder, for one process at a time.
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors in the processor's memory, contiguous, copied where another one lies in the same memory."""
+    seen: set[int] = set()
+    apart = {}
+    for name, tensor in tensors.items():
+        if tensor.is_meta or tensor.is_sparse:
+            raise ArtifactError(f"tensor {name} is {'without values' if tensor.is_meta else 'sparse'}", "make it dense")
+        dense = tensor.detach().cpu().contiguous()
+        memory = dense.untyped_storage().data_ptr()
+        apart[name] = dense.clone() if memory in seen else dense
+        seen.add(memory)
+    return apart
 
-    Leaving without `commit`, by an error or a kill, leaves the artifact as it was.
+
+@contextlib.contextmanager
+def writing(path: str | Path, *, replace: bool = True, wait: float = 0) -> Generator[Writer]:
+    """The right to write to a folder, for one process at a time; `wait` is how long to wait for another, in seconds.
+
+    Leaving without `commit`, by an error or a kill, leaves the artifact as it was. Without `replace` an
+    artifact that is there already is refused.
     """
     folder = Path(path)
-    _prepare(folder)
-    with _Lock(folder / LOCK):
+    _make(folder)
+    with _locked(folder, wait):
+        check_place(folder, replace=replace)  # under the lock: another process may have saved just now
         writer = Writer(folder)
         try:
             yield writer
@@ -314,57 +379,85 @@ def writing(path: str | Path) -> Generator[Writer]:
                 path.unlink(missing_ok=True)
 
 
-def _prepare(folder: Path) -> None:
-    """Make the folder, or refuse one that holds somebody's other files."""
+def check_place(path: str | Path, *, replace: bool = True) -> None:
+    """Refuse a place that holds somebody's other files or, without `replace`, an artifact."""
+    folder = Path(path)
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise ArtifactError(f"{folder} is a file", "choose another place to save to")
+    if strangers := _strangers(folder):
+        problem = f"{folder} holds other files ({strangers[0]}) and is not a Triever artifact"
+        raise ArtifactError(problem, "save to a new folder")
+    if not replace and is_artifact(folder):
+        raise ArtifactError(f"{folder} is there already", "replace it with --replace, or name another folder")
+
+
+def is_artifact(folder: Path) -> bool:
+    """Whether the manifest of this folder is Triever's, be the rest damaged or of a later version."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
+
+
+def _make(folder: Path) -> None:
+    check_place(folder)  # first: a refused folder does not get so much as a lock
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise ArtifactError(f"{folder} is a file", "choose another place to save to") from error
     except OSError as error:
         problem = f"{folder} cannot be made: {error.strerror}"
         raise ArtifactError(problem, "choose another place to save to") from error
-    strangers = [path.name for path in folder.iterdir() if not _is_ours(path.name)]
-    if strangers and not (folder / MANIFEST).exists():
-        problem = f"{folder} holds other files ({sorted(strangers)[0]}) and is not a Triever artifact"
-        raise ArtifactError(problem, "save to a new folder")
+
+
+def _strangers(folder: Path) -> list[str]:
+    """What lies in a folder that is neither an artifact nor the beginning of one, which has a lock before all else."""
+    names = sorted(path.name for path in folder.iterdir())  # first: a writer may be adding its own meanwhile
+    if is_artifact(folder):
+        return []
+    begun = (folder / LOCK).exists()
+    return [name for name in names if name != LOCK and not (begun and _is_ours(name))]
 
 
 def _is_ours(name: str) -> bool:
-    return name in (MANIFEST, LOCK) or name.startswith(TEMPORARY) or bool(CONTENT_NAME.fullmatch(name))
+    return name.startswith(TEMPORARY) or bool(CONTENT_NAME.fullmatch(name))
 
 
-class _Lock:
+@contextlib.contextmanager
+def _locked(folder: Path, wait: float) -> Generator[None]:
     """An advisory lock that the system drops when its holder dies."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        try:
-            self._file = self._path.open("a+b")
-        except OSError as error:
-            problem = f"{self._path.parent} cannot be written to: {error.strerror}"
-            raise ArtifactError(problem, "check its permissions, or save elsewhere") from error
-        try:
-            _lock(self._file)
-        except OSError as error:
-            self._file.close()
-            raise Busy(f"{self._path.parent} is being written by another process", "wait for it to end") from error
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()  # which releases the lock
+    try:
+        file = (folder / LOCK).open("a+b")
+    except OSError as error:
+        problem = f"{folder} cannot be written to: {error.strerror}"
+        raise ArtifactError(problem, "check its permissions, or save elsewhere") from error
+    with file:  # closing it releases the lock
+        deadline = time.monotonic() + wait
+        while not _lock(file):
+            if time.monotonic() >= deadline:
+                raise Busy(f"{folder} is being written by another process", "wait for it to end")
+            time.sleep(PAUSE)
+        yield
 
 
 if os.name == "nt":
     import msvcrt
 
-    def _lock(file: IO[bytes]) -> None:
+    def _take(file: IO[bytes]) -> None:
         file.seek(0)
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 else:
     import fcntl
 
-    def _lock(file: IO[bytes]) -> None:
+    def _take(file: IO[bytes]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Whether the lock could be had now."""
+    try:
+        _take(file)
+    except OSError:
+        return False
+    return True

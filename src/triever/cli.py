@@ -1,4 +1,4 @@
-"""The command line: a table of ordinary functions, each a thin layer over one public function.
+"""The command line: a table of ordinary functions, and how a process that runs one of them ends.
 
 Results go to standard output, everything else to standard error. A mistake of the user ends with
 exit code 2 and one sentence; Ctrl-C ends with 130 and leaves nothing half-written.
@@ -11,354 +11,31 @@ import errno
 import io
 import logging
 import sys
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from triever import commands, progress, terminal
 from triever.errors import TrieverError
-from triever.terminal import describe, emit, note, table
-
-if TYPE_CHECKING:
-    from triever.data.datasets import Dataset
-    from triever.evaluation.report import Report
-    from triever.retrievers.base import Retriever
-
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A folder, a file, `python`, or a name under $TRIEVER_DATA.")]
-DataOption = Annotated[
-    str, typer.Option("--data", metavar="DATA", help="A folder, a file, `python`, or a name under $TRIEVER_DATA.")
-]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `triever fit` has written.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Hits = Annotated[int, typer.Option("-k", "--hits", min=1, help="How many documents.")]
-Split = Annotated[str, typer.Option("--split", help="Which questions: the name of a qrels file.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Count malformed records and go on without them.")]
-Measures = Annotated[
-    list[str] | None, typer.Option("--measure", "-m", help="Such as nDCG@10 or Success@1; repeat for several.")
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the system; repeat for several.")
-]
-Plot = Annotated[Path | None, typer.Option("--plot", help="Also draw the report to this file (.png, .svg).")]
-Out = Annotated[Path | None, typer.Option("--out", help="Also write the result, with how it was made, as JSON.")]
-
-
-def quickstart(
-    questions: Annotated[int, typer.Option(min=0, help="How many questions to show with their answers.")] = 4,
-) -> None:
-    """Fit and compare on the documentation of your Python, then answer some questions."""
-    from triever.quickstart import quickstart as run
-
-    run(questions, emit)
-
-
-def data_info(data: Data, skip_bad: SkipBad = False, json_: Json = False) -> None:
-    """What is in a dataset, and what is wrong with it."""
-    from triever.data.datasets import info
-
-    found = info(_dataset(data, skip_bad))
-    emit(found) if json_ else describe(found)
-
-
-def data_convert(
-    data: Data,
-    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")],
-    to: Annotated[str, typer.Option(help="beir, parquet or msmarco.")] = "beir",
-    skip_bad: SkipBad = False,
-) -> None:
-    """Write a dataset in another format."""
-    from triever.data.writers import write_dataset
-
-    write_dataset(out, _dataset(data, skip_bad), to=to)
-    note(f"wrote {out}")
-
-
-def data_sample(
-    data: Data,
-    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")],
-    documents: Annotated[int, typer.Option(min=1, help="How many documents to keep.")],
-    seed: Annotated[int, typer.Option(help="Another seed, another sample.")] = 0,
-    skip_bad: SkipBad = False,
-) -> None:
-    """Cut a dataset: judged documents first; a larger sample contains every smaller one of its seed."""
-    from triever.data.datasets import sample
-    from triever.data.writers import write_dataset
-
-    write_dataset(out, sample(_dataset(data, skip_bad), documents, seed=seed))
-    note(f"wrote {out}")
-
-
-def fit(
-    system: Annotated[
-        str, typer.Argument(metavar="SYSTEM", help="A system's name, or a TOML file with its kind and options.")
-    ],
-    data: DataOption,
-    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The folder to write.")],
-    set_: Settings = None,
-    expansions: Annotated[Path | None, typer.Option(help="Expansion texts: lines of {_id, texts}.")] = None,
-    skip_bad: SkipBad = False,
-) -> None:
-    """Train a retriever on a dataset."""
-    from triever.lab.systems import new_system
-
-    retriever = new_system(system, set_ or ())
-    dataset = _dataset(data, skip_bad)
-    retriever.fit(dataset.with_expansions(expansions) if expansions else dataset).save(out)
-    note(f"wrote {out}: {retriever} with {len(retriever):,} documents")
-
-
-def search(
-    model: Model,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")],
-    k: Hits = 10,
-    json_: Json = False,
-) -> None:
-    """Search a saved retriever."""
-    from triever.retrievers.base import load
-
-    retriever = load(model)
-    result = retriever.search(query, k)
-    rows = [
-        {"rank": rank, "score": hit.score, "id": hit.id, "title": retriever.documents.document(hit.id).title}
-        for rank, hit in enumerate(result, start=1)
-    ]
-    emit(rows if json_ else table(rows))
-    if result.note:
-        note(result.note)
-
-
-def explain(
-    model: Model,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")],
-    k: Hits = 10,
-    json_: Json = False,
-) -> None:
-    """Search, and show what each score is made of."""
-    from triever.retrievers.base import load
-
-    explanation = load(model).explain(query, k)
-    emit(explanation.to_dict() if json_ else str(explanation))
-
-
-def run(
-    model: Model,
-    data: Data,
-    out: Annotated[Path, typer.Option("--out", help="The TREC run to write.")],
-    split: Split = "test",
-    k: Hits = 100,
-    skip_bad: SkipBad = False,
-) -> None:
-    """Search every question of a split and write a TREC run."""
-    from triever.data.writers import write_run
-    from triever.evaluation.compare import search_all
-    from triever.retrievers.base import load
-
-    queries = _dataset(data, skip_bad).queries(split)
-    tag = "-".join(model.resolve().name.split()) or "triever"
-    write_run(out, search_all(load(model), queries, k), tag=tag)
-    note(f"wrote {out}: {len(queries):,} questions")
-
-
-def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A TREC run.")],
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset as elsewhere, or a file of qrels alone.")],
-    split: Split = "test",
-    measure: Measures = None,
-    json_: Json = False,
-    plot: Plot = None,
-    skip_bad: SkipBad = False,
-) -> None:
-    """Measure a TREC run."""
-    from triever.data.readers import Problems, read_qrels, read_run
-    from triever.evaluation.compare import questions
-    from triever.evaluation.measures import DEFAULT_MEASURES
-    from triever.evaluation.report import evaluate as measure_run
-
-    measures = measure or DEFAULT_MEASURES
-    _check_before_work(measures, plot)
-    hits = read_run(run, Problems(skip_bad))
-    if _is_qrels(data):
-        report = measure_run(hits, read_qrels(data, Problems(skip_bad)), measures, name=run.stem)
-        about = {"qrels": Path(data).name}
-    else:
-        dataset = _dataset(data, skip_bad)
-        queries, qrels = questions(dataset, split)
-        texts = _texts(dataset, measures)
-        report = measure_run(hits, qrels, measures, name=run.stem, queries=queries, texts=texts)
-        about = {"data": dataset.name, "split": split, "fingerprint": dataset.fingerprint[:16]}
-    _show(replace(report, about=about), json_, plot)
-
-
-def _is_qrels(data: str) -> bool:
-    """Whether DATA is a file of judgements alone, which is enough to measure a run by."""
-    from triever.data.formats.sniff import Role, recognise
-
-    found = recognise(data) if Path(data).is_file() else None
-    return found is not None and found.roles == (Role.QRELS,)
-
-
-def compare(
-    systems: Annotated[
-        list[str],
-        typer.Argument(metavar="SYSTEM...", help="Saved folders, or systems such as bm25:k1=0.9; NAME=... names one."),
-    ],
-    data: DataOption,
-    split: Split = "test",
-    measure: Measures = None,
-    k: Hits = 100,
-    json_: Json = False,
-    plot: Plot = None,
-    out: Out = None,
-    skip_bad: SkipBad = False,
-) -> None:
-    """Measure several retrievers on the same questions; the first is what the others are tested against."""
-    from triever.evaluation.compare import compare as measure_all
-    from triever.evaluation.compare import questions
-    from triever.evaluation.measures import DEFAULT_MEASURES
-    from triever.lab import results
-    from triever.lab.systems import labels, ready_system
-
-    started = time.perf_counter()
-    dataset = _dataset(data, skip_bad)
-    measures = measure or DEFAULT_MEASURES
-    _check_before_work(measures, plot)
-    questions(dataset, split)
-    retrievers = {name: ready_system(what, dataset) for name, what in labels(systems).items()}
-    report = measure_all(retrievers, dataset, split, measures, k=k)
-    if out:
-        about = {name: _about(retriever) for name, retriever in retrievers.items()}
-        seconds = time.perf_counter() - started
-        results.write(out, results.record(report, command=_command(), seconds=seconds, systems=about))
-        note(f"wrote {out}")
-    _show(report, json_, plot)
-
-
-def add(
-    model: Model,
-    documents: Annotated[
-        Path, typer.Argument(metavar="DOCUMENTS", help="A file of documents, in any format that is read.")
-    ],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace documents whose id is there already.")] = False,
-    skip_bad: SkipBad = False,
-) -> None:
-    """Add documents to a saved retriever."""
-    from triever.data.readers import Problems, read_documents
-    from triever.retrievers.base import edit
-
-    problems = Problems(skip_bad)
-    new = list(read_documents(documents, problems))
-    with edit(model) as retriever:
-        known = [document.id for document in new if replace and document.id in retriever.documents]
-        if known:
-            retriever.delete(known)
-        retriever.add(new)
-    note(f"added {len(new):,} documents, {len(known):,} of them replaced; {len(retriever):,} in all")
-    if problems.count:
-        note(f"left out {problems.count:,} bad records, such as {problems.examples[0]}")
-
-
-def delete(model: Model, ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Which documents.")]) -> None:
-    """Delete documents from a saved retriever."""
-    from triever.retrievers.base import edit
-
-    with edit(model) as retriever:
-        retriever.delete(ids)
-    note(f"deleted {len(set(ids)):,} documents; {len(retriever):,} left")
-
-
-def status(model: Model, json_: Json = False) -> None:
-    """What a saved retriever is; every file is checked against its hash."""
-    from triever import artifact
-
-    with artifact.read(model) as snapshot:
-        snapshot.verify()
-        manifest = snapshot.manifest
-        card = snapshot.text("card")
-    found = {"kind": manifest.kind, "options": dict(manifest.options), **manifest.state["origin"]}
-    found |= {key: manifest.state[key] for key in ("documents", "fingerprint")}
-    found |= {"bytes": manifest.bytes, "files": len(manifest.files), "written_by": manifest.written_by}
-    emit(found if json_ else f"{card}\n{len(manifest.files)} files, {manifest.bytes:,} bytes, all as they were saved")
-
-
-def results(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of files written by `compare --out`.")],
-) -> None:
-    """All measured results of a folder as one Markdown page."""
-    from triever.lab.results import render
-
-    sys.stdout.write(render(folder))
-
-
-def docids_info(
-    data: Data,
-    scheme: Annotated[str, typer.Option(help="atomic, naive, title, semantic, codebook or cluster.")] = "title",
-    vectors: Annotated[Path | None, typer.Option(help="A .npy file with a row for each document.")] = None,
-    set_: Settings = None,
-    json_: Json = False,
-) -> None:
-    """What the docids of a corpus would be like: depth, branching, collisions, bytes."""
-    from triever.lab.docids import describe_docids
-
-    found = describe_docids(_dataset(data), scheme, set_ or (), vectors)
-    emit(found if json_ else table([{"what": key, "value": value} for key, value in found.items()]))
-
-
-def bench_decode(set_: Settings = None, json_: Json = False) -> None:
-    """Constrained decoding beside transformers' generate; --set device=cuda, beams=10,40 and the like."""
-    from triever.config import assignments, build
-    from triever.lab.bench_decode import DecodeOptions
-    from triever.lab.bench_decode import bench_decode as measure
-
-    rows = measure(build(DecodeOptions, assignments(set_ or ())))
-    emit(rows if json_ else table(rows))
-
-
-def bench_trie(
-    titles: Annotated[Path, typer.Argument(metavar="FILE", help="One title a line; gzip and zstd as they are.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
-    json_: Json = False,
-) -> None:
-    """Building and size of the trie beside a dict and marisa-trie."""
-    from triever.lab.bench_trie import bench_trie as measure
-
-    rows = measure(titles, limit)
-    emit(rows if json_ else table([{key: row.get(key, "") for key in rows[0]} for row in rows]))
-
-
-def cache_list(json_: Json = False) -> None:
-    """What Triever keeps on this computer besides what you saved."""
-    from triever.data.cache import entries
-
-    rows = [{"file": str(path), "bytes": path.stat().st_size} for path in entries()]
-    emit(rows if json_ else table(rows) if rows else "nothing is cached")
-
-
-def cache_clear() -> None:
-    """Remove all of it; it is made again when it is needed."""
-    from triever.data.cache import clear
-
-    note(f"removed {clear()} files")
-
+from triever.terminal import OneLine, note, printable
 
 COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
-    "quickstart": quickstart,
-    "data": {"info": data_info, "convert": data_convert, "sample": data_sample},
-    "fit": fit,
-    "search": search,
-    "explain": explain,
-    "run": run,
-    "evaluate": evaluate,
-    "compare": compare,
-    "add": add,
-    "delete": delete,
-    "status": status,
-    "docids": {"info": docids_info},
-    "bench": {"decode": bench_decode, "trie": bench_trie},
-    "results": results,
-    "cache": {"list": cache_list, "clear": cache_clear},
+    "quickstart": commands.quickstart,
+    "data": {"info": commands.data_info, "convert": commands.data_convert, "sample": commands.data_sample},
+    "fit": commands.fit,
+    "search": commands.search,
+    "explain": commands.explain,
+    "run": commands.run,
+    "evaluate": commands.evaluate,
+    "compare": commands.compare,
+    "add": commands.add,
+    "delete": commands.delete,
+    "status": commands.status,
+    "docids": {"info": commands.docids_info},
+    "bench": {"decode": commands.bench_decode, "trie": commands.bench_trie},
+    "results": commands.results,
+    "cache": {"list": commands.cache_list, "clear": commands.cache_clear},
 }
 GROUPS = {
     "docids": "Look at the identifiers that a scheme gives.",
@@ -444,63 +121,23 @@ def _refuse(error: Any) -> int:
 
 
 def _complain(sentence: str) -> int:
-    sys.stderr.write(f"triever: {sentence}\n")
+    sys.stderr.write(f"triever: {printable(sentence)}\n")
     return 2
 
 
 def _set_volume(words: list[str]) -> list[str]:
     """Take -v and -q out of the words, wherever they stand, and set how much is said."""
-    from triever import progress, terminal
-
     end = words.index("--") if "--" in words else len(words)  # what follows is the user's own
     quiet = [word for word in words[:end] if word in ("-q", "--quiet")]
     loud = [word for word in words[:end] if word in ("-v", "--verbose")]
     level = logging.ERROR if quiet else logging.DEBUG if loud else logging.WARNING
-    logging.basicConfig(format="%(name)s: %(message)s", stream=sys.stderr)
+    said = logging.StreamHandler(sys.stderr)
+    said.setFormatter(OneLine("%(name)s: %(message)s"))
+    logging.basicConfig(handlers=[said])
     logging.getLogger("triever").setLevel(level)
     progress.show(sys.stderr.isatty() and not quiet)
     terminal.hush(bool(quiet))
     return [word for word in words[:end] if word not in (*quiet, *loud)] + words[end:]
-
-
-def _command() -> list[str]:
-    return sys.argv[1:]
-
-
-def _show(report: Report, as_json: bool, plot: Path | None) -> None:
-    emit(report.to_dict() if as_json else report.table())
-    if plot:
-        report.plot(plot)
-        note(f"wrote {plot}")
-
-
-def _dataset(name: str, skip_bad: bool = False) -> Dataset:
-    from triever.data.datasets import load_dataset
-
-    return load_dataset(name, skip_bad=skip_bad)
-
-
-def _about(retriever: Retriever) -> dict[str, Any]:
-    from triever.config import to_dict
-
-    return {"kind": retriever.kind, **to_dict(retriever), "fingerprint": retriever.fingerprint[:16]}
-
-
-def _check_before_work(measures: Sequence[str], plot: Path | None) -> None:
-    """What can be wrong with the words of a command is said before hours of work, not after."""
-    from triever.evaluation.measures import check
-    from triever.evaluation.picture import check_picture
-
-    check(measures)
-    if plot:
-        check_picture(plot)
-
-
-def _texts(dataset: Dataset, measures: Sequence[str]) -> dict[str, str] | None:
-    """The texts of the documents, only where a measure reads them."""
-    if not any(measure.startswith("Answer") for measure in measures):
-        return None
-    return {document.id: document.full_text for document in dataset.documents()}
 
 
 if __name__ == "__main__":

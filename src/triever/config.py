@@ -122,7 +122,8 @@ def _toml_value(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        return to_dict(value)
+        kind = {"kind": value.kind} if hasattr(type(value), "of_options") else {}
+        return kind | to_dict(value)
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
@@ -135,6 +136,8 @@ def _fit(value: Any, hint: Any, where: str) -> Any:
         if value not in get_args(hint):
             raise UsageError(f"{where} = {value!r} is not a choice", nearest(str(value), get_args(hint)))
         return value
+    if hasattr(hint, "of_options"):  # one of several classes: which one is said by its kind
+        return hint.of_options(value, where)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _fit_nested(value, hint, where)
     if origin in (tuple, list):

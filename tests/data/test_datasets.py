@@ -311,6 +311,21 @@ def test_files_that_were_not_used_are_named(tmp_path: Path, caplog: pytest.LogCa
         load_dataset(write(tmp_path / "y", {"odd.jsonl": files["odd.jsonl"]}))
 
 
+def test_whatever_else_was_not_read_is_listed_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = {"notes.txt": "Remember the milk.", "sub/deep/image.png": "", ".hidden.txt": ""}
+    data = load_dataset(write(tmp_path / "x", {**BEIR, **others, "odd.jsonl": jsonl({"name": "x"})}))
+    assert data.ignored == ("odd.jsonl",)
+    assert data.unread == ("README.md", "bm25.run", "meta.json", "notes.txt", "paper.pdf", "sub/deep/image.png")
+    assert len(caplog.records) == 1, "only what looks like data is warned of"
+    assert info(data)["unread files"] == list(data.unread)
+    assert data.with_expansions({}).unread == data.unread
+    notes = load_dataset(write(tmp_path / "y", {**NOTES, "queries.jsonl": QUERIES, "image.png": ""}))
+    assert len(list(notes.documents())) == len(NOTES)
+    assert notes.unread == ("image.png",)
+
+
 def test_what_triever_saved_is_no_data(tmp_path: Path) -> None:
     saved = {"model/manifest.json": '{"format": "triever"}', "model/documents.jsonl": CORPUS, "model/notes.txt": "x"}
     data = load_dataset(write(tmp_path / "a", {"docs.jsonl": jsonl({"_id": "1", "title": "", "text": "x"}), **saved}))

@@ -34,6 +34,7 @@ def test_everything_is_counted() -> None:
         "bad records": 0,
         "examples": [],
         "ignored files": [],
+        "unread files": [],
         "splits": {
             "dev": {
                 "queries": 2,

@@ -54,7 +54,7 @@ def test_kmeans_is_the_same_each_time_and_survives_few_different_vectors() -> No
 def leaves(tree: Tree, vectors: torch.Tensor) -> dict[tuple[int, ...], int]:
     counts: dict[tuple[int, ...], int] = {}
     for vector in vectors:
-        path = tree.path(vector)
+        path = tree.paths(vector[None])[0]
         counts[path] = counts.get(path, 0) + 1
     return counts
 

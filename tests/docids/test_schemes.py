@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from tests.docids.test_quantize import clustered
 from triever import Document, UsageError, artifact, config
-from triever.docids.schemes import SCHEMES, Atomic, Cluster, Codebook, Naive, Scheme, Semantic, Title
+from triever.docids.schemes import SCHEMES, Atomic, Cluster, Codebook, Naive, Scheme, Semantic, Title, learn_pieces
 from triever.docids.trie import Trie
 
 COUNT = 400
@@ -27,9 +30,24 @@ MAKE = {
 }
 
 
+S = TypeVar("S", bound=Scheme)
+
+
 def fitted(name: str) -> tuple[Scheme, list[tuple[int, ...]]]:
     scheme = MAKE[name]()
     return scheme, scheme.fit(DOCUMENTS, VECTORS)
+
+
+def reopened(scheme: S, folder: Path) -> S:
+    """Saved and loaded again."""
+    with artifact.writing(folder) as writer:
+        state = scheme.write(writer)
+        writer.commit(scheme.kind, config.to_dict(scheme), state, "")
+    with artifact.read(folder) as snapshot:
+        again = config.build(SCHEMES[snapshot.manifest.kind], snapshot.manifest.options)
+        again.read(snapshot, dict(snapshot.manifest.state))
+    assert isinstance(again, type(scheme))
+    return again
 
 
 @pytest.mark.parametrize("name", MAKE)
@@ -66,12 +84,7 @@ def test_a_docid_can_be_read_and_written(name: str) -> None:
 @pytest.mark.parametrize("name", MAKE)
 def test_saved_and_loaded_it_places_as_before(name: str, tmp_path: Path) -> None:
     scheme, _ = fitted(name)
-    with artifact.writing(tmp_path / "s") as writer:
-        state = scheme.write(writer)
-        writer.commit(scheme.kind, config.to_dict(scheme), state, "")
-    with artifact.read(tmp_path / "s") as snapshot:
-        again = config.build(SCHEMES[snapshot.manifest.kind], snapshot.manifest.options)
-        again.read(snapshot, dict(snapshot.manifest.state))
+    again = reopened(scheme, tmp_path / "s")
     assert again.width == scheme.width
     for number in (3, 50, 51):
         document = Document(f"doc-{number}9", "text")
@@ -129,11 +142,167 @@ def test_documents_in_a_full_place_share_a_docid() -> None:
     assert len(Trie.of(zip(docids, range(8), strict=True))) == 8
 
 
+NEW = Document("new", "text")
+
+
+def test_a_new_atomic_symbol_names_those_of_the_nearest_fitted_documents(tmp_path: Path) -> None:
+    scheme = Atomic(neighbours=3)
+    scheme.fit(DOCUMENTS, VECTORS)
+    assert scheme.untrained == {}
+    vector = VECTORS[7] + 0.01
+    expected = sorted(range(COUNT), key=lambda number: float((VECTORS[number] - vector).square().sum()))[:3]
+    assert expected[0] == 7
+    # The second would be nearest to the first, which has no row of its own to average.
+    assert [scheme.place(NEW, vector), scheme.place(NEW, vector)] == [(COUNT,), (COUNT + 1,)]
+    assert scheme.place(NEW) == (COUNT + 2,)
+    assert scheme.untrained == {COUNT: expected, COUNT + 1: expected, COUNT + 2: []}
+    again = reopened(scheme, tmp_path / "s")
+    assert again.untrained == scheme.untrained
+    assert again.place(NEW, vector) == (COUNT + 3,)
+    assert again.untrained[COUNT + 3] == expected
+    scheme.fit(DOCUMENTS[:2], VECTORS[:2])
+    assert scheme.untrained == {}, "what is fitted anew is trained anew"
+
+
+def test_an_atomic_symbol_without_neighbours_names_none(tmp_path: Path) -> None:
+    unfitted, plain, empty, few = Atomic(), Atomic(), Atomic(), Atomic()
+    assert unfitted.place(NEW, VECTORS[0]) == (0,)
+    plain.fit(DOCUMENTS[:3])
+    empty.fit([], VECTORS[:0])
+    few.fit(DOCUMENTS[:3], VECTORS[:3])
+    plain = reopened(plain, tmp_path / "plain")
+    empty = reopened(empty, tmp_path / "empty")
+    assert [scheme.place(NEW, VECTORS[0]) for scheme in (plain, empty, few)] == [(3,), (0,), (3,)]
+    assert [scheme.untrained for scheme in (unfitted, plain, empty)] == [{0: []}, {3: []}, {0: []}]
+    assert sorted(few.untrained[3]) == [0, 1, 2]
+
+
+def test_what_the_caller_does_to_its_vectors_later_does_not_matter() -> None:
+    scheme, vectors = Atomic(neighbours=1), VECTORS[:5].clone()
+    scheme.fit(DOCUMENTS[:5], vectors)
+    vectors.zero_()
+    scheme.place(NEW, VECTORS[4])
+    assert scheme.untrained == {5: [4]}
+
+
+TITLES = [
+    *("New York", "New York City", "New York", "Zürich (Stadt)", "東京", "a\\b_c", "Tokyo  Tower", "🙂 smile"),
+    *("   ", "the", "the end", "t"),
+]
+TITLED = [Document(str(number), "", title) for number, title in enumerate(TITLES)]
+
+
+def word_pieces() -> Tokenizer:
+    tokenizer = learn_pieces(TITLES, 120)
+    # As the files of many encoders have it: none of this may reach a docid.
+    tokenizer.enable_padding(length=12)
+    tokenizer.enable_truncation(2)
+    tokenizer.add_special_tokens(["[CLS]"])
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A", None, [("[CLS]", 1)])
+    return tokenizer
+
+
+def byte_pieces() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(TITLES, trainer)
+    tokenizer.add_tokens(["  ", "\\"])  # runs of spaces are pieces of some code models
+    return tokenizer
+
+
+def spaced_pieces() -> Tokenizer:
+    """Whole titles as pieces, spaces and all, with numbers that have gaps."""
+    vocabulary = {title: 7 * number for number, title in enumerate(sorted(set(TITLES)))}
+    return Tokenizer(models.WordLevel(vocabulary | {"?": 500}, unk_token="?"))
+
+
+TOKENIZERS = {"word pieces": word_pieces, "bytes": byte_pieces, "spaces": spaced_pieces}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_titles_in_the_pieces_of_a_backbone(name: str, tmp_path: Path) -> None:
+    tokenizer = TOKENIZERS[name]()
+    (tmp_path / "backbone").mkdir()
+    file = tmp_path / "backbone" / "tokenizer.json"
+    tokenizer.save(str(file))
+    scheme = Title(tokenizer=str(file.parent))
+    docids = scheme.fit(TITLED)
+    assert docids == Title(tokenizer=str(file)).fit(TITLED)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    ids = [tokenizer.encode(title, add_special_tokens=False).ids for title in TITLES]
+    assert docids == [(*each, scheme.width - 1) for each in ids]
+    assert scheme.width == max(tokenizer.get_vocab().values()) + 2
+    assert len(Trie.of(zip(docids, range(len(docids)), strict=True))) == len(TITLES)  # none begins another
+    file.unlink()
+    again = reopened(scheme, tmp_path / "s")
+    assert (again.width, again.tokenizer) == (scheme.width, str(file.parent))
+    assert [again.place(document) for document in TITLED] == docids
+    assert [again.parse(again.readable(docid)) for docid in docids] == docids
+
+
+def test_the_symbols_of_a_tokenizer_without_gaps_are_its_tokens_and_a_stop(tmp_path: Path) -> None:
+    tokenizer = byte_pieces()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    scheme = Title(tokenizer=str(tmp_path))
+    docid = scheme.fit(TITLED)[1]
+    assert scheme.width == tokenizer.get_vocab_size() + 1
+    assert tokenizer.decode(list(docid[:-1])).strip() == "New York City"
+
+
+def test_a_title_of_nothing_is_the_stop_symbol_alone() -> None:
+    scheme = Title(vocabulary=100)
+    docids = scheme.fit(TITLED)
+    assert docids[TITLES.index("   ")] == (scheme.width - 1,)
+    assert [scheme.parse(scheme.readable(docid)) for docid in docids] == docids
+    assert len(Trie.of(zip(docids, range(len(docids)), strict=True))) == len(TITLES)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "there is no file .*; name a tokenizer.json or a folder with one"),
+        ("{", "is not a tokenizer: .*; name a tokenizer.json"),
+        (json.dumps({"version": "1.0"}), "is not a tokenizer"),
+    ],
+)
+def test_a_file_that_is_no_tokenizer_is_named(content: str | None, problem: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "tokenizer.json").write_text(content)
+    for path in (tmp_path, tmp_path / "tokenizer.json"):
+        with pytest.raises(UsageError, match=f"^tokenizer = '{path}': .*{problem}") as caught:
+            Title(tokenizer=str(path)).fit(TITLED)
+        assert "\n" not in str(caught.value)
+
+
 def test_mistakes_are_named() -> None:
     with pytest.raises(UsageError, match="semantic docids need a vector for each of 400 documents, and have none"):
         Semantic().fit(DOCUMENTS)
     with pytest.raises(UsageError, match="the character '#', which no document had"):
         fitted("naive")[0].place(Document("doc#1", ""))
-    for bad in (lambda: Semantic(branch=1), lambda: Codebook(bits=20), lambda: Cluster(clusters=0)):
+    with pytest.raises(UsageError, match="'xyzzy' is not one of the word pieces"):
+        fitted("title")[0].parse("title xyzzy")
+    with pytest.raises(UsageError, match="the word pieces are not learned; call fit first"):
+        Title().parse("")
+    with pytest.raises(UsageError, match="atomic docids need a vector for each of 400 documents, and have 3"):
+        Atomic().fit(DOCUMENTS, VECTORS[:3])
+    for bad in (
+        *(lambda: Semantic(branch=1), lambda: Codebook(bits=20), lambda: Cluster(clusters=0)),
+        *(lambda: Atomic(neighbours=0), lambda: Title(vocabulary=99)),
+    ):
         with pytest.raises(UsageError):
             bad()
+
+
+@pytest.mark.parametrize("name", ["semantic", "2d semantic", "codebook", "cluster"])
+def test_mistakes_with_vectors_are_said(name: str) -> None:
+    with pytest.raises(UsageError, match="not fitted; call fit first"):
+        MAKE[name]().place(DOCUMENTS[0], VECTORS[0])
+    with pytest.raises(UsageError, match="need documents to be fitted on"):
+        MAKE[name]().fit([], VECTORS[:0])
+    scheme, _ = fitted(name)
+    with pytest.raises(UsageError, match="has 3 numbers"):
+        scheme.place(DOCUMENTS[0], torch.zeros(3))

@@ -46,6 +46,8 @@ def walked(trie: Trie) -> tuple[dict[tuple[int, ...], dict[int, int]], list[Pair
             ends += [(prefix, document) for document in walk.documents(state[0].tolist())]
             continue
         found = walk.children(state, len(prefix))
+        assert torch.equal(found.ended, walk.ended(found.state) & (found.state >= 0).any(-1))
+        assert torch.equal(found.alone, walk.alone(found.state))
         following[prefix] = {}
         for slot in range(found.token.shape[1]):
             if bool(found.exists[0, slot]):

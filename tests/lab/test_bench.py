@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +52,15 @@ def test_titles_become_docids_that_end() -> None:
     ends = paths.flat[paths.start[1:] - 1]
     assert len(np.unique(ends)) == 1
     assert len(Trie.of(paths)) == 3
+
+
+def test_rows_are_written_down_with_the_machine(tmp_path: Path) -> None:
+    titles, out = tmp_path / "titles.txt", tmp_path / "rows.json"
+    titles.write_text("one\ntwo words\ntwo more words\n", encoding="utf-8")
+    words = [sys.executable, "-m", "triever.cli", "bench", "trie", str(titles), "--out", str(out), "--json"]
+    printed = json.loads(subprocess.run(words, capture_output=True, check=True, text=True).stdout)
+    written = json.loads(out.read_text(encoding="utf-8"))
+    assert written["rows"] == printed
+    assert written["command"].startswith("triever bench trie")
+    assert written["hardware"]["cores"] > 0
+    assert written["software"]["triever"]

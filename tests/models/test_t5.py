@@ -6,8 +6,10 @@ import pytest
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
+from triever import Document
+from triever.docids.schemes import Atomic
 from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5, T5Shape, bucket, from_transformers, narrowed
+from triever.models.t5 import T5, T5Shape, bucket, from_transformers, narrowed, widened
 
 FAMILY = {
     "t5": {"feed_forward_proj": "relu", "tie_word_embeddings": True},
@@ -79,6 +81,15 @@ def test_rows_may_be_chosen_in_any_order_and_number() -> None:
     torch.testing.assert_close(generator.logits(hidden), expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", FAMILY)
+@pytest.mark.parametrize("candidates", [1, 40])  # by themselves, and out of all
+def test_candidates_get_the_scores_that_all_symbols_get(kind: str, candidates: int) -> None:
+    generator = Seq2SeqGenerator(from_transformers(make(kind)), lambda _texts: batch())
+    _, hidden = generator.prefill(["x"] * 4)
+    some = torch.randint(0, generator.width, (4, candidates))
+    torch.testing.assert_close(generator.logits(hidden, some), generator.logits(hidden).gather(1, some))
+
+
 def test_a_docid_vocabulary_of_its_own_is_as_wide_as_it_needs() -> None:
     model = T5(
         T5Shape.for_docids(
@@ -115,3 +126,73 @@ def test_a_narrowed_vocabulary_keeps_its_scores(kind: str) -> None:
         expected = model(ids, mask, tokens[docids])[..., tokens]
         found = narrowed(model, tokens)(ids, mask, docids)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def docid_model() -> T5:
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "d_kv": 4, "heads": 2, "d_ff": 8, "encoder_layers": 1, "decoder_layers": 2}
+    return T5(T5Shape.for_docids(vocabulary=50, width=7, **sizes)).eval()
+
+
+def wide(kind: str) -> T5:
+    return docid_model() if kind == "docids" else from_transformers(make(kind))
+
+
+@pytest.mark.parametrize("kind", [*FAMILY, "docids"])
+def test_a_widened_vocabulary_keeps_its_scores_and_adds_means(kind: str) -> None:
+    model = wide(kind)
+    width, rows = model.shape.width, [[1, 3], [], [6]]
+    wider = widened(model, rows)
+    assert wider.shape.width == width + 3
+    ids, mask = batch()
+    docids = torch.randint(0, width, (4, 5))
+    with torch.inference_mode():
+        expected, found = model(ids, mask, docids), wider(ids, mask, docids)
+        again = widened(model, [])(ids, mask, docids)
+    assert found.shape[2] == width + 3
+    assert torch.equal(again, expected)
+    # To the last bit but for the order in which a wider matrix product may sum, which is the library's to choose.
+    torch.testing.assert_close(found[..., :width], expected, atol=1e-5, rtol=1e-5)
+    for table in ("symbols.weight",) if model.shape.tied else ("symbols.weight", "output.weight"):
+        assert torch.equal(wider.state_dict()[table][:width], model.state_dict()[table][:width])
+    # Scores are linear in the rows: what a new symbol has is the mean of what the named ones have.
+    means = [expected[..., [1, 3]].mean(2), expected.mean(2), expected[..., 6]]
+    torch.testing.assert_close(found[..., width:], torch.stack(means, 2), atol=1e-4, rtol=1e-4)
+    symbols = wider.symbols.weight[width : width + 3]
+    torch.testing.assert_close(symbols[0], (model.symbols.weight[1] + model.symbols.weight[3]) / 2)
+    torch.testing.assert_close(symbols[1], model.symbols.weight[:width].mean(0))
+    assert torch.equal(symbols[2], model.symbols.weight[6])
+
+
+@pytest.mark.parametrize("kind", [*FAMILY, "docids"])
+def test_the_start_symbol_of_a_widened_model_is_the_old_one(kind: str) -> None:
+    model = wide(kind)
+    wider = widened(widened(model, [[0], [1]]), [[2]])
+    old, new = model.shape.start, wider.shape.start
+    assert new == (model.shape.width + 3 if kind == "docids" else old)
+    assert len(wider.symbols.weight) == len(model.symbols.weight) + 3
+    assert torch.equal(wider.symbols.weight[new], model.symbols.weight[old])
+
+
+def test_widening_by_nothing_changes_nothing_and_shares_nothing() -> None:
+    model = docid_model().to(torch.bfloat16)
+    same = widened(model, [])
+    assert same.shape == model.shape
+    for (name, weight), other in zip(model.state_dict().items(), same.state_dict().values(), strict=True):
+        assert torch.equal(weight, other), name
+        assert weight.data_ptr() != other.data_ptr(), name
+    assert widened(model, [[0, 1]]).output.weight.dtype == torch.bfloat16
+
+
+def test_new_atomic_documents_are_scored_at_once() -> None:
+    documents = [Document(str(number), "") for number in range(7)]
+    scheme, model = Atomic(neighbours=2), docid_model()
+    scheme.fit(documents, torch.eye(7))
+    for vector in (torch.eye(7)[2] + torch.eye(7)[5], torch.eye(7)[0] + torch.eye(7)[1]):
+        scheme.place(Document("new", ""), vector)
+    wider = widened(model, [scheme.untrained[symbol] for symbol in range(model.shape.width, scheme.width)])
+    ids, mask = batch()
+    with torch.inference_mode():
+        scores = wider(ids, mask, torch.zeros(4, 1, dtype=torch.long))
+    torch.testing.assert_close(scores[..., 7], scores[..., [2, 5]].mean(2), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(scores[..., 8], scores[..., [0, 1]].mean(2), atol=1e-4, rtol=1e-4)

@@ -6,7 +6,10 @@ A retriever's test file makes a subclass of `Contract` with a `make` method; pyt
 from __future__ import annotations
 
 import math
+import threading
+from contextlib import ExitStack
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -157,6 +160,34 @@ class Contract:
         assert fitted.card.count(dataset().fingerprint) == 1
         assert "| deleted | 1 |" in fitted.card
         assert "licence" in fitted.card
+
+    def test_a_save_replaces_unless_told_not_to(self, fitted: triever.Retriever, tmp_path: Path) -> None:
+        fitted.save(tmp_path / "model", replace=False)
+        fitted.delete(["tea"])
+        with pytest.raises(triever.ArtifactError, match="is there already"):
+            fitted.save(tmp_path / "model", replace=False)
+        assert "tea" in triever.load(tmp_path / "model").documents
+        fitted.save(tmp_path / "model")
+        assert "tea" not in triever.load(tmp_path / "model").documents
+
+    def test_documents_are_not_hashed_again_to_be_saved(self, tmp_path: Path) -> None:
+        data = dataset().with_expansions({"tides": ["ebb and flow"]})
+        with mock.patch("triever.data.store.Digest", side_effect=AssertionError):
+            self.make().fit(data).save(tmp_path / "model")
+            again = triever.load(tmp_path / "model")
+            assert again.fingerprint == data.fingerprint
+        again.delete(["tea"])
+        left = dataset([document for document in DOCUMENTS if document.id != "tea"])
+        assert again.fingerprint == left.fingerprint != data.fingerprint
+
+    def test_edit_may_wait_for_another(self, fitted: triever.Retriever, tmp_path: Path) -> None:
+        fitted.save(tmp_path / "model")
+        with ExitStack() as other:
+            other.enter_context(triever.edit(tmp_path / "model")).delete(["tea"])
+            threading.Timer(0.3, other.close).start()
+            with triever.edit(tmp_path / "model", wait=60) as retriever:
+                retriever.delete(["coffee"])
+        assert not {"tea", "coffee"} & {*triever.load(tmp_path / "model").documents.ids}
 
     def test_edit_saves_at_the_end_and_not_after_an_error(self, fitted: triever.Retriever, tmp_path: Path) -> None:
         fitted.save(tmp_path / "model")

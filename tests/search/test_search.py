@@ -108,7 +108,19 @@ def test_a_spent_budget_is_said_with_a_bound_that_holds() -> None:
     assert "budget spent after 5 prefixes" in str(result)
     masses = brute_force(toy, "q", listed, "trie")
     others = [mass for document, mass in masses.items() if document not in dict(result.documents)]
-    assert max(others) <= result.bound + 1e-6
+    assert math.log(max(others)) <= result.bound + 1e-6
+
+
+def test_exact_finds_what_is_too_unlikely_for_a_probability() -> None:
+    """Log-probabilities of long docids under `vocabulary` go far below what exp can hold."""
+    listed = [((*((number + at) % 5 for at in range(400)), STOP), number) for number in range(4)]
+    walk, toy = Walk(Trie.of(listed)), Toy(200)
+    result = exact(toy, *toy.prefill(["q"]), walk, 2, normalisation="vocabulary")[0]
+    found = documents(walk, beam(toy, *toy.prefill(["q"]), walk, BeamOptions(10, "vocabulary")), 2)[0]
+    assert result.certified
+    assert found[-1][1] < -1000
+    assert [document for document, _ in result.documents] == [document for document, _ in found]
+    assert [mass for _, mass in result.documents] == pytest.approx([mass for _, mass in found], rel=1e-5)
 
 
 WRONG_TURN = [((first, second), 4 * first + second) for first in range(4) for second in range(4)]

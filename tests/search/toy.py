@@ -44,7 +44,9 @@ class Toy:
             rows.append(steps[-1])
         return rows, torch.tensor(hidden)
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
+        if candidates is not None:
+            return self.logits(hidden).gather(1, candidates)
         flat = [self.scores(*self.rows[int(number)]) for number in hidden.reshape(-1).tolist()]
         return torch.tensor(flat).reshape(*hidden.shape[:-1], self.width)
 

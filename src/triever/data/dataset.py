@@ -55,10 +55,12 @@ class Dataset:
         *,
         skip_bad: bool = False,
         ignored: Sequence[str] = (),
+        unread: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.skip_bad = skip_bad
         self.ignored = tuple(ignored)
+        self.unread = tuple(unread)
         self._documents = documents
         self._parts = dict(splits)
         self._qrels: dict[str, Qrels] = {}
@@ -142,7 +144,8 @@ class Dataset:
                 yield replace(document, expansions=(*document.expansions, *extra)) if extra else document
             self._tell(len(texts) - used, "expansions belong to documents that are not there")
 
-        return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad, ignored=self.ignored)
+        left = {"ignored": self.ignored, "unread": self.unread}
+        return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad, **left)
 
     def unknown_documents(self, split: str, known: Container[str]) -> list[str]:
         """The relevant documents of a split that are not among the known ones; a warning if there are any."""

@@ -43,9 +43,9 @@ def load_dataset(name_or_path: str | Path, *, skip_bad: bool = False) -> Dataset
     sources = {files.queries: partial(_read_queries, files.queries) for files in layout.splits.values()}
     splits = {name: _split(files, sources) for name, files in layout.splits.items()}
     name = without_endings(path.resolve().name)
-    ignored = tuple(one.relative_to(path).as_posix() for one in layout.ignored)
+    ignored, unread = ([one.relative_to(path).as_posix() for one in files] for files in (layout.ignored, layout.unread))
     _tell_ignored(name, ignored)
-    return Dataset(name, partial(stream_layout, layout), splits, skip_bad=skip_bad, ignored=ignored)
+    return Dataset(name, partial(stream_layout, layout), splits, skip_bad=skip_bad, ignored=ignored, unread=unread)
 
 
 def _tell_ignored(name: str, files: Sequence[str]) -> None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from triever.artifact import is_artifact
 from triever.data.formats.json_items import is_one_object
 from triever.data.formats.sniff import Format, Kind, Role, is_called_documents, recognise, sniff
-from triever.data.formats.text_files import ENDINGS, is_artifact, text_paths
+from triever.data.formats.text_files import ENDINGS, text_paths
 from triever.data.splits import ALL, split_name
 from triever.errors import DataError
 
@@ -42,13 +43,15 @@ class SplitFiles:
 class Layout:
     """What lies where in a folder, or in one file; without document files it is a folder of texts.
 
-    Ignored files look like data, but are in no known format, too deep, or overruled by others.
+    Ignored files look like data, but are in no known format, too deep, or overruled by others. The rest of
+    what lies there and is not read, such as notes beside a corpus, is unread.
     """
 
     root: Path
     documents: Files
     splits: Mapping[str, SplitFiles]
     ignored: Files = ()
+    unread: Files = ()
 
 
 def survey(path: str | Path) -> Layout:
@@ -62,7 +65,9 @@ def survey(path: str | Path) -> Layout:
     texts = _texts_win(root, files, found)
     splits = _splits([one for one in found if not _is_prose(one[0])] if texts else found)
     layout = Layout(root, () if texts else _documents(found), splits)
-    layout = replace(layout, ignored=_ignored(layout, found))
+    left = _left(layout)
+    ignored = _ignored(left, found)
+    layout = replace(layout, ignored=ignored, unread=tuple(sorted({*left} - {*ignored})))
     return layout if texts else _checked(layout, found)
 
 
@@ -133,12 +138,18 @@ def _is_stray(path: Path, kind: Kind) -> bool:
     return not kind.sure and kind.format is Format.PAIRS and not is_called_documents(path)
 
 
-def _ignored(layout: Layout, found: Found) -> Files:
-    """What looks like data and is neither used nor known to be something else, such as a run."""
+def _left(layout: Layout) -> Files:
+    """What is not read."""
     used = {*layout.documents, *_flat_splits(layout.splits)}
+    texts = not layout.documents
+    return tuple(path for path in _all_files(layout.root) if path not in used and not (texts and _is_prose(path)))
+
+
+def _ignored(left: Files, found: Found) -> Files:
+    """What is left, looks like data, and is not known to be something else, such as a run."""
     other = {path for path, kind in found if Role.DOCUMENTS not in kind.roles}
-    looks = (path for path in _all_files(layout.root) if _DATA.search(path.name))
-    return tuple(path for path in looks if path not in used | other and not _describes(path, found))
+    looks = (path for path in left if _DATA.search(path.name))
+    return tuple(path for path in looks if path not in other and not _describes(path, found))
 
 
 def _all_files(root: Path) -> Iterator[Path]:

@@ -19,8 +19,9 @@ def info(dataset: Dataset) -> dict[str, Any]:
     splits = {
         split: _split(one, queries[split], missing, dataset.is_judged(split, one)) for split, one in qrels.items()
     }
-    bad = {"bad records": problems.count, "examples": problems.examples, "ignored files": list(dataset.ignored)}
-    return {"name": dataset.name, **documents, **bad, "splits": splits}
+    bad = {"bad records": problems.count, "examples": problems.examples}
+    files = {"ignored files": list(dataset.ignored), "unread files": list(dataset.unread)}
+    return {"name": dataset.name, **documents, **bad, **files, "splits": splits}
 
 
 def _documents(dataset: Dataset, missing: set[str], problems: Problems) -> dict[str, Any]:

@@ -24,6 +24,12 @@ def nearest(vectors: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([one.indices for one in found]), distance.clamp(min=0)
 
 
+def nearest_few(vector: Tensor, vectors: Tensor, k: int) -> Tensor:
+    """The numbers of the k vectors nearest to one (d,), nearest first; all where there are fewer."""
+    distance = torch.cdist(vector[None], vectors, compute_mode="donot_use_mm_for_euclid_dist")[0]
+    return distance.topk(min(k, len(vectors)), largest=False).indices
+
+
 def kmeans(vectors: Tensor, k: int, *, seed: int = 0, rounds: int = 20) -> Tensor:
     """Centroids (k, d) of Lloyd's algorithm; where fewer than k vectors differ, some are the same.
 
@@ -70,10 +76,17 @@ class Tree:
     centroids: Tensor  # (branch, d)
     children: dict[int, Tree]
 
-    def path(self, vector: Tensor) -> tuple[int, ...]:
-        """The numbers of the nearest clusters on the way down."""
-        number = int(nearest(vector[None].float(), self.centroids)[0])
-        return (number, *(self.children[number].path(vector) if number in self.children else ()))
+    def paths(self, vectors: Tensor) -> list[tuple[int, ...]]:
+        """For each vector (n, d) the numbers of the nearest clusters on the way down."""
+        if not len(vectors):
+            return []
+        number = nearest(vectors.float(), self.centroids)[0]
+        found: list[tuple[int, ...]] = [(one,) for one in number.tolist()]
+        for child, tree in self.children.items():
+            inside = (number == child).nonzero()[:, 0]
+            for row, rest in zip(inside.tolist(), tree.paths(vectors[inside]), strict=True):
+                found[row] += rest
+        return found
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Centroids (clusters, branch, d), and which cluster is inside each child (clusters, branch), -1 for none."""

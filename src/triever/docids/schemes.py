@@ -7,10 +7,13 @@ as tensors: nothing here knows a model.
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
@@ -19,7 +22,15 @@ from torch import Tensor
 from triever import config
 from triever.config import option
 from triever.data.records import Document
-from triever.docids.quantize import Tree, cluster_tree, kmeans, nearest, residual_codebooks, residual_codes
+from triever.docids.quantize import (
+    Tree,
+    cluster_tree,
+    kmeans,
+    nearest,
+    nearest_few,
+    residual_codebooks,
+    residual_codes,
+)
 from triever.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,37 +79,75 @@ class Scheme(ABC):
         if vectors is None or len(vectors) != count:
             have = "none" if vectors is None else len(vectors)
             raise UsageError(f"{self.kind} docids need a vector for each of {count} documents, and have {have}")
+        if not count:
+            raise UsageError(f"{self.kind} docids need documents to be fitted on, and there are none")
         return vectors.float()
 
-    def _vector(self, vector: Tensor | None) -> Tensor:
-        """The vector of one new document, as (1, d)."""
-        return self._vectors(None if vector is None else vector[None], 1)
+    def _vector(self, vector: Tensor | None, like: Tensor | None) -> Tensor:
+        """The vector of one new document, as (1, d), of the size of those (..., d) that were fitted."""
+        if like is None:
+            raise UsageError(f"the {self.kind} docids are not fitted", "call fit first")
+        found = self._vectors(None if vector is None else vector[None], 1).to(like.device)
+        if found.shape[1] != like.shape[-1]:
+            problem = f"the new vector has {found.shape[1]} numbers, and the fitted ones {like.shape[-1]}"
+            raise UsageError(problem, "use the encoder that the docids were fitted with")
+        return found
 
 
 @dataclass(eq=False)
 class Atomic(Scheme):
-    """One symbol for each document. A new one gets a new symbol, which a model has yet to learn."""
+    """One symbol for each document. A new one gets a new symbol, which a model has yet to learn.
+
+    `untrained` has those symbols, each with the symbols of the nearest documents that were fitted: the mean
+    of their rows is where a model may begin (`widened` of a T5). Without vectors it names none.
+    """
 
     kind: ClassVar[str] = "atomic"
+
+    neighbours: int = option(5, "nearest documents whose rows a new document's row is the mean of")
+
+    untrained: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False)
     _count: int = field(default=0, init=False, repr=False)
+    _known: Tensor | None = field(default=None, init=False, repr=False)  # (documents fitted, d)
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if self.neighbours < 1:
+            raise UsageError(f"neighbours = {self.neighbours} should be above zero", "the default is 5")
 
     @property
     def width(self) -> int:
         return self._count
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None) -> list[Docid]:
+        # A copy: these are looked at long after the fit, when the caller may have changed theirs.
+        self._known = None if vectors is None or not documents else self._vectors(vectors, len(documents)).clone()
         self._count = len(documents)
+        self.untrained = {}
         return [(number,) for number in range(self._count)]
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
+        symbol, near = self._count, self._nearest(vector)
         self._count += 1
-        return (self._count - 1,)
+        self.untrained[symbol] = near
+        return (symbol,)
+
+    def _nearest(self, vector: Tensor | None) -> list[int]:
+        """The symbols of the nearest fitted documents; those placed since have no rows worth averaging."""
+        if vector is None or self._known is None:
+            return []
+        return nearest_few(self._vector(vector, self._known)[0], self._known, self.neighbours).tolist()
 
     def write(self, writer: Writer) -> dict[str, Any]:
-        return {"count": self._count}
+        if self._known is not None:
+            writer.array("docid_vectors", self._known.cpu().numpy())
+        return {"count": self._count, "untrained": [[symbol, near] for symbol, near in self.untrained.items()]}
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
         self._count = state["count"]
+        self.untrained = {symbol: list(near) for symbol, near in state["untrained"]}
+        if snapshot.has("docid_vectors"):
+            self._known = torch.tensor(snapshot.array("docid_vectors"))
 
 
 @dataclass(eq=False)
@@ -154,6 +203,7 @@ class Semantic(Scheme):
     _tree: Tree | None = field(default=None, init=False, repr=False)
     _held: Counter[Docid] = field(default_factory=Counter, init=False, repr=False)
     _depth: int = field(default=1, init=False, repr=False)
+    _mean: Tensor | None = field(default=None, init=False, repr=False)  # (d,) of all vectors
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -170,17 +220,18 @@ class Semantic(Scheme):
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None) -> list[Docid]:
         found = self._vectors(vectors, len(documents))
+        self._mean = found.mean(0)
         self._tree = cluster_tree(found, self.branch, self.leaf, seed=self.seed)
         self._held = Counter()
-        paths = [self._path(vector) for vector in found]
+        paths = self._paths(found)
         self._depth = 1 + max(map(len, paths), default=0)
         return [self._numbered(path) for path in paths]
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
-        return self._numbered(self._path(self._vector(vector)[0]))
+        return self._numbered(self._paths(self._vector(vector, self._mean))[0])
 
-    def _path(self, vector: Tensor) -> Docid:
-        return self._tree.path(vector) if self._tree else ()
+    def _paths(self, vectors: Tensor) -> list[Docid]:
+        return self._tree.paths(vectors) if self._tree else [() for _ in vectors]
 
     def _numbered(self, path: Docid) -> Docid:
         """The next place in a cluster; one that is full begins again, so that documents share docids."""
@@ -195,13 +246,16 @@ class Semantic(Scheme):
             centroids, children = self._tree.arrays()
             writer.array("docid_centroids", centroids)
             writer.array("docid_children", children)
+        if self._mean is not None:
+            writer.array("docid_mean", self._mean.cpu().numpy())
         held = [[list(path), count] for path, count in self._held.items()]
         return {"held": held, "depth": self._depth}
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
         self._held = Counter({tuple(path): count for path, count in state["held"]})
         self._depth = state["depth"]
-        if "docid_centroids" in snapshot.manifest.files:
+        self._mean = torch.tensor(snapshot.array("docid_mean")) if snapshot.has("docid_mean") else None
+        if snapshot.has("docid_centroids"):
             self._tree = Tree.of_arrays(snapshot.array("docid_centroids"), snapshot.array("docid_children"))
 
 
@@ -241,9 +295,8 @@ class Codebook(Scheme):
         return self._numbered(residual_codes(found, self._books).tolist())
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
-        found = self._vector(vector)
-        if self._books is None:
-            raise UsageError("the codebooks are not fitted", "call fit first")
+        found = self._vector(vector, self._books)
+        assert self._books is not None  # `_vector` saw to it
         return self._numbered(residual_codes(found, self._books).tolist())[0]
 
     def _numbered(self, codes: Iterable[Sequence[int]]) -> list[Docid]:
@@ -296,9 +349,8 @@ class Cluster(Scheme):
         return [self._codes[number] for number in nearest(found, self._centroids)[0].tolist()]
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
-        found = self._vector(vector)
-        if self._centroids is None:
-            raise UsageError("the clusters are not fitted", "call fit first")
+        found = self._vector(vector, self._centroids)
+        assert self._centroids is not None  # `_vector` saw to it
         return self._codes[int(nearest(found, self._centroids)[0])]
 
     def write(self, writer: Writer) -> dict[str, Any]:
@@ -313,13 +365,17 @@ class Cluster(Scheme):
 
 @dataclass(eq=False)
 class Title(Scheme):
-    """The title as word pieces, and a stop symbol. Equal titles share a docid, and one may begin another."""
+    """The title as word pieces, and a stop symbol. Equal titles share a docid, and one may begin another.
+
+    With a backbone's tokenizer, symbol i is the backbone's token i, and the stop symbol comes after the last.
+    """
 
     kind: ClassVar[str] = "title"
 
     vocabulary: int = option(8000, "word pieces at most; they are learned from the titles")
+    tokenizer: str = option("", "a folder or tokenizer.json whose pieces to use; empty learns them from the titles")
 
-    _pieces: Any = field(default=None, init=False, repr=False)
+    _pieces: tuple[Any, int] | None = field(default=None, init=False, repr=False)  # a tokenizer, the stop symbol
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -328,36 +384,66 @@ class Title(Scheme):
 
     @property
     def width(self) -> int:
-        return self._tokenizer.get_vocab_size() + 1
+        return self._fitted[1] + 1
 
     @property
-    def _tokenizer(self) -> Any:
+    def _fitted(self) -> tuple[Any, int]:
         if self._pieces is None:
             raise UsageError("the word pieces are not learned", "call fit first")
         return self._pieces
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None) -> list[Docid]:
-        self._pieces = learn_pieces([_name(document) for document in documents], self.vocabulary)
-        found = self._pieces.encode_batch([_name(document) for document in documents])
-        return [(*encoding.ids, self.width - 1) for encoding in found]
+        names = [_name(document) for document in documents]
+        self._pieces = _with_stop(
+            load_pieces(self.tokenizer) if self.tokenizer else learn_pieces(names, self.vocabulary)
+        )
+        tokenizer, stop = self._pieces
+        return [(*encoding.ids, stop) for encoding in tokenizer.encode_batch(names, add_special_tokens=False)]
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
-        return (*self._tokenizer.encode(_name(document)).ids, self.width - 1)
+        tokenizer, stop = self._fitted
+        return (*tokenizer.encode(_name(document), add_special_tokens=False).ids, stop)
 
     def readable(self, docid: Docid) -> str:
-        pieces = [self._tokenizer.id_to_token(symbol) for symbol in docid[:-1]]
-        return " ".join(pieces)
+        tokenizer, _ = self._fitted
+        return " ".join(_escaped(tokenizer.id_to_token(symbol)) for symbol in docid[:-1])
 
     def parse(self, text: str) -> Docid:
-        return (*(self._tokenizer.token_to_id(piece) for piece in text.split(" ")), self.width - 1)
+        tokenizer, stop = self._fitted
+        pieces = [_unescaped(piece) for piece in text.split(" ")] if text else []
+        symbols = [tokenizer.token_to_id(piece) for piece in pieces]
+        if None in symbols:
+            strange = pieces[symbols.index(None)]
+            raise UsageError(f"{strange!r} is not one of the word pieces", "write the docid as it was shown")
+        return (*symbols, stop)
 
     def write(self, writer: Writer) -> dict[str, Any]:
-        return {"pieces": self._tokenizer.to_str()}
+        # A file of its own: a backbone's tokenizer has megabytes, and every change rewrites the manifest.
+        writer.json("docid_pieces", json.loads(self._fitted[0].to_str()))
+        return {}
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
         from tokenizers import Tokenizer
 
-        self._pieces = Tokenizer.from_str(state["pieces"])
+        self._pieces = _with_stop(Tokenizer.from_str(json.dumps(snapshot.json("docid_pieces"))))
+
+
+def _with_stop(tokenizer: Any) -> tuple[Any, int]:
+    """The symbol behind the last piece; not their number, as the ids of some tokenizers have gaps."""
+    return tokenizer, 1 + max(tokenizer.get_vocab().values(), default=-1)
+
+
+def _escaped(piece: str) -> str:
+    r"""Some tokenizers have pieces with spaces, which are what stands between pieces here.
+
+    >>> _escaped("a b"), _unescaped(r"a\_b")
+    ('a\\_b', 'a b')
+    """
+    return piece.replace("\\", r"\\").replace(" ", r"\_")
+
+
+def _unescaped(piece: str) -> str:
+    return re.sub(r"\\(.)", lambda hit: " " if hit[1] == "_" else hit[1], piece)
 
 
 def _name(document: Document) -> str:
@@ -373,6 +459,23 @@ def learn_pieces(titles: Sequence[str], vocabulary: int) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=[UNKNOWN], show_progress=False)
     tokenizer.train_from_iterator(titles, trainer)
+    return tokenizer
+
+
+def load_pieces(path: str) -> Any:
+    """The tokenizer of a file, or of a folder's tokenizer.json, that gives all pieces of a title and no others."""
+    from tokenizers import Tokenizer
+
+    file = Path(path, "tokenizer.json") if Path(path).is_dir() else Path(path)
+    hint = "name a tokenizer.json or a folder with one, as save_pretrained of a transformers tokenizer writes it"
+    if not file.is_file():
+        raise UsageError(f"tokenizer = {path!r}: there is no file {file}", hint)
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # what it raises has no other type
+        raise UsageError(f"tokenizer = {path!r}: {file} is not a tokenizer: {error}", hint) from error
+    tokenizer.no_padding()  # some files ask for both
+    tokenizer.no_truncation()
     return tokenizer
 
 

@@ -106,6 +106,20 @@ class Arrays:
         return [max(1, int(degree[low:high].max(initial=0))) for low, high in bounds]
 
     @cached_property
+    def leaf(self) -> np.ndarray:
+        """(nodes,) bool, whether nothing branches below."""
+        return np.diff(self.child) == 0
+
+    @cached_property
+    def end(self) -> np.ndarray:
+        """(nodes,) bool, whether a docid ends there: a leaf without a tail."""
+        end = self.leaf.copy()
+        entry = np.asarray(self.first)[end]
+        inside = entry < self.entries  # the root of an empty trie has no entry
+        end[end] = inside & (self.tail_start[np.minimum(entry + 1, self.entries)] == self.tail_start[entry])
+        return end
+
+    @cached_property
     def parent(self) -> np.ndarray:
         """(nodes,) -1 for the root."""
         return np.concatenate([[-1], np.repeat(np.arange(self.nodes), np.diff(self.child))])

@@ -24,6 +24,8 @@ class Children:
     token: Tensor  # (n, C)
     state: Tensor  # (n, C, parts)
     exists: Tensor  # (n, C) bool
+    ended: Tensor  # (n, C) bool, a docid ends there
+    alone: Tensor  # (n, C) bool, one docid is left there, in one part
 
 
 class Walk:
@@ -56,9 +58,9 @@ class Walk:
         fresh = annex.exists & (known < 0)
         left = torch.stack([main.state, beside], -1)
         right = torch.stack([torch.full_like(annex.state, -1), annex.state], -1)
-        return Children(
-            torch.cat([main.token, annex.token], 1), torch.cat([left, right], 1), torch.cat([lives, fresh], 1)
-        )
+        state = torch.cat([left, right], 1)
+        token, exists = torch.cat([main.token, annex.token], 1), torch.cat([lives, fresh], 1)
+        return Children(token, state, exists, self.ended(state), self.alone(state))
 
     def living(self, state: Tensor) -> Tensor:
         """How many living entries lie below each state (…, parts)."""
@@ -99,10 +101,12 @@ class _Step:
     state: Tensor  # (n, C)
     there: Tensor  # (n, C) the slot holds a child, dead or alive
     exists: Tensor  # (n, C) and something below it lives
+    ended: Tensor  # (n, C) a docid ends there
+    lone: Tensor  # (n, C) nothing branches below it
 
 
 def _single(step: _Step) -> Children:
-    return Children(step.token, step.state[..., None], step.exists)
+    return Children(step.token, step.state[..., None], step.exists, step.ended, step.lone)
 
 
 class _Part:
@@ -118,6 +122,8 @@ class _Part:
                 *(arrays.count, arrays.tail, arrays.tail_start),
             )
         )
+        # Whether a node is a leaf, and whether a docid ends in it: children are many, so this is looked up, not found.
+        self.leaf, self.end = (_tensor(array, device) for array in (arrays.leaf, arrays.end))
         self.mask = alive
         self.before = None  # (entries + 1,) how many live before each entry
         if alive is not None:
@@ -142,10 +148,12 @@ class _Part:
         goes_on = (at < end)[:, None] & (slot == 0)  # the next symbol of a tail, in the first slot
         if len(self.tail):
             token = torch.where(goes_on, self.tail[at.clamp(max=len(self.tail) - 1)].long()[:, None], token)
+        ended = torch.where(goes_on, (at + 1 >= end)[:, None], there & self.end[node])
+        lone = goes_on | (there & self.leaf[node])
         node = torch.where(goes_on, (self.nodes + at + 1)[:, None], node)
         there = there | goes_on
         lives = there & (self.living(node) > 0) if self.before is not None else there
-        return _Step(token, torch.where(there, node, -1), there, lives)
+        return _Step(token, torch.where(there, node, -1), there, lives, ended, lone)
 
     def find(self, state: Tensor, token: Tensor) -> Tensor:
         """The child of each state (n,) by each of its symbols (n, C), or -1."""

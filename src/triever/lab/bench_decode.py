@@ -23,6 +23,7 @@ from torch import Tensor
 from triever.config import option
 from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
+from triever.models.precision import fast_dtype
 from triever.models.seq2seq import Seq2SeqGenerator
 from triever.models.t5 import T5, from_transformers, narrowed
 from triever.progress import track
@@ -49,7 +50,9 @@ class DecodeOptions:
     rounds: int = option(3, "how often each is timed; the median counts")
     query_tokens: int = option(16, "tokens in a query")
     device: str = option("cpu", "cpu or cuda")
-    dtypes: tuple[str, ...] = option(("float32",), "what our model computes in: float32, bfloat16")
+    dtypes: tuple[str, ...] = option(
+        ("auto",), "what our model computes in; auto is float32, and bfloat16 beside it where the hardware has it"
+    )
     layers: int = option(8, "layers of the encoder and of the decoder")
     width: int = option(512, "the model's width")
     finish: tuple[bool, ...] = option((True, False), "finish lone docids in one pass, or step by step")
@@ -82,7 +85,7 @@ class _Work:
     def rows(self, queries: int, width: int) -> Iterator[dict[str, Any]]:
         for normalisation in get_args(Normalisation):
             peer_seconds, expected = self._peer(queries, width, normalisation)
-            for dtype, finish in itertools.product(self.options.dtypes, self.options.finish):
+            for dtype, finish in itertools.product(self._dtypes(), self.options.finish):
                 options = BeamOptions(width=width, normalisation=normalisation, finish=finish)
                 seconds, found = self._ours(queries, options, dtype)
                 row: dict[str, Any] = {"queries": queries, "beams": width, "normalisation": normalisation}
@@ -92,6 +95,11 @@ class _Work:
                     row |= {"generate_seconds": round(peer_seconds, 4), "ratio": round(peer_seconds / seconds, 2)}
                     row |= agreement(expected, found)
                 yield row
+
+    def _dtypes(self) -> list[str]:
+        fast = str(fast_dtype(self.options.device)).removeprefix("torch.")
+        named = (["float32", fast] if dtype == "auto" else [dtype] for dtype in self.options.dtypes)
+        return list(dict.fromkeys(itertools.chain.from_iterable(named)))
 
     def _ours(self, queries: int, options: BeamOptions, dtype: str) -> tuple[float, list[Found]]:
         generator = self._generator(options.normalisation, dtype)

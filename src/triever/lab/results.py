@@ -28,10 +28,19 @@ def record(report: Report, *, command: Sequence[str], seconds: float, systems: M
         "systems": dict(systems),
         "report": report.to_dict(),
         "seconds": round(seconds, 1),
-        "peak_memory_mb": _peak_memory_mb(),
-        "hardware": _hardware(),
-        "software": _software(),
+        "peak_memory_mb": peak_memory_mb(),
+        **surroundings(),
     }
+
+
+def benchmark(command: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The rows of a benchmark together with what they were measured on."""
+    return {"command": shlex.join(command), **surroundings(), "rows": list(rows)}
+
+
+def surroundings() -> dict[str, Any]:
+    """The machine and the versions that a number was measured with."""
+    return {"hardware": _hardware(), "software": _software()}
 
 
 def write(path: str | Path, result: Mapping[str, Any]) -> None:
@@ -73,7 +82,14 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _hardware() -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"processor": _processor(), "cores": cores, "system": f"{platform.system()} {platform.machine()}"}
+    gpu = {"gpu": name} if (name := _gpu()) else {}
+    return {"processor": _processor(), "cores": cores, **gpu, "system": f"{platform.system()} {platform.machine()}"}
+
+
+def _gpu() -> str:
+    """The name of the GPU, where torch is in use and has one."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else ""
 
 
 def _processor() -> str:
@@ -87,7 +103,8 @@ def _processor() -> str:
 
 
 def _software() -> dict[str, str]:
-    return {"triever": __version__, "commit": _commit(), "python": platform.python_version()}
+    used = {name: sys.modules[name].__version__ for name in ("torch", "transformers") if name in sys.modules}
+    return {"triever": __version__, "commit": _commit(), "python": platform.python_version(), **used}
 
 
 def _commit() -> str:
@@ -113,7 +130,8 @@ def _git(*words: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
-def _peak_memory_mb() -> int | None:
+def peak_memory_mb() -> int | None:
+    """The most memory that this process has held."""
     if sys.platform == "win32":
         return None
     import resource

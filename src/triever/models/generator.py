@@ -27,6 +27,6 @@ class Generator(Protocol):
         """New rows: prefix parents[i] (n,) followed by tokens[i] (n, t); hidden states (n, t, d)."""
         ...
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of all symbols, (..., width)."""
+    def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """Scores of all symbols, (..., width); or those of candidates (n, C) after each of n states (n, d), (n, C)."""
         ...

@@ -33,9 +33,9 @@ class _HubModel:
         self.width = model.config.vocab_size
         self.device = model.device
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Hidden states are scores already."""
-        return hidden
+        return hidden if candidates is None else hidden.gather(-1, candidates)
 
 
 class CausalGenerator(_HubModel):

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triever.models.t5 import T5, Memory, additive
+from triever.models.t5 import T5, Memory, additive, laid_out
+
+FEW = 32
+"""A candidate's row is fetched from memory, where a whole layer is one product: so many times dearer, roughly."""
 
 Tokenise = Callable[[list[str]], tuple[Tensor, Tensor]]
 """Texts to ids and mask, (rows, length) each."""
@@ -28,7 +31,7 @@ class Seq2SeqGenerator:
     """`Seq2SeqGenerator(model, tokenise)`; keeps the Generator's shape."""
 
     def __init__(self, model: T5, tokenise: Tokenise) -> None:
-        self.model = model.eval()
+        self.model = laid_out(model.eval())
         self.tokenise = tokenise
         self.width = model.shape.width
         self.device = model.embedding.weight.device
@@ -62,6 +65,10 @@ class Seq2SeqGenerator:
         return [(keys[text], values[text]) for keys, values in cache.memory], cache.mask[text]
 
     @torch.inference_mode()
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of all symbols."""
-        return self.model.logits(hidden)
+    def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """Scores of all symbols, or of the candidates; few of them are scored by themselves."""
+        if candidates is None:
+            return self.model.logits(hidden)
+        if FEW * candidates.shape[1] < self.width:
+            return self.model.logits_of(hidden, candidates)
+        return self.model.logits(hidden).gather(1, candidates)

@@ -75,6 +75,19 @@ class Retriever(ABC):
     kind: ClassVar[str]
     _held: Held | None = field(default=None, init=False, repr=False)
 
+    @classmethod
+    def of_options(cls, value: Any, where: str) -> Retriever:
+        """A retriever that is an option of another: itself, its name, a saved folder, or a table with its kind."""
+        if isinstance(value, Retriever):
+            return value
+        if isinstance(value, str) and value not in KINDS and Path(value).is_dir():
+            return load(value)
+        values = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
+        kind = values.pop("kind", None)
+        if not isinstance(kind, str):
+            raise UsageError(f"{where} = {value!r} does not say which system", f"for example: {where}.kind=bm25")
+        return config.build(system(kind), values, where=f"{where}.")
+
     # What a system has to bring. An engine is a value of its own making: changes make a new one, so a
     # search that is under way is not disturbed, and a change that fails has changed nothing.
 
@@ -117,9 +130,15 @@ class Retriever(ABC):
         store = DocumentStore.of(track(dataset.documents(), "reading documents"))
         if not len(store):
             raise UsageError(f"{dataset.name} has no documents", "check it with: triever data info")
+        store.fingerprint = dataset.fingerprint  # taken as the documents passed
         origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
         self._held = Held(store, self._learn(dataset, store), origin)
         return self
+
+    def _engine_for(self, dataset: Dataset, store: DocumentStore) -> Any:
+        """The engine of these documents, as a part of another retriever: the one it has, or one that it learns."""
+        held = self._held
+        return held.engine if held and held.store.fingerprint == store.fingerprint else self._learn(dataset, store)
 
     def search(self, query: str | Query, k: int = 10) -> Result:
         """The k best documents for a query, best first; fewer where fewer match."""
@@ -151,10 +170,14 @@ class Retriever(ABC):
         origin = _changed(held.origin, deleted=int((~keep).sum()))
         self._held = Held(held.store.where(keep), self._without(held.engine, keep), origin)
 
-    def save(self, path: str | Path) -> None:
-        """Write an artifact: whole, or not at all."""
+    def save(self, path: str | Path, *, replace: bool = True) -> None:
+        """Write an artifact: whole, or not at all.
+
+        What Triever saved there before is replaced, as by any save; with `replace=False` it is refused, as
+        `triever fit` does. A folder of other files that is no artifact is always refused.
+        """
         self._checked()
-        with artifact.writing(path) as writer:
+        with artifact.writing(path, replace=replace) as writer:
             self._save(writer)
 
     @property
@@ -251,19 +274,21 @@ def load(path: str | Path) -> Retriever:
             raise ArtifactError(problem, "run: pip install --upgrade triever")
         retriever = config.build(system(manifest.kind), manifest.options)
         store = DocumentStore(snapshot.table("documents"))
+        store.fingerprint = manifest.state["fingerprint"]
         retriever._held = Held(store, retriever._read(snapshot), dict(manifest.state["origin"]))
     return retriever
 
 
 @contextmanager
-def edit(path: str | Path) -> Generator[Retriever]:
+def edit(path: str | Path, *, wait: float = 0) -> Generator[Retriever]:
     """A saved retriever to change: saved again at the end of the block, untouched after an error.
 
-    Holds the right to write from load to save, so that two editors cannot lose each other's work.
+    Holds the right to write from load to save, so that two editors cannot lose each other's work. While
+    another process has that right, it waits for at most so many seconds.
     """
     with artifact.read(path):  # a path with a mistake in it must not make a folder
         pass
-    with artifact.writing(path) as writer:
+    with artifact.writing(path, wait=wait) as writer:
         retriever = load(path)
         yield retriever
         retriever._save(writer)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from triever.config import option
-from triever.docids.walk import Walk
+from triever.docids.walk import Children, Walk
 from triever.errors import UsageError
 from triever.models.generator import Cache, Generator
-from triever.search.scores import Normalisation, log_probabilities
+from triever.search.scores import Normalisation, child_scores
 
 
 @dataclass(frozen=True)
@@ -125,19 +125,17 @@ class _Search:
         """The best children of all beams, and the row of each one's parent."""
         queries, _, parts = beams.state.shape
         children = self.walk.children(beams.state.reshape(-1, parts), length)
-        logits = self.generator.logits(hidden) / self.options.temperature
-        scores = log_probabilities(logits, children, self.options.normalisation)
+        scores = child_scores(self.generator, hidden, children, self.options.normalisation, self.options.temperature)
         total = (beams.logprob.reshape(-1, 1) + scores).reshape(queries, -1)
         state = children.state.reshape(queries, -1, parts)
-        over = self._is_final(state) if not last else torch.zeros_like(total, dtype=torch.bool)
+        over = self._is_final(children).view_as(total) if not last else torch.zeros_like(total, dtype=torch.bool)
         self._add(state, total.masked_fill(~over, -torch.inf), length + 1)
         return self._choose(beams, state, children.token.reshape(queries, -1), total.masked_fill(over, -torch.inf))
 
-    def _is_final(self, state: Tensor) -> Tensor:
+    def _is_final(self, children: Children) -> Tensor:
         """Whether nothing can change the probability of a prefix any more."""
-        ended = self.walk.ended(state)
         free = self.options.finish and self.options.normalisation == "trie"
-        return ended | self.walk.alone(state) if free else ended
+        return children.ended | children.alone if free else children.ended
 
     def _choose(self, beams: _Beams, state: Tensor, token: Tensor, total: Tensor) -> tuple[_Beams, Tensor]:
         queries, width, parts = beams.state.shape

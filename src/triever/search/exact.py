@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from triever.docids.walk import Walk
 from triever.models.generator import Cache, Generator
 from triever.search.hits import best, shares
-from triever.search.scores import Normalisation, log_probabilities
+from triever.search.scores import Normalisation, child_scores
 
 BATCH = 64
 """Prefixes opened in one pass; more waste work on prefixes that a better one would have made useless."""
@@ -29,7 +29,11 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Certified:
-    """The best documents with their log-probabilities; `bound` is what any other can have at most."""
+    """The best documents with their log-probabilities; `bound` is the log-probability that no other exceeds.
+
+    The certificate is about which documents are best. Where a document has several docids, those that were
+    not needed to tell are missing from its probability, which is then a lower bound.
+    """
 
     documents: list[tuple[int, float]]
     certified: bool
@@ -39,7 +43,7 @@ class Certified:
     def __str__(self) -> str:
         if self.certified:
             return f"exact: {self.opened} prefixes opened"
-        return f"budget spent after {self.opened} prefixes: another document can have up to {self.bound:.4g}"
+        return f"budget spent after {self.opened} prefixes: another document can have up to log p = {self.bound:.4g}"
 
 
 def exact(
@@ -84,7 +88,7 @@ class _Query:
     normalisation: Normalisation
     temperature: float
     open: list[tuple[float, int, tuple[int, ...], list[int]]] = field(default_factory=list)
-    found: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # probabilities
+    found: dict[int, float] = field(default_factory=lambda: defaultdict(lambda: -math.inf))  # log-probabilities
     missing: Counter[int] = field(default_factory=Counter)
     opened: int = 0
     order: Iterator[int] = field(default_factory=count)
@@ -96,8 +100,7 @@ class _Query:
         while self.open and self.opened < budget and not self._is_certain(k):
             self._open_some(min(BATCH, budget - self.opened))
         certain = self._is_certain(k)
-        top = [(document, math.log(mass)) for document, mass in self._top(k) if mass > 0]
-        return Certified(top, certain, self.opened, self._bound(k))
+        return Certified(self._top(k), certain, self.opened, self._bound(k))
 
     def _top(self, k: int) -> list[tuple[int, float]]:
         return best(dict(self.found), k)
@@ -111,15 +114,19 @@ class _Query:
     def _bound(self, k: int) -> float:
         """What a document outside the first k can have at most."""
         if not self.open:
-            return 0.0
-        mass, top = math.exp(-self.open[0][0]), {document for document, _ in self._top(k)}
-        whole = min(1.0, sum(math.exp(-one[0]) for one in self.open)) if self._several else mass
+            return -math.inf
+        top = {document for document, _ in self._top(k)}
         unseen = max((left for document, left in self.missing.items() if document not in self.found), default=0)
-        reach = [min(whole, unseen * mass)]
-        for document, found in self.found.items():
-            if document not in top:
-                reach.append(found + min(whole, self.missing[document] * mass))
-        return max(reach)
+        others = (document for document in self.found if document not in top)
+        more = self._more
+        return max([more(unseen), *(np.logaddexp(self.found[one], more(self.missing[one])) for one in others)])
+
+    @property
+    def _more(self) -> Callable[[int], float]:
+        """What so many docids that are not found yet can add at most: each the best open prefix, together all."""
+        best = -self.open[0][0]
+        whole = min(0.0, float(np.logaddexp.reduce([-one[0] for one in self.open]))) if self._several else best
+        return lambda docids: min(whole, best + math.log(docids)) if docids else -math.inf
 
     @property
     def _several(self) -> bool:
@@ -143,11 +150,9 @@ class _Query:
         length = len(taken[0][2])
         state = torch.tensor([one[3] for one in taken], device=self.walk.device)
         children = self.walk.children(state, length)
-        logits = self.generator.logits(self._hidden([one[2] for one in taken])) / self.temperature
-        scores = log_probabilities(logits, children, self.normalisation)
-        ended = self.walk.ended(children.state)
-        if self.normalisation == "trie":
-            ended |= self.walk.alone(children.state)
+        hidden = self._hidden([one[2] for one in taken])
+        scores = child_scores(self.generator, hidden, children, self.normalisation, self.temperature)
+        ended = children.ended | children.alone if self.normalisation == "trie" else children.ended
         for at, slot in children.exists.nonzero().tolist():
             logprob = -taken[at][0] + float(scores[at, slot])
             below = children.state[at, slot].tolist()
@@ -165,5 +170,5 @@ class _Query:
 
     def _find(self, state: list[int], logprob: float) -> None:
         for document, mass in shares(self.walk, state, logprob):
-            self.found[document] += math.exp(mass)
+            self.found[document] = float(np.logaddexp(self.found[document], mass))
             self.missing[document] -= 1

@@ -13,14 +13,19 @@ import torch
 from torch import Tensor
 
 from triever.docids.walk import Children
+from triever.models.generator import Generator
 
 Normalisation: TypeAlias = Literal["trie", "vocabulary"]
 
 
-def log_probabilities(logits: Tensor, children: Children, normalisation: Normalisation) -> Tensor:
-    """(n, C) of each child, -inf where there is none, from logits (n, width)."""
-    found = logits.float().gather(1, children.token)
-    masked = found.masked_fill(~children.exists, -torch.inf)
-    over = masked if normalisation == "trie" else logits.float()
-    total = over.logsumexp(1, keepdim=True)
-    return torch.where(children.exists, masked - total, -torch.inf)
+def child_scores(
+    generator: Generator, hidden: Tensor, children: Children, normalisation: Normalisation, temperature: float = 1.0
+) -> Tensor:
+    """(n, C) the log-probability of each child after the prefixes of these states (n, d); -inf where there is none."""
+    if normalisation == "trie":
+        found = generator.logits(hidden, children.token).float() / temperature
+        found = found.masked_fill(~children.exists, -torch.inf).log_softmax(1)
+    else:
+        logits = generator.logits(hidden).float() / temperature
+        found = logits.gather(1, children.token) - logits.logsumexp(1, keepdim=True)
+    return torch.where(children.exists, found, -torch.inf)  # where nothing exists, a softmax is not a number

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from triever.artifact import FORMAT, MANIFEST
+from triever.artifact import is_artifact
 from triever.data.formats.fields import clean_id
 from triever.data.formats.lines import MAX_LINE, read_text
 from triever.data.formats.problems import Flaw, Problems
@@ -27,15 +26,6 @@ def text_paths(folder: str | Path) -> Iterator[Path]:
         for name in sorted(names):
             if name.lower().endswith(ENDINGS) and not name.startswith("."):
                 yield Path(root, name)
-
-
-def is_artifact(folder: Path) -> bool:
-    """Whether Triever saved something in this folder, which is then no data, although it holds documents."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
 
 
 def text_documents(folder: str | Path, problems: Problems) -> Iterator[Document]:
