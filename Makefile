@@ -47,5 +47,5 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(PIP) --editable '.[dev,docs,plot]'
+	$(PIP) --editable '.[dev,docs,plot,tensorboard]'
 	touch $@

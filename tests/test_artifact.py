@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -64,6 +65,56 @@ def test_any_array_comes_back(tmp_path_factory: pytest.TempPathFactory, array: n
     found = artifact.read(folder).array("it")
     assert found.dtype == array.dtype
     np.testing.assert_array_equal(found, array)
+
+
+TENSORS = {
+    "matrix": torch.arange(6.0).reshape(2, 3).t(),  # not contiguous
+    "half": torch.tensor([1.5, -2], dtype=torch.bfloat16),
+    "number": torch.tensor(7),
+    "nothing": torch.empty(0, 4),
+    "learned": torch.nn.Parameter(torch.ones(2)),
+}
+
+
+def put_tensors(folder: Path, tensors: dict[str, torch.Tensor]) -> artifact.Snapshot:
+    with artifact.writing(folder) as writer:
+        writer.tensors("weights", tensors)
+        writer.commit("toy", {}, {}, "")
+    return artifact.read(folder)
+
+
+def test_tensors_come_back(tmp_path: Path) -> None:
+    with put_tensors(tmp_path / "a", TENSORS) as snapshot:
+        found = snapshot.tensors("weights")
+    assert found.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor)
+    assert not found["learned"].requires_grad
+    found["number"] += 1  # they are the reader's own
+
+
+def test_tensors_that_share_memory_come_back_apart(tmp_path: Path) -> None:
+    base = torch.arange(12.0).reshape(3, 4)
+    shared = {"base": base, "tied": base, "rows": base[1:], "column": base[:, 0]}
+    with put_tensors(tmp_path / "a", shared) as snapshot:
+        found = snapshot.tensors("weights")
+    assert all(torch.equal(found[name], tensor) for name, tensor in shared.items())
+    assert len({tensor.untyped_storage().data_ptr() for tensor in found.values()}) == 4
+
+
+@pytest.mark.parametrize("tensor", [torch.empty(2, device="meta"), torch.eye(2).to_sparse()])
+def test_tensors_without_values_in_place_are_refused(tmp_path: Path, tensor: torch.Tensor) -> None:
+    with pytest.raises(ArtifactError, match=r"tensor bad .* cannot be saved"):
+        put_tensors(tmp_path / "a", {"bad": tensor})
+
+
+def test_a_file_that_holds_no_tensors_says_so(tmp_path: Path) -> None:
+    with artifact.writing(tmp_path / "a") as writer:
+        writer._put("weights", "safetensors", lambda file: file.write(b"no tensors at all"))
+        writer.commit("toy", {}, {}, "")
+    with artifact.read(tmp_path / "a") as snapshot, pytest.raises(ArtifactError, match="does not hold tensors"):
+        snapshot.tensors("weights")
 
 
 def test_a_new_state_replaces_the_old_and_sweeps_its_files(saved: Path) -> None:

@@ -103,3 +103,14 @@ def test_toml_comes_back_as_it_went(values: dict[str, object]) -> None:
 @given(st.builds(Options, name=texts, steps=st.integers(), views=st.lists(texts, max_size=3).map(tuple)))
 def test_options_come_back_as_they_went(options: Options) -> None:
     assert config.build(Options, config.to_dict(options)) == options
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner = config.option(Inner(branch=7), "nested")
+    named: Options = config.option(Options(steps=9, rate=0.1), "nested too")
+
+
+def test_parts_of_a_nested_option_leave_its_other_parts_as_its_default_has_them() -> None:
+    found = config.build(Outer, config.assignments(["named.steps=4", "named.inner.branch=2"]))
+    assert found == Outer(Inner(7), Options(steps=4, rate=0.1, inner=Inner(2)))

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-PAGES = ["README.md", "docs/own-documents.md", "docs/evaluation.md", "docs/data.md", "docs/search.md"]
+PAGES = [
+    "README.md",
+    "docs/own-documents.md",
+    "docs/evaluation.md",
+    "docs/data.md",
+    "docs/search.md",
+    "docs/encoders.md",
+]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = ("make ", "pip ", "git ", "cd ")
 

@@ -1,5 +1,8 @@
 """Triever finds documents by generating their identifiers."""
 
+import importlib as _importlib
+import typing as _typing
+
 from triever.data.datasets import Dataset, load_dataset
 from triever.data.records import Document, Hit, Query, Result
 from triever.errors import (
@@ -17,6 +20,35 @@ from triever.retrievers.base import Explanation, Retriever, edit, load
 from triever.retrievers.bm25 import BM25
 from triever.version import __version__
 
+if _typing.TYPE_CHECKING:
+    from triever.index.token_vectors import TokenOptions
+    from triever.index.vectors import IndexOptions
+    from triever.retrievers.dense import Dense
+    from triever.retrievers.fusion import Fused
+    from triever.retrievers.multivector import MultiVector
+    from triever.retrievers.reranker import Reranked
+    from triever.training.pairs import Negatives
+    from triever.training.tuning import Tuning
+
+_LATER = {
+    "Dense": "retrievers.dense",
+    "Fused": "retrievers.fusion",
+    "IndexOptions": "index.vectors",
+    "MultiVector": "retrievers.multivector",
+    "Negatives": "training.pairs",
+    "Reranked": "retrievers.reranker",
+    "TokenOptions": "index.token_vectors",
+    "Tuning": "training.tuning",
+}
+"""What needs PyTorch is imported when it is first asked for: BM25 does not wait for it."""
+
+
+def __getattr__(name: str) -> _typing.Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'triever' has no attribute {name!r}")
+    return getattr(_importlib.import_module(f"triever.{_LATER[name]}"), name)
+
+
 __all__ = [
     "__version__",
     "ArtifactError",
@@ -26,18 +58,26 @@ __all__ = [
     "compare",
     "DataError",
     "Dataset",
+    "Dense",
     "Document",
     "edit",
     "evaluate",
     "Explanation",
+    "Fused",
     "Hit",
+    "IndexOptions",
     "load",
     "load_dataset",
     "MissingExtra",
+    "MultiVector",
+    "Negatives",
     "Query",
     "Report",
+    "Reranked",
     "Result",
     "Retriever",
+    "TokenOptions",
     "TrieverError",
+    "Tuning",
     "UsageError",
 ]

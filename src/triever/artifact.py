@@ -348,11 +348,14 @@ class Writer:
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors in the processor's memory, contiguous, copied where another one lies in the same memory."""
+    import torch
+
     seen: set[int] = set()
     apart = {}
     for name, tensor in tensors.items():
-        if tensor.is_meta or tensor.is_sparse:
-            raise ArtifactError(f"tensor {name} is {'without values' if tensor.is_meta else 'sparse'}", "make it dense")
+        if tensor.is_meta or tensor.layout != torch.strided:
+            what = "has no values" if tensor.is_meta else "is sparse"
+            raise ArtifactError(f"tensor {name} {what} and cannot be saved", "make it an ordinary tensor first")
         dense = tensor.detach().cpu().contiguous()
         memory = dense.untyped_storage().data_ptr()
         apart[name] = dense.clone() if memory in seen else dense

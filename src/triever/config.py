@@ -37,7 +37,18 @@ def build(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
     for key in values:
         if key not in known:
             raise UsageError(f"{where}{key} is not an option of {cls.__name__}", nearest(key, known))
-    return cls(**{key: _fit(value, hints[key], f"{where}{key}") for key, value in values.items()})
+    whole = {key: _completed(value, known[key].default) for key, value in values.items()}
+    return cls(**{key: _fit(value, hints[key], f"{where}{key}") for key, value in whole.items()})
+
+
+def _completed(value: Any, default: Any) -> Any:
+    """A table of some parts with the other parts as the option's default has them, if it is of the same kind."""
+    if not isinstance(value, Mapping) or not dataclasses.is_dataclass(default):
+        return value
+    usual = _plain(default)
+    if value.get("kind", usual.get("kind")) != usual.get("kind"):
+        return value
+    return usual | {key: _completed(part, getattr(default, key, None)) for key, part in value.items()}
 
 
 def validate(instance: Any) -> None:

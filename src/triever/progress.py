@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -26,3 +27,19 @@ def track(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         yield from bar.track(items, total=total, description=what)
+
+
+@contextlib.contextmanager
+def bar(what: str, total: int, done: int = 0) -> Generator[Callable[[int, str], object], None, None]:
+    """A bar for work that is no iterable: it gives a function to tell how much is done, and a note to show beside."""
+    if not _shown:
+        yield lambda _done, _note: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    note_column = TextColumn("{task.fields[note]}")
+    with Progress(*columns, note_column, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(what, total=total, completed=done, note="")
+        yield lambda done, note: shown.update(task, completed=done, note=note)

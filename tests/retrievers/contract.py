@@ -5,6 +5,7 @@ A retriever's test file makes a subclass of `Contract` with a `make` method; pyt
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 from contextlib import ExitStack
@@ -45,12 +46,16 @@ def dataset(documents: list[Document] | None = None) -> triever.Dataset:
 class Contract:
     """Subclass and give `make`, which returns a new retriever that has not been fitted."""
 
+    once: triever.Retriever
+
     def make(self) -> triever.Retriever:
         raise NotImplementedError
 
     @pytest.fixture
     def fitted(self) -> triever.Retriever:
-        return self.make().fit(dataset())
+        if "once" not in vars(type(self)):
+            type(self).once = self.make().fit(dataset())
+        return copy.copy(self.once)  # changes give a retriever new values, so a copy's never reach the others
 
     def test_fit_returns_the_retriever_itself(self) -> None:
         retriever = self.make()

@@ -202,7 +202,9 @@ class _Part:
     def documents(self, state: int) -> list[int]:
         node = state if state < self.nodes else None
         if node is None:
-            first = int(np.searchsorted(self.arrays.tail_start, state - self.nodes - 1, side="right")) - 1
+            starts = self.arrays.tail_start
+            # Of their own type: NumPy would copy millions of starts to compare them with a Python number.
+            first = int(np.searchsorted(starts, starts.dtype.type(state - self.nodes - 1), side="right")) - 1
             last = first + 1
         else:
             first = int(self.arrays.first[node])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from triever import config
 from triever.data.datasets import Dataset
 from triever.errors import UsageError
 from triever.retrievers.base import KINDS, Retriever, load, system
+
+_log = logging.getLogger("triever")
 
 
 def new_system(system_or_file: str, settings: Sequence[str]) -> Retriever:
@@ -40,6 +43,8 @@ def labels(words: Sequence[str]) -> dict[str, str]:
 def ready_system(what: str, dataset: Dataset) -> Retriever:
     """A system by its name, fitted here, or else a saved folder; ./bm25 is a folder."""
     name, _, settings = what.partition(":")
-    if name not in KINDS and Path(what).is_dir():
-        return load(what)
+    if Path(what).is_dir():
+        if name not in KINDS:
+            return load(what)
+        _log.warning("%s is taken as the system, fitted here; the folder is ./%s", what, what)
     return new_system(name, [part for part in settings.split(",") if part]).fit(dataset)

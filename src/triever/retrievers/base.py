@@ -8,6 +8,7 @@ itself as an artifact that `load` opens again.
 from __future__ import annotations
 
 import importlib
+import json
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -23,10 +24,17 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Query, Result, normalise, ranked
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError, nearest
+from triever.files import atomic
 from triever.progress import track
 from triever.version import __version__
 
-KINDS = {"bm25": "triever.retrievers.bm25:BM25"}
+KINDS = {
+    "bm25": "triever.retrievers.bm25:BM25",
+    "dense": "triever.retrievers.dense:Dense",
+    "fused": "triever.retrievers.fusion:Fused",
+    "multivector": "triever.retrievers.multivector:MultiVector",
+    "reranked": "triever.retrievers.reranker:Reranked",
+}
 """Every retriever by its name on the command line; imported only when it is asked for."""
 
 
@@ -92,8 +100,8 @@ class Retriever(ABC):
     # search that is under way is not disturbed, and a change that fails has changed nothing.
 
     @abstractmethod
-    def _learn(self, dataset: Dataset, store: DocumentStore) -> Any:
-        """The engine that searches these documents."""
+    def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Any:
+        """The engine that searches these documents; `work` is a folder for what a longer training leaves behind."""
 
     @abstractmethod
     def _with_added(self, engine: Any, documents: Sequence[Document]) -> Any:
@@ -112,6 +120,10 @@ class Retriever(ABC):
         """For each hit, what its score is made of."""
 
     @abstractmethod
+    def _index_bytes(self, engine: Any) -> int:
+        """How many bytes the engine holds for its documents."""
+
+    @abstractmethod
     def _write(self, engine: Any, writer: artifact.Writer) -> dict[str, Any]:
         """Put the engine into an artifact, and give back the state that is not a file."""
 
@@ -121,8 +133,11 @@ class Retriever(ABC):
 
     # What a person uses.
 
-    def fit(self, dataset: Dataset) -> Self:
-        """Learn a dataset: its documents, and where the system trains, its training queries."""
+    def fit(self, dataset: Dataset, *, work: str | Path | None = None) -> Self:
+        """Learn a dataset: its documents, and where the system trains, its training queries.
+
+        With a folder to work in, a training that was interrupted goes on where it was.
+        """
         if not isinstance(dataset, Dataset):
             raise UsageError(
                 f"fit takes a Dataset, not {type(dataset).__name__}", "make one: triever.load_dataset(...)"
@@ -132,13 +147,29 @@ class Retriever(ABC):
             raise UsageError(f"{dataset.name} has no documents", "check it with: triever data info")
         store.fingerprint = dataset.fingerprint  # taken as the documents passed
         origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
-        self._held = Held(store, self._learn(dataset, store), origin)
+        self._held = Held(store, self._learn(dataset, store, self._claimed(work, dataset.fingerprint)), origin)
         return self
 
-    def _engine_for(self, dataset: Dataset, store: DocumentStore) -> Any:
+    def _claimed(self, work: str | Path | None, fingerprint: str) -> Path | None:
+        """The folder to work in, unless it holds the unfinished work of something else."""
+        if not work:
+            return None
+        claim = Path(work) / "what.json"
+        if not claim.exists() and Path(work).exists() and any(Path(work).iterdir()):
+            raise UsageError(f"{work} holds other files", "work in a new folder, or move them away")
+        mine = {"kind": self.kind, "options": config.to_dict(self), "data": fingerprint}
+        if claim.exists() and json.loads(claim.read_text(encoding="utf-8")) != json.loads(json.dumps(mine)):
+            problem = f"{work} holds the unfinished training of other data or with other options"
+            raise UsageError(problem, "remove that folder, or name another one")
+        with atomic(claim) as file:
+            file.write(json.dumps(mine).encode())
+        return Path(work)
+
+    def _engine_for(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Any:
         """The engine of these documents, as a part of another retriever: the one it has, or one that it learns."""
-        held = self._held
-        return held.engine if held and held.store.fingerprint == store.fingerprint else self._learn(dataset, store)
+        if self._held and self._held.store.fingerprint == store.fingerprint:
+            return self._held.engine
+        return self._learn(dataset, store, work)
 
     def search(self, query: str | Query, k: int = 10) -> Result:
         """The k best documents for a query, best first; fewer where fewer match."""
@@ -184,6 +215,11 @@ class Retriever(ABC):
     def documents(self) -> DocumentStore:
         """The documents it holds."""
         return self._checked().store
+
+    @property
+    def index_bytes(self) -> int:
+        """How many bytes a search reads, without models and without the documents' text."""
+        return self._index_bytes(self._checked().engine)
 
     @property
     def fingerprint(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -46,7 +47,7 @@ class BM25(Retriever):
         if not 0 <= self.b <= 1:
             raise UsageError(f"b = {self.b} should be between 0 and 1", "the usual range is 0.3 to 0.8")
 
-    def _learn(self, dataset: Dataset, store: DocumentStore) -> Index:
+    def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Index:
         return self._index(Terms.of(self.language, map(self._text, store)))
 
     def _with_added(self, engine: Index, documents: Sequence[Document]) -> Index:
@@ -66,6 +67,9 @@ class BM25(Retriever):
     def _explain(self, engine: Index, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         numbers = engine.terms.numbers(query)
         return tuple(engine.parts(numbers, store.row(hit.id)) for hit in result)
+
+    def _index_bytes(self, engine: Index) -> int:
+        return sum(array.nbytes for array in engine.matrix.values())
 
     def _text(self, document: Document) -> str:
         extra = document.expansions if self.expand else ()

@@ -1,0 +1,108 @@
+"""Encoders beside BM25: as they come, tuned, late interaction, reranked and fused, on one dataset, seed by seed.
+
+    TRIEVER_DATA=... python benchmarks/encoders.py squad-partial --seeds 0 1 2 --out results/encoders
+
+Every seed writes one result file for each test split. Settings were chosen on held-out training queries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import triever
+from triever import Dense, Fused, MultiVector, Negatives, Reranked, TokenOptions, Tuning
+from triever.lab import results
+from triever.retrievers.base import Retriever
+
+MEASURES = ["Success@1", "Success@10", "Success@100", "nDCG@10", "RR@10"]
+TEST = {
+    "squad-partial": ["docseen_dev"],
+    "wiki60k": ["dev.nq", "dev.entityq", "dev.opentrivia", "dev.ottqa"],
+    "scifact": ["test"],
+}
+TRAIN = {"squad-partial": "docseen_train", "wiki60k": "train"}
+ZERO_SHOT = ["bm25", "dense as it comes"]
+BLEND = {"wiki60k": 0.5}
+
+
+def tuning(data: str, seed: int, **more: Any) -> Tuning:
+    return Tuning(split=TRAIN[data], seed=seed, rounds=4, learning_rate=1e-4, temperature=0.02, **more)
+
+
+def dense(data: str, seed: int, _made: dict[str, Retriever]) -> Retriever:
+    return Dense(training=tuning(data, seed, steps=500, batch=512, blend=BLEND.get(data, 0.0)))
+
+
+def multivector(data: str, seed: int, _made: dict[str, Retriever]) -> Retriever:
+    settings = tuning(data, seed, steps=400, batch=128, blend=BLEND.get(data, 0.0))
+    return MultiVector(training=settings, negatives=Negatives(count=1), index=TokenOptions(probes=8))
+
+
+def reranked(data: str, seed: int, made: dict[str, Retriever]) -> Retriever:
+    settings = Tuning(split=TRAIN[data], seed=seed, rounds=3, steps=600, batch=32, learning_rate=1e-4)
+    return Reranked(first=made["multivector"], depth=50, training=settings)
+
+
+def fused(data: str, _seed: int, made: dict[str, Retriever]) -> Retriever:
+    parts = tuple(made[name] for name in ("bm25", "dense tuned", "multivector"))
+    return Fused(systems=parts, tune=TRAIN[data])
+
+
+def fused_reranked(data: str, _seed: int, made: dict[str, Retriever]) -> Retriever:
+    return Fused(systems=(made["fused"], made["reranked"]), tune=TRAIN[data])
+
+
+SYSTEMS: dict[str, Callable[[str, int, dict[str, Retriever]], Retriever]] = {
+    "bm25": lambda *_: triever.BM25(),
+    "dense as it comes": lambda *_: Dense(),
+    "dense tuned": dense,
+    "multivector": multivector,
+    "reranked": reranked,
+    "fused": fused,
+    "fused with reranked": fused_reranked,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", choices=list(TEST))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=None)
+    parser.add_argument("--out", type=Path, default=Path("results/encoders"))
+    parser.add_argument("--save", type=Path, help="also save the retrievers in this folder")
+    words = parser.parse_args()
+    dataset = triever.load_dataset(words.data)
+    made: dict[str, Retriever] = {}
+    names = words.systems or (list(SYSTEMS) if words.data in TRAIN else ZERO_SHOT)
+    for seed in words.seeds:
+        run(words, dataset, seed, names, made)
+
+
+def run(
+    words: argparse.Namespace, dataset: triever.Dataset, seed: int, names: list[str], made: dict[str, Retriever]
+) -> None:
+    started = time.perf_counter()
+    for name in names:
+        if name not in made or name not in ZERO_SHOT:  # what has no seed is made once
+            begun = time.perf_counter()
+            made[name] = SYSTEMS[name](words.data, seed, made).fit(dataset)
+            print(f"{name}, seed {seed}: {time.perf_counter() - begun:.0f} s", flush=True)
+            if words.save:
+                made[name].save(words.save / f"{name.replace(' ', '-')}-{seed}")
+    for split in TEST[words.data]:
+        report = triever.compare({name: made[name] for name in names}, dataset, split, MEASURES, k=100)
+        about = {name: {"options": triever.config.to_dict(made[name])} for name in names}
+        seconds = time.perf_counter() - started
+        record = results.record(report, command=[], seconds=seconds, systems=about)
+        record["command"] = f"python benchmarks/encoders.py {words.data} --seeds {seed}"
+        words.out.mkdir(parents=True, exist_ok=True)
+        results.write(words.out / f"{words.data}-{split}-seed{seed}.json", record)
+        print(report, flush=True)
+
+
+if __name__ == "__main__":
+    main()

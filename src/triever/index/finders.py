@@ -1,0 +1,265 @@
+"""Searches of faiss that need not look at every vector: a graph of neighbours, and lists of short codes.
+
+They are saved as plain arrays that are checked before faiss sees them, not in faiss's own format: its reader
+trusts what it reads (numbers that point behind the end of an array, names of other files to open), and an
+artifact may come from a stranger. The vectors of the graph are then on the disk once, not twice.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from triever.errors import MissingExtra, UsageError
+from triever.index.top import CHUNK, Found, filled
+
+if TYPE_CHECKING:
+    from triever.index.vectors import IndexOptions
+
+TRAINING = 39
+"""So many vectors faiss wants to learn each centroid from; with fewer there is nothing worth learning."""
+
+
+def _faiss() -> Any:
+    try:
+        return importlib.import_module("faiss")
+    except ImportError as error:
+        raise MissingExtra("an index of kind hnsw or ivfpq", "pip install faiss-cpu") from error
+
+
+class Finder(Protocol):
+    """Finds places near a query among the vectors it was built from."""
+
+    arrays_of: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def build(cls, vectors: np.ndarray, options: IndexOptions) -> Self | None:
+        """From vectors (n, d); None where there are too few of them to be worth it."""
+        ...
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray], vectors: np.ndarray, options: IndexOptions) -> Self:
+        """From what `arrays` gave; a ValueError says what is wrong with it."""
+        ...
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What it has to keep besides the vectors."""
+        ...
+
+    def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
+        """The places it finds for each query, those alive only; perhaps fewer than there are."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Of what it holds in memory."""
+        ...
+
+
+def chunks(vectors: np.ndarray) -> Iterator[np.ndarray]:
+    """The vectors as faiss takes them, some at a time: a mapped array never comes into memory twice."""
+    rows = max(1, CHUNK // vectors.shape[1])
+    for first in range(0, len(vectors), rows):
+        yield np.ascontiguousarray(vectors[first : first + rows], np.float32)
+
+
+def _selector(alive: np.ndarray | None) -> dict[str, Any]:
+    return {} if alive is None else {"sel": _faiss().IDSelectorBitmap(np.packbits(alive, bitorder="little"))}
+
+
+def require(truth: object, problem: str) -> None:
+    """A ValueError that says what is wrong, unless it is true."""
+    if not truth:
+        raise ValueError(problem)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph of near neighbours in layers (HNSW)."""
+
+    arrays_of: ClassVar[tuple[str, ...]] = ("levels", "neighbours")
+    index: Any
+    options: IndexOptions
+
+    @classmethod
+    def build(cls, vectors: np.ndarray, options: IndexOptions) -> Graph | None:
+        """Place one vector after the other. None for none."""
+        if not len(vectors):
+            return None
+        graph = cls._empty(vectors.shape[1], options)
+        for part in chunks(vectors):
+            graph.index.add(part)
+        return graph
+
+    @classmethod
+    def _empty(cls, width: int, options: IndexOptions) -> Graph:
+        faiss = _faiss()
+        index = faiss.IndexHNSWFlat(width, options.hnsw_m, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = options.ef_construction
+        return cls(index, options)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The number of layers of each vector (n,), and all neighbours end to end, -1 for none."""
+        faiss, hnsw = _faiss(), self.index.hnsw
+        return {"levels": faiss.vector_to_array(hnsw.levels), "neighbours": faiss.vector_to_array(hnsw.neighbors)}
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray], vectors: np.ndarray, options: IndexOptions) -> Graph:
+        """The same graph over the same vectors."""
+        levels = np.ascontiguousarray(arrays["levels"], np.int32)
+        neighbours = np.ascontiguousarray(arrays["neighbours"], np.int32)
+        offsets = _graph_offsets(levels, neighbours, len(vectors), options.hnsw_m)
+        graph, faiss = cls._empty(vectors.shape[1], options), _faiss()
+        hnsw = graph.index.hnsw
+        for name, values in (("levels", levels), ("offsets", offsets), ("neighbors", neighbours)):
+            faiss.copy_array_to_vector(values, getattr(hnsw, name))
+        hnsw.entry_point, hnsw.max_level = int(levels.argmax()), int(levels.max()) - 1
+        for part in chunks(vectors):
+            graph.index.storage.add(part)
+        graph.index.ntotal = len(vectors)
+        return graph
+
+    def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
+        """Walk the graph; deleted vectors are stepped over, not returned."""
+        wide = max(k, self.options.ef_search)
+        params = _faiss().SearchParametersHNSW(efSearch=wide, **_selector(alive))
+        return filled(*self.index.search(queries, k, params=params), k)
+
+    @property
+    def bytes(self) -> int:
+        """Of the graph and of its own copy of the vectors."""
+        hnsw, vectors = self.index.hnsw, 4 * self.index.ntotal * self.index.d
+        return vectors + 4 * hnsw.levels.size() + 8 * hnsw.offsets.size() + 4 * hnsw.neighbors.size()
+
+
+def _graph_offsets(levels: np.ndarray, neighbours: np.ndarray, count: int, m: int) -> np.ndarray:
+    """Where the neighbours of each vector begin (n + 1,), once it is sure that no link leads outside.
+
+    A vector has 2m neighbours in the lowest layer and m in each other one that it is in.
+    """
+    require(levels.shape == (count,) and neighbours.ndim == 1, "has another number of vectors")
+    require(1 <= levels.min(initial=1) <= levels.max(initial=1) < 64, "has impossible layers")
+    slots = m * (levels.astype(np.int64) + 1)
+    offsets = np.concatenate([[0], np.cumsum(slots)])
+    require(len(neighbours) == offsets[-1], "has another number of links")
+    require(-1 <= neighbours.min(initial=0) <= neighbours.max(initial=-1) < count, "has a link that leads nowhere")
+    high = np.flatnonzero(levels > 1)  # few: links of the upper layers must end in vectors of those layers
+    inside = np.arange(m * (int(levels.max(initial=1)) + 1))[None] < slots[high, None]
+    where = (offsets[high, None] + np.arange(inside.shape[1]))[inside]
+    layer = np.broadcast_to(np.maximum(np.arange(inside.shape[1]) // m - 1, 0), inside.shape)[inside]
+    target = neighbours[where]
+    require((levels[target[target >= 0]] > layer[target >= 0]).all(), "has a link to a layer that is not there")
+    return offsets.astype(np.uint64)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Vectors as short codes in lists of near ones (IVF-PQ). Its scores are those of the codes."""
+
+    arrays_of: ClassVar[tuple[str, ...]] = ("coarse", "codebooks", "sizes", "members", "codes")
+    index: Any
+    options: IndexOptions
+
+    @classmethod
+    def build(cls, vectors: np.ndarray, options: IndexOptions) -> Lists | None:
+        """Learn lists and codes, then fill them. None where there are too few vectors to learn from."""
+        if len(vectors) < TRAINING << options.nbits:
+            return None
+        made = cls._empty(vectors.shape[1], _list_count(len(vectors), options.nlist), options)
+        made.index.train(np.ascontiguousarray(_sample(vectors, 256 * max(made.index.nlist, 256)), np.float32))
+        for part in chunks(vectors):
+            made.index.add(part)
+        return made
+
+    @classmethod
+    def _empty(cls, width: int, lists: int, options: IndexOptions) -> Lists:
+        faiss = _faiss()
+        quantizer = faiss.IndexFlatIP(width)
+        pieces = _piece_count(width, options.pq_m)
+        index = faiss.IndexIVFPQ(quantizer, width, lists, pieces, options.nbits, faiss.METRIC_INNER_PRODUCT)
+        return cls(index, options)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Centroids of the lists and of the codes, and the lists end to end: their members and these' codes."""
+        faiss, index = _faiss(), self.index
+        sizes = np.array([index.invlists.list_size(one) for one in range(index.nlist)], np.int64)
+        ids = [_copied(faiss, index.invlists.get_ids(one), int(size)) for one, size in enumerate(sizes)]
+        width = index.code_size
+        codes = [_copied(faiss, index.invlists.get_codes(one), int(size) * width) for one, size in enumerate(sizes)]
+        return {
+            "coarse": index.quantizer.reconstruct_n(0, index.nlist),  # (lists, d)
+            "codebooks": faiss.vector_to_array(index.pq.centroids),  # (2 ** nbits * d,)
+            "sizes": sizes,  # (lists,)
+            "members": np.concatenate(ids),  # (n,)
+            "codes": np.concatenate(codes).reshape(-1, width),  # (n, bytes)
+        }
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray], vectors: np.ndarray, options: IndexOptions) -> Lists:
+        """The same lists."""
+        sizes, members, codes = (np.asarray(arrays[name]) for name in ("sizes", "members", "codes"))
+        count, width = vectors.shape
+        made, faiss = cls._empty(width, len(sizes), options), _faiss()
+        index = made.index
+        require(len(sizes) and arrays["coarse"].shape == (len(sizes), width), "has another number of lists")
+        require(arrays["codebooks"].shape == (width << options.nbits,), "has other codebooks")
+        require(codes.shape == (count, index.code_size) and codes.dtype == np.uint8, "has other codes")
+        require(sizes.min(initial=0) >= 0 and sizes.sum() == count, "has lists of other sizes")
+        require(np.array_equal(np.sort(members), np.arange(count)), "has other members in its lists")
+        index.quantizer.add(np.ascontiguousarray(arrays["coarse"], np.float32))
+        faiss.copy_array_to_vector(np.ascontiguousarray(arrays["codebooks"], np.float32), index.pq.centroids)
+        index.is_trained, index.ntotal = True, count
+        ends = np.cumsum(sizes)
+        for one in np.flatnonzero(sizes).tolist():
+            inside = slice(int(ends[one] - sizes[one]), int(ends[one]))
+            ids = np.ascontiguousarray(members[inside], np.int64)
+            part = np.ascontiguousarray(codes[inside])
+            index.invlists.add_entries(one, len(ids), faiss.swig_ptr(ids), faiss.swig_ptr(part))
+        return made
+
+    def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
+        """Read the lists nearest to each query."""
+        nprobe = self.options.nprobe or max(8, self.index.nlist // 32)
+        params = _faiss().SearchParametersIVF(nprobe=min(nprobe, self.index.nlist), **_selector(alive))
+        return filled(*self.index.search(queries, k, params=params), k)
+
+    @property
+    def bytes(self) -> int:
+        """Of codes, members and centroids."""
+        index = self.index
+        return index.ntotal * (index.code_size + 8) + 4 * index.d * (index.nlist + 2**self.options.nbits)
+
+
+def _copied(faiss: Any, pointer: Any, count: int) -> np.ndarray:
+    """What faiss has there, as an array of ours."""
+    return faiss.rev_swig_ptr(pointer, count).copy()
+
+
+def _list_count(vectors: int, wanted: int) -> int:
+    """As many lists as asked for, or a power of two near four times the root, if all can be learned."""
+    usual = 2 ** int(np.log2(4 * vectors**0.5))
+    return max(1, min(wanted or usual, vectors // TRAINING))
+
+
+def _piece_count(width: int, wanted: int) -> int:
+    """Into how many codes a vector is cut: all of them stand for as many numbers."""
+    divisors = [pieces for pieces in range(1, width + 1) if width % pieces == 0]
+    if not wanted:
+        return max(pieces for pieces in divisors if pieces <= max(1, width // 4))
+    if wanted not in divisors:
+        raise UsageError(f"pq_m = {wanted} does not divide the width of the vectors, {width}", f"use one of {divisors}")
+    return wanted
+
+
+def _sample(vectors: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of the vectors, the same each time."""
+    if len(vectors) <= most:
+        return vectors
+    return vectors[np.sort(np.random.default_rng(0).choice(len(vectors), most, replace=False))]
+
+
+FINDERS: dict[str, type[Finder]] = {"hnsw": Graph, "ivfpq": Lists}

@@ -1,0 +1,108 @@
+"""The best of many scores, chunk by chunk, in one order: the greatest first, and of equal ones the first.
+
+Also where arrays are while they are searched. Knows nothing about what the scores are of.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triever.errors import UsageError
+
+CHUNK = 2**24
+"""So many numbers, scores or parts of vectors, are held at once."""
+
+Found = tuple[np.ndarray, np.ndarray]
+"""Scores (queries, k) and where they are (queries, k): -inf and -1 where there is nothing more."""
+
+
+def device_of(name: str) -> torch.device:
+    """The device of a name, or an error if it is not there."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"device = {name!r} is not a device", "use cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device = {name!r}, but no CUDA device is here", "use device=cpu")
+    return device
+
+
+def shared(array: np.ndarray) -> Tensor:
+    """A tensor on the array's own memory, mapped or not. Nobody writes to it."""
+    with warnings.catch_warnings():
+        # torch has no read-only tensors and says so; a mapped file cannot be written to, and nothing tries
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
+def resident(array: np.ndarray, device: torch.device) -> Tensor:
+    """The array where it is searched; in CPU memory, or on its disk, if the device has no room for it."""
+    tensor = shared(array)
+    if device.type != "cuda":
+        return tensor
+    free, _ = torch.cuda.mem_get_info(device)
+    return tensor.to(device) if array.nbytes <= free // 2 else tensor
+
+
+def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k greatest of each row and their places (rows, k), greatest first; of equal ones the first."""
+    k = min(k, scores.shape[1])
+    values, places = scores.topk(k)
+    least = values[:, -1:]
+    # topk takes any of those that are equal to its last: where more are equal, a sort decides
+    unsure = (least[:, 0] > -torch.inf) & ((scores == least).sum(1) > (values == least).sum(1))
+    if unsure.any():
+        by = scores[unsure].sort(dim=1, descending=True, stable=True)
+        values[unsure], places[unsure] = by.values[:, :k], by.indices[:, :k]
+    return ordered(values, places)
+
+
+def ordered(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Both (rows, k), greatest value first; of equal ones the smallest place."""
+    by = places.argsort(dim=1, stable=True)
+    values, places = values.gather(1, by), places.gather(1, by)
+    by = values.argsort(dim=1, descending=True, stable=True)
+    return values.gather(1, by), places.gather(1, by)
+
+
+class Running:
+    """The k best of chunks that come in the order of their places."""
+
+    def __init__(self, queries: int, k: int, device: torch.device) -> None:
+        self.k = k
+        self.values = torch.full((queries, 0), -torch.inf, device=device)  # (queries, up to k)
+        self.places = torch.full((queries, 0), -1, dtype=torch.long, device=device)
+
+    def add(self, scores: Tensor, first: int) -> None:
+        """The scores (queries, chunk) of the places from `first` on."""
+        values, places = best(scores, self.k)
+        values, places = torch.cat([self.values, values], 1), torch.cat([self.places, places + first], 1)
+        # Both halves are in order, and the first one has the smaller places: a stable sort keeps both rules.
+        by = values.argsort(dim=1, descending=True, stable=True)[:, : self.k]
+        self.values, self.places = values.gather(1, by), places.gather(1, by)
+
+    def found(self) -> Found:
+        """What is best now, k wide."""
+        return filled(self.values.cpu().numpy(), self.places.cpu().numpy(), self.k)
+
+
+def filled(scores: np.ndarray, places: np.ndarray, k: int) -> Found:
+    """The first k, with -inf and -1 where nothing was found."""
+    wide_scores = np.full((len(scores), k), -np.inf, np.float32)
+    wide_places = np.full((len(scores), k), -1, np.int64)
+    wide_scores[:, : scores.shape[1]] = scores[:, :k]
+    wide_places[:, : places.shape[1]] = places[:, :k]
+    nothing = (wide_places < 0) | np.isneginf(wide_scores)
+    wide_scores[nothing], wide_places[nothing] = -np.inf, -1
+    return wide_scores, wide_places
+
+
+def merged(one: Found, other: Found, k: int) -> Found:
+    """The k best of both."""
+    scores, places = (torch.from_numpy(np.concatenate(pair, 1)) for pair in zip(one, other, strict=True))
+    values, numbers = ordered(scores, places)
+    return filled(values.numpy(), numbers.numpy(), k)

@@ -1,0 +1,314 @@
+"""One vector for each document, searched by inner product: exactly, through a graph, or through short codes.
+
+Knows nothing about models or text: documents are rows. Callers who want the cosine give vectors of length
+one. An index is a value; adding and deleting give new values that share the old arrays, and rows are always
+numbered as if the index had been built from what is left.
+
+    flat     every vector is compared, in chunks, on the CPU or on a CUDA device
+    hnsw     a graph of near neighbours (faiss), walked from far to near
+    ivfpq    vectors as short codes in lists (faiss), of which a query reads some
+
+What was added since lies in an annex that is searched exactly; what was deleted is a mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triever import config
+from triever.artifact import RESAVE
+from triever.config import option
+from triever.errors import ArtifactError, UsageError
+from triever.index.finders import FINDERS, Finder, require
+from triever.index.top import CHUNK, Found, Running, device_of, filled, merged, ordered, resident
+
+if TYPE_CHECKING:
+    from triever.artifact import Snapshot, Writer
+
+ANNEX = 1024
+"""So many added vectors, or a sixteenth of the main part, are kept beside it before all is built anew."""
+QUERIES = 1024
+"""So many queries are compared with a chunk of vectors at once."""
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """How vectors are kept and searched: `IndexOptions(kind="hnsw", ef_search=256)`."""
+
+    kind: Literal["flat", "hnsw", "ivfpq"] = option("flat", "flat (exact), hnsw (a graph) or ivfpq (short codes)")
+    dtype: Literal["float32", "float16"] = option("float32", "how vectors are stored: float32 or float16")
+    device: str = option("cpu", "where exact comparisons run: cpu or cuda")
+    hnsw_m: int = option(32, "hnsw: neighbours of each vector")
+    ef_construction: int = option(200, "hnsw: vectors looked at to place a new one")
+    ef_search: int = option(128, "hnsw: vectors looked at for a query; never fewer than k")
+    nlist: int = option(0, "ivfpq: lists; 0 takes about four times the root of the number of vectors")
+    nprobe: int = option(0, "ivfpq: lists that a query reads; 0 takes a thirty-second, at least 8")
+    pq_m: int = option(0, "ivfpq: codes of each vector, a divisor of its length; 0 takes about a quarter of it")
+    nbits: int = option(8, "ivfpq: bits of each code, 4 to 8")
+    rescore: int = option(200, "ivfpq: candidates that are scored again with the stored vectors; 0 for none")
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        at_least("hnsw_m", self.hnsw_m, 2)
+        for name in ("ef_construction", "ef_search"):
+            at_least(name, getattr(self, name), 1)
+        for name in ("nlist", "nprobe", "pq_m", "rescore"):
+            at_least(name, getattr(self, name), 0)
+        if not 4 <= self.nbits <= 8:
+            raise UsageError(f"nbits = {self.nbits} should be between 4 and 8", "the usual value is 8")
+
+
+def at_least(name: str, value: int, least: int) -> None:
+    """An error that names the option if the value is below."""
+    if value < least:
+        raise UsageError(f"{name} = {value} should be at least {least}", "leave it out for the usual value")
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """An array of vectors, and the tensor on which it is compared."""
+
+    array: np.ndarray  # (n, d) float32 or float16
+    device: torch.device
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @cached_property
+    def tensor(self) -> Tensor:
+        """(n, d), on the device if there is room."""
+        return resident(self.array, self.device)
+
+    def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
+        """The k greatest inner products, of those alive (n,)."""
+        k = min(k, len(self))
+        parts = [self._search(part, k, alive) for part in np.split(queries, range(QUERIES, len(queries), QUERIES))]
+        scores, places = zip(*parts, strict=True)
+        return np.concatenate(scores), np.concatenate(places)
+
+    def _search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
+        query = torch.from_numpy(queries).to(self.device)
+        mask = None if alive is None else torch.from_numpy(~alive).to(self.device)
+        running = Running(len(queries), k, self.device)
+        rows = max(1, CHUNK // max(len(queries), self.array.shape[1]))
+        for first in range(0, len(self), rows):
+            scores = query @ self.tensor[first : first + rows].to(self.device, torch.float32).T
+            if mask is not None:
+                scores.masked_fill_(mask[first : first + rows], -torch.inf)
+            running.add(scores, first)
+        return running.found()
+
+    def products(self, queries: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """The inner product of each query with those at its places (queries, k); -inf where the place is -1."""
+        scores = np.full(places.shape, -np.inf, np.float32)
+        step = max(1, CHUNK // max(1, places.shape[1] * self.array.shape[1]))
+        for first in range(0, len(queries), step):
+            part = slice(first, first + step)
+            near = torch.from_numpy(np.maximum(places[part], 0)).to(self.tensor.device)
+            rows = self.tensor[near].to(self.device, torch.float32)  # (queries, k, d)
+            found = torch.einsum("qd,qkd->qk", torch.from_numpy(queries[part]).to(self.device), rows)
+            scores[part] = np.where(places[part] < 0, -np.inf, found.cpu().numpy())
+        return scores
+
+
+@dataclass(frozen=True, eq=False)
+class VectorIndex:
+    """Vectors by row: `VectorIndex.of(vectors, IndexOptions()).search(queries, k=10)`."""
+
+    options: IndexOptions
+    main: Vectors  # what the finder knows
+    annex: Vectors  # what was added since
+    alive: np.ndarray | None  # (main + annex,) bool, or None while nothing is deleted
+    finder: Finder | None  # None where every vector is compared
+
+    @classmethod
+    def of(cls, vectors: np.ndarray, options: IndexOptions | None = None) -> VectorIndex:
+        """Build an index of vectors (n, d). A mapped array of the right type is not copied."""
+        options = options or IndexOptions()
+        device, array = device_of(options.device), checked(vectors, options.dtype)
+        finder = FINDERS[options.kind].build(array, options) if options.kind in FINDERS else None
+        return cls(options, Vectors(array, device), Vectors(array[:0], device), None, finder)
+
+    def __len__(self) -> int:
+        return self._stored if self.alive is None else int(self.alive.sum())
+
+    @property
+    def width(self) -> int:
+        """How many numbers a vector has."""
+        return self.main.array.shape[1]
+
+    @property
+    def _stored(self) -> int:
+        return len(self.main) + len(self.annex)
+
+    @property
+    def bytes(self) -> int:
+        """Of what a search reads: vectors, graph or codes, masks.
+
+        Rescoring looks up a few of the stored vectors; they may stay on the disk, and are not counted.
+        """
+        mask = 0 if self.alive is None else self.alive.nbytes + self._row_of.nbytes
+        needed = self.main.array.nbytes if self.finder is None else 0
+        return needed + self.annex.array.nbytes + mask + (self.finder.bytes if self.finder else 0)
+
+    @property
+    def _rescore(self) -> int:
+        return self.options.rescore if self.options.kind == "ivfpq" else 0
+
+    def vectors(self) -> np.ndarray:
+        """The vectors by row (n, d), as a rebuild would take them."""
+        if self.alive is None and not len(self.annex):
+            return self.main.array
+        alive = np.ones(self._stored, bool) if self.alive is None else self.alive
+        main, annex = alive[: len(self.main)], alive[len(self.main) :]
+        return np.concatenate([self.main.array[main], self.annex.array[annex]])
+
+    def rebuilt(self, options: IndexOptions) -> VectorIndex:
+        """The same vectors in another kind of index."""
+        return VectorIndex.of(self.vectors(), options)
+
+    def search(self, queries: np.ndarray, k: int) -> Found:
+        """The scores (q, k) and rows (q, k) of the best for each query (q, d), best first.
+
+        Where there are fewer than k, the rest are -inf and -1; never while there are more. Of equal scores the
+        smaller row comes first.
+        """
+        wanted = np.array(checked(queries, "float32"))  # a copy: torch wants arrays that can be written to
+        if wanted.shape[1] != self.width:
+            raise UsageError(f"queries of {wanted.shape[1]} numbers, vectors of {self.width}", "use one model for both")
+        at_least("k", k, 1)
+        if not len(wanted) or not self._stored:
+            return filled(np.empty((len(wanted), 0)), np.empty((len(wanted), 0)), k)
+        main, annex = self._search_main(wanted, k), self._search_annex(wanted, k)
+        scores, places = merged(main, annex, k)
+        return scores, places if self.alive is None else np.where(places < 0, -1, self._row_of[places])
+
+    @cached_property
+    def _row_of(self) -> np.ndarray:
+        """(stored,) the row of each place that is alive."""
+        alive = np.ones(self._stored, bool) if self.alive is None else self.alive
+        return np.cumsum(alive) - 1
+
+    def _search_annex(self, queries: np.ndarray, k: int) -> Found:
+        alive = None if self.alive is None else self.alive[len(self.main) :]
+        scores, places = self.annex.search(queries, k, alive)
+        return scores, np.where(places < 0, -1, places + len(self.main))
+
+    def _search_main(self, queries: np.ndarray, k: int) -> Found:
+        alive = None if self.alive is None else self.alive[: len(self.main)]
+        living = len(self.main) if alive is None else int(alive.sum())
+        if self.finder is None or not living:
+            return self.main.search(queries, k, alive)
+        scores, places = self._search_finder(self.finder, queries, min(k, living), alive)
+        short = (places >= 0).sum(1) < min(k, living)
+        if short.any():  # a part of the graph that no link reaches, or lists that are too short: look at all
+            scores[short], places[short] = self.main.search(queries[short], min(k, living), alive)
+        return scores, places
+
+    def _search_finder(self, finder: Finder, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
+        if not self._rescore:
+            return finder.search(queries, k, alive)
+        _, places = finder.search(queries, min(max(k, self._rescore), len(self.main)), alive)
+        scores = self.main.products(queries, places)
+        by = ordered(torch.from_numpy(scores), torch.from_numpy(places))
+        return filled(by[0].numpy(), by[1].numpy(), k)
+
+    def with_added(self, vectors: np.ndarray) -> VectorIndex:
+        """These and more, whose rows come behind. The main part stays as it is until the annex has grown."""
+        new = checked(vectors, self.options.dtype)
+        if new.shape[1] != self.width:
+            raise UsageError(f"new vectors of {new.shape[1]} numbers, old ones of {self.width}", "use one model")
+        if not len(new):
+            return self
+        if len(self.annex) + len(new) > max(ANNEX, len(self.main) // 16) or not len(self.main):
+            return VectorIndex.of(np.concatenate([self.vectors(), new]), self.options)
+        alive = None if self.alive is None else np.concatenate([self.alive, np.ones(len(new), bool)])
+        annex = Vectors(np.concatenate([self.annex.array, new]), self.annex.device)
+        return replace(self, annex=annex, alive=alive)
+
+    def without(self, keep: np.ndarray) -> VectorIndex:
+        """Only the rows that are kept (n,) bool. Built anew once less than half is left."""
+        keep = mask_of(keep, len(self))
+        if keep.all():
+            return self
+        alive = np.ones(self._stored, bool) if self.alive is None else self.alive.copy()
+        alive[alive] = keep
+        smaller = replace(self, alive=alive)
+        return smaller if 2 * len(smaller) > self._stored else VectorIndex.of(smaller.vectors(), self.options)
+
+    def write(self, writer: Writer, name: str = "vectors") -> None:
+        """Put it into an artifact, in files whose names begin with `name`.
+
+        Exact indexes go without what was deleted. The others keep it behind their mask until they are built
+        anew: taking it out would mean to build them anew now.
+        """
+        one = self if self.finder else VectorIndex.of(self.vectors(), self.options)
+        arrays = {"main": one.main.array, "annex": one.annex.array}
+        if one.alive is not None:
+            arrays["alive"] = one.alive
+        arrays |= one.finder.arrays() if one.finder else {}
+        for role, array in arrays.items():
+            writer.array(f"{name}_{role}", array)
+        state = {"options": config.to_dict(self.options), "arrays": {key: list(arrays[key].shape) for key in arrays}}
+        writer.json(f"{name}_state", state)
+
+    @classmethod
+    def read(cls, snapshot: Snapshot, name: str = "vectors", device: str | None = None) -> VectorIndex:
+        """Take it out of an artifact, memory-mapped; `device` is for a machine other than the one that saved it."""
+        state = snapshot.json(f"{name}_state")
+        try:
+            options = config.build(IndexOptions, state["options"] | ({"device": device} if device else {}))
+            arrays = {role: snapshot.array(f"{name}_{role}") for role in state["arrays"]}
+            _check_stored(arrays, state["arrays"], options)
+            finder = _read_finder(arrays, options)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(f"{snapshot.path}: the index {name!r} {error}", RESAVE) from error
+        where = device_of(options.device)
+        main, annex = Vectors(arrays["main"], where), Vectors(arrays["annex"], where)
+        return cls(options, main, annex, arrays.get("alive"), finder)
+
+
+def mask_of(keep: np.ndarray, count: int) -> np.ndarray:
+    """The mask as it should be, or an error."""
+    keep = np.asarray(keep)
+    if keep.shape != (count,) or keep.dtype != bool:
+        raise UsageError(f"keep has the shape {keep.shape} and {keep.dtype}", f"give a mask of {count} rows")
+    return keep
+
+
+def checked(vectors: np.ndarray, dtype: str) -> np.ndarray:
+    """Vectors (n, d) of the right type, all finite."""
+    array = np.asarray(vectors)
+    if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu":
+        raise UsageError(f"vectors of shape {array.shape} and type {array.dtype}", "give an array of numbers (n, d)")
+    with np.errstate(over="ignore"):  # what a float16 cannot hold becomes infinite, and is refused below
+        array = np.ascontiguousarray(array.astype(dtype, copy=False))
+    rows = max(1, CHUNK // array.shape[1])
+    for first in range(0, len(array), rows):
+        if not np.isfinite(array[first : first + rows]).all():
+            raise UsageError(f"some vectors are not finite as {dtype}", "check the model that made them")
+    return array
+
+
+def _check_stored(arrays: dict[str, np.ndarray], shapes: dict[str, list[int]], options: IndexOptions) -> None:
+    """An error unless the arrays are those that the state describes, and fit each other."""
+    for role, array in arrays.items():
+        require(list(array.shape) == shapes[role], f"has {role} of another shape")
+    main, annex, alive = arrays["main"], arrays["annex"], arrays.get("alive")
+    require(main.ndim == 2 and annex.ndim == 2 and main.shape[1] == annex.shape[1] > 0, "has vectors of two widths")
+    require(main.dtype == annex.dtype == options.dtype, f"has vectors that are not {options.dtype}")
+    stored = (len(main) + len(annex),)
+    require(alive is None or (alive.shape == stored and alive.dtype == bool), "has another mask")
+
+
+def _read_finder(arrays: dict[str, np.ndarray], options: IndexOptions) -> Finder | None:
+    kind = FINDERS.get(options.kind)
+    if kind is None or not set(kind.arrays_of) & set(arrays):
+        return None  # exact, or too small for anything else when it was saved
+    return kind.of_arrays({role: arrays[role] for role in kind.arrays_of}, arrays["main"], options)

@@ -1,0 +1,81 @@
+"""Speed, size and quality of saved retrievers in one table: what a faster or smaller index costs.
+
+Dense retrievers are measured with each kind of index, multi-vector ones with each number of bits, without
+being trained or encoding documents again. `agreement` is the share of the first ten that the exact index
+finds too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from triever.data.datasets import Dataset
+from triever.data.records import Query, Result
+from triever.progress import track
+from triever.retrievers.base import Retriever, load
+
+KINDS = ("flat", "hnsw", "ivfpq")
+BITS = (16, 4, 2)
+
+
+def bench_search(models: Mapping[str, Path | Retriever], dataset: Dataset, split: str, most: int = 1000) -> list[dict]:
+    """A row for each system and kind of index, over the first so many queries of a split."""
+    queries = dataset.queries(split)[:most]
+    qrels = dataset.qrels(split)
+    rows = []
+    for name, model in models.items():
+        retriever = model if isinstance(model, Retriever) else load(model)
+        exact: list[Result] | None = None
+        for label, variant in track(variants(name, retriever).items(), f"measuring {name}"):
+            row, found = _row(label, variant, queries, qrels)
+            exact = exact or found
+            rows.append(row | {"agreement": round(_agreement(exact, found), 4)})
+    return rows
+
+
+def variants(name: str, retriever: Retriever) -> dict[str, Retriever]:
+    """A retriever with each kind of index it can have; the exact one first."""
+    from triever.retrievers.dense import Dense
+    from triever.retrievers.multivector import MultiVector
+
+    if isinstance(retriever, Dense):
+        return {f"{name}, {kind}": retriever.reindexed(kind=kind) for kind in KINDS}
+    if isinstance(retriever, MultiVector):
+        whole = {f"{name}, all compared": retriever.reindexed(bits=16, candidates=0)}
+        return whole | {f"{name}, {bits} bits": retriever.reindexed(bits=bits) for bits in BITS}
+    return {name: retriever}
+
+
+def _row(
+    label: str, retriever: Retriever, queries: Sequence[Query], qrels: Mapping[str, Mapping[str, int]]
+) -> tuple[dict[str, Any], list[Result]]:
+    retriever.search_many(queries[:8], 10)  # not counted: the first call prepares things
+    started = time.perf_counter()
+    found = retriever.search_many(queries, 10)
+    together = time.perf_counter() - started
+    alone = []
+    for query in queries[:20]:
+        started = time.perf_counter()
+        retriever.search(query, 10)
+        alone.append(time.perf_counter() - started)
+    row: dict[str, Any] = {"system": label, "queries_per_second": round(len(queries) / together, 1)}
+    row |= {"ms_for_one": round(1000 * float(np.median(alone)), 2)}
+    row |= {"bytes_per_document": round(retriever.index_bytes / len(retriever), 1)}
+    for depth in (1, 10):
+        hits = [_hit(result[:depth], qrels.get(query.id, {})) for query, result in zip(queries, found, strict=True)]
+        row[f"Success@{depth}"] = round(float(np.mean(hits)), 4)
+    return row, found
+
+
+def _hit(hits: Sequence[Any], judged: Mapping[str, int]) -> bool:
+    return any(judged.get(hit.id, 0) > 0 for hit in hits)
+
+
+def _agreement(exact: Sequence[Result], found: Sequence[Result]) -> float:
+    both = [({hit.id for hit in one}, {hit.id for hit in other}) for one, other in zip(exact, found, strict=True)]
+    return float(np.mean([len(one & other) / max(len(one), 1) for one, other in both]))

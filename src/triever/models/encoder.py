@@ -1,0 +1,250 @@
+"""Text to one vector, or to one vector for each token: a backbone, pooling, a projection, unit length.
+
+`encode` and `encode_tokens` do it for a whole corpus, in batches of nearly equal length, so that no more than
+one padded batch is ever in memory. Knows nothing about indexes or about training.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triever.artifact import Snapshot, Writer
+from triever.config import build, option, to_dict, validate
+from triever.errors import ArtifactError, UsageError
+from triever.models.backbones import Backbone
+from triever.models.precision import fast_dtype
+from triever.models.tokens import TextTokenizer, Tokens, by_length
+from triever.progress import track
+
+BATCH_TOKENS = {"cpu": 8_192}
+"""Tokens of a padded batch; a processor is fastest while its caches hold one."""
+OTHER_BATCH_TOKENS = 32_768
+BATCH_ROWS = 1024
+Call: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+Put: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+
+
+@dataclass(frozen=True)
+class EncoderShape:
+    """What stands behind the backbone: `EncoderShape(size=128, projection="linear")`."""
+
+    pooling: Literal["mean", "first", "last"] = option(
+        "mean", "which hidden states become the text's: mean, first, last"
+    )
+    size: int = option(0, "width of the vectors; 0 is that of the hidden states")
+    projection: Literal["none", "linear", "two-layer"] = option("none", "what changes the width: linear, or two-layer")
+    unit: bool = option(True, "whether vectors have length one")
+
+    def __post_init__(self) -> None:
+        validate(self)
+        if self.size < 0:
+            raise UsageError(f"size = {self.size} is less than nothing", "name a width, or 0 for that of the backbone")
+        if self.size and self.projection == "none":
+            raise UsageError(f"size = {self.size} needs a projection", "set projection to linear or two-layer")
+
+
+class Encoder(nn.Module):
+    """`encoder(ids, mask)` is one vector for each text: `Encoder(load_backbone("minilm"))`."""
+
+    def __init__(self, backbone: Backbone, shape: EncoderShape | None = None, *, empty: bool = False) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.shape = shape or EncoderShape(pooling="last" if backbone.causal else "mean")
+        self.module = backbone.encoder_module(empty=empty)
+        self.size = self.shape.size or backbone.hidden
+        self.projection = _projection(self.shape.projection, backbone.hidden, self.size)
+        self.longest = backbone.longest
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """What makes numbers of texts for it."""
+        return self.backbone.tokenizer
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Texts (rows, length), filled up on the right, to vectors (rows, size)."""
+        projected = self.projection(pooled(self.states(ids, mask), mask, self.shape.pooling))
+        return _unit(projected) if self.shape.unit else projected.float()
+
+    def token_vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Texts (rows, length) to vectors of length one (rows, length, size), zero where the mask is."""
+        vectors = _unit(self.projection(self.states(ids, mask)))
+        return vectors.masked_fill(mask[:, :, None] == 0, 0)
+
+    def states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The backbone's last hidden states (rows, length, hidden)."""
+        if self.longest and ids.shape[1] > self.longest:
+            problem = f"a text of {ids.shape[1]} tokens is more than the {self.longest} that {self.backbone.name} reads"
+            raise UsageError(problem, f"tokenise with at most {self.longest} tokens")
+        return self.module(input_ids=ids, attention_mask=mask).last_hidden_state
+
+
+def _projection(kind: str, hidden: int, size: int) -> nn.Module:
+    if kind == "none":
+        return nn.Identity()
+    if kind == "linear":
+        return nn.Linear(hidden, size, bias=False)
+    return nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, size))
+
+
+def pooled(states: Tensor, mask: Tensor, how: str) -> Tensor:
+    """One state (rows, hidden) for each text, from those of its tokens (rows, length, hidden), in float32."""
+    clean = states.float().masked_fill(mask[:, :, None] == 0, 0)  # so that a row without tokens gives zeros, not NaN
+    if how == "first":
+        return clean[:, 0]
+    length = mask.sum(1)
+    if how == "mean":
+        return clean.sum(1) / length.clamp(min=1)[:, None]
+    last = (length - 1).clamp(min=0)
+    return clean[torch.arange(len(clean), device=clean.device), last]
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    return functional.normalize(vectors.float(), dim=-1)
+
+
+def encode(
+    encoder: Encoder,
+    tokens: Tokens,
+    pad: int | None = None,
+    *,
+    device: str | torch.device | None = None,
+    batch_tokens: int | None = None,
+    what: str = "encoding",
+) -> np.ndarray:
+    """The vectors of all texts in their order, (texts, size) float32. The encoder stays on the device."""
+    out = np.empty((len(tokens), encoder.size), np.float32)
+
+    def put(rows: np.ndarray, _mask: np.ndarray, vectors: np.ndarray) -> None:
+        out[rows] = vectors
+
+    _Pass(encoder, tokens, pad, device, batch_tokens, what).each(encoder.forward, put)
+    return out
+
+
+def encode_tokens(
+    encoder: Encoder,
+    tokens: Tokens,
+    pad: int | None = None,
+    *,
+    keep: np.ndarray | None = None,
+    file: str | Path | None = None,
+    device: str | torch.device | None = None,
+    batch_tokens: int | None = None,
+    what: str = "encoding tokens",
+) -> tuple[np.ndarray, np.ndarray]:
+    """A vector for each token, (all tokens, size) float16, and where each text begins, (texts + 1,) int64.
+
+    `keep` says of each token in `tokens.flat` whether it gets one: `tokens.keep(tokenizer.punctuation())`. With a
+    file the vectors are written there as .npy, and mapped.
+    """
+    if keep is not None and keep.shape != tokens.flat.shape:
+        problem = f"keep is for {len(keep)} tokens, and there are {len(tokens.flat)}"
+        raise UsageError(problem, "make it from these tokens")
+    starts = tokens.starts if keep is None else _kept_starts(tokens, keep)
+    out = _room(file, (int(starts[-1]), encoder.size))
+
+    def put(rows: np.ndarray, mask: np.ndarray, vectors: np.ndarray) -> None:
+        chosen = mask
+        if keep is not None:
+            place = tokens.starts[rows][:, None] + np.arange(mask.shape[1])
+            chosen = mask.copy()
+            chosen[mask] = keep[place[mask]]
+        target = starts[rows][:, None] + chosen.cumsum(1) - 1
+        out[target[chosen]] = vectors[chosen]
+
+    _Pass(encoder, tokens, pad, device, batch_tokens, what).each(encoder.token_vectors, put)
+    return out, starts
+
+
+def _kept_starts(tokens: Tokens, keep: np.ndarray) -> np.ndarray:
+    """Where each text begins among the tokens that are kept."""
+    starts = np.zeros(len(tokens) + 1, np.int64)
+    for low in range(0, len(tokens), BATCH_ROWS):  # some at a time: a number for every token would be too many
+        edges = tokens.starts[low : low + BATCH_ROWS + 1]
+        counts = np.concatenate([np.zeros(1, np.int64), np.cumsum(keep[edges[0] : edges[-1]])])
+        starts[low + 1 : low + len(edges)] = starts[low] + counts[edges[1:] - edges[0]]
+    return starts
+
+
+def _room(file: str | Path | None, shape: tuple[int, int]) -> np.ndarray:
+    if file is None:
+        return np.empty(shape, np.float16)
+    if not shape[0]:  # nothing cannot be mapped
+        np.save(file, np.empty(shape, np.float16))
+        return np.load(file)
+    return np.lib.format.open_memmap(file, "w+", np.float16, shape)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One pass of an encoder over texts, in batches of nearly equal length."""
+
+    encoder: Encoder
+    tokens: Tokens
+    pad: int | None
+    device: str | torch.device | None
+    batch_tokens: int | None
+    what: str
+
+    def each(self, call: Call, put: Put) -> None:
+        """Give `put` the rows of every batch, their mask, and what the call makes of them."""
+        place = torch.device(self.device) if self.device is not None else next(self.encoder.parameters()).device
+        dtype = fast_dtype(place)
+        training = self.encoder.training
+        self.encoder.to(place).eval()
+        try:
+            with torch.inference_mode(), torch.autocast(place.type, dtype, enabled=dtype != torch.float32):
+                self._run(call, put, place)
+        finally:
+            self.encoder.train(training)
+
+    def _run(self, call: Call, put: Put, place: torch.device) -> None:
+        """While a device computes a batch, the one before it is put away and the next one is padded."""
+        pad = self.encoder.tokenizer.pad if self.pad is None else self.pad
+        most = self.batch_tokens or BATCH_TOKENS.get(place.type, OTHER_BATCH_TOKENS)
+        batches = by_length(self.tokens.lengths, BATCH_ROWS, most)
+        before: tuple[np.ndarray, Tensor, Tensor] | None = None
+        for rows in track(batches, self.what, len(batches)):
+            ids, mask = self.tokens.padded(rows, pad)
+            vectors = call(ids.to(place), mask.to(place))
+            if before:
+                _put_away(before, put)
+            before = rows, mask, vectors
+        if before:
+            _put_away(before, put)
+
+
+def _put_away(batch: tuple[np.ndarray, Tensor, Tensor], put: Put) -> None:
+    rows, mask, vectors = batch
+    put(rows, mask.numpy().astype(bool), vectors.cpu().numpy())
+
+
+def write(encoder: Encoder, writer: Writer, role: str = "encoder") -> None:
+    """Put an encoder into an artifact, with all that opening it needs."""
+    writer.json(role, {"backbone": encoder.backbone.to_state(), "shape": to_dict(encoder.shape)})
+    writer.json(f"{role}_tokenizer", json.loads(encoder.tokenizer.to_str()))
+    writer.tensors(f"{role}_weights", encoder.state_dict())
+
+
+def read(snapshot: Snapshot, role: str = "encoder") -> Encoder:
+    """The encoder of an artifact, on the processor and not in training."""
+    state = snapshot.json(role)
+    tokenizer = TextTokenizer.from_str(json.dumps(snapshot.json(f"{role}_tokenizer")))
+    backbone = Backbone.from_state(state["backbone"], tokenizer)
+    with torch.random.fork_rng(devices=[]):  # opening something must not change what chance does next
+        encoder = Encoder(backbone, build(EncoderShape, state["shape"]), empty=True)
+    try:
+        encoder.load_state_dict(snapshot.tensors(f"{role}_weights"))
+    except RuntimeError as error:
+        problem = f"the weights in {snapshot.path} do not fit the encoder: {str(error).splitlines()[0]}"
+        raise ArtifactError(problem, "save it again with this version of transformers") from error
+    return encoder.eval()

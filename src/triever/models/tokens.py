@@ -1,0 +1,274 @@
+"""Text as token numbers: a tokenizer that travels inside an artifact, and texts tokenised once, ahead.
+
+`TextTokenizer` turns texts into numbers the same way for BERT's, GPT-2's and T5's kind. `Tokens` keeps the
+numbers of many texts as two flat arrays, in memory or mapped from disk, and pads any rows of them without a
+loop over rows. Knows nothing about models.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triever.errors import DataError, UsageError
+from triever.files import atomic
+
+CHUNK = 4096
+"""Texts that are tokenised together; the tokenizers library spreads them over all cores."""
+FLAT, STARTS = "tokens.npy", "starts.npy"
+HEADER = 128
+"""Bytes before the numbers of an .npy file of one dimension."""
+
+
+class TextTokenizer:
+    """A tokenizer of the tokenizers library, with the numbers that stand before and after every text."""
+
+    def __init__(self, tokenizer: Any, *, pad: int, before: Sequence[int] = (), after: Sequence[int] = ()) -> None:
+        tokenizer.no_padding()  # some files ask for both
+        tokenizer.no_truncation()
+        self._tokenizer = tokenizer
+        self.pad = pad
+        self.before, self.after = list(before), list(after)
+        # not the number of pieces, as the numbers of some tokenizers have gaps
+        self.size = 1 + max([*tokenizer.get_vocab().values(), pad, *before, *after])
+
+    @classmethod
+    def of(cls, tokenizer: Any, *, pad: int, end: int | None = None) -> TextTokenizer:
+        """A tokenizer as its own rules for one text have it; `end` follows the text where they put nothing there."""
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        probe = tokenizer.encode("a")
+        inner = [place for place, special in enumerate(probe.special_tokens_mask) if not special]
+        first, last = (inner[0], inner[-1] + 1) if inner else (len(probe.ids), len(probe.ids))
+        after = probe.ids[last:] or ([end] if end is not None else [])
+        return cls(tokenizer, pad=pad, before=probe.ids[:first], after=after)
+
+    @classmethod
+    def from_str(cls, text: str) -> TextTokenizer:
+        """The tokenizer that `to_str` wrote."""
+        from tokenizers import Tokenizer
+
+        found = json.loads(text)
+        tokenizer = Tokenizer.from_str(json.dumps(found["tokenizer"]))
+        return cls(tokenizer, pad=found["pad"], before=found["before"], after=found["after"])
+
+    def to_str(self) -> str:
+        """All of it as JSON."""
+        tokenizer = json.loads(self._tokenizer.to_str())
+        whole = {"pad": self.pad, "before": self.before, "after": self.after, "tokenizer": tokenizer}
+        return json.dumps(whole, ensure_ascii=False)
+
+    def ids(self, texts: Sequence[str], most: int | None = None, *, special: bool = True) -> list[list[int]]:
+        """The numbers of each text, at most so many: a text is cut, what stands before and after it is not."""
+        before, after = (self.before, self.after) if special else ([], [])
+        added = len(before) + len(after)
+        if most is not None and most < added:
+            raise UsageError(f"most = {most} leaves no room for a text", f"ask for more than {added} tokens")
+        room = None if most is None else most - added
+        return [[*before, *encoding.ids[:room], *after] for encoding in self._encoded(list(texts))]
+
+    def _encoded(self, texts: list[str]) -> list[Any]:
+        try:
+            return self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        except TypeError:  # half a character, as JSON may hold it: no tokenizer takes that
+            whole = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+            return self._tokenizer.encode_batch_fast(whole, add_special_tokens=False)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of some numbers, without those that stand for none."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each number as the tokenizer writes it."""
+        return [self._tokenizer.id_to_token(number) or "" for number in ids]
+
+    def number(self, piece: str) -> int | None:
+        """The number of a piece, if there is such a piece."""
+        return self._tokenizer.token_to_id(piece)
+
+    def punctuation(self) -> list[int]:
+        """The numbers of pieces that are nothing but punctuation."""
+        numbers = range(self.size)
+        texts = self._tokenizer.decode_batch([[number] for number in numbers], skip_special_tokens=True)
+        return [number for number, text in zip(numbers, texts, strict=True) if _is_punctuation(text)]
+
+
+def _is_punctuation(text: str) -> bool:
+    """
+    >>> [_is_punctuation(text) for text in ("?!", " $ ", "a.", "")]
+    [True, True, False, False]
+    """
+    bare = text.strip().removeprefix("##")
+    return bool(bare) and all(unicodedata.category(letter)[0] in "PS" and letter != "\ufffd" for letter in bare)
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """The numbers of many texts: text i is flat[starts[i]:starts[i + 1]]."""
+
+    flat: np.ndarray  # (all tokens,) uint16 where that is enough, else int32
+    starts: np.ndarray  # (texts + 1,) int64
+
+    @classmethod
+    def of(cls, texts: Iterable[str], tokenizer: TextTokenizer, most: int, folder: str | Path | None = None) -> Tokens:
+        """Tokenise texts, at most so many tokens each, into memory or into two files of a folder.
+
+        With a folder the texts may be a stream, and only their lengths stay in memory.
+        """
+        dtype = np.dtype(np.uint16 if tokenizer.size <= 2**16 else np.int32)
+        chunks = _chunks(texts, tokenizer, most, dtype)
+        if folder is None:
+            found = list(chunks)
+            empty = np.empty(0, dtype)
+            flat = np.concatenate([empty, *(flat for flat, _ in found)])
+            return cls(flat, _starts([lengths for _, lengths in found]))
+        place = Path(folder)
+        lengths = _stream(place / FLAT, chunks, dtype)
+        with atomic(place / STARTS) as file:
+            np.lib.format.write_array(file, _starts(lengths), allow_pickle=False)
+        return cls.open(place)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Tokens:
+        """What `of` has written to a folder, mapped."""
+        place = Path(folder)
+        flat, starts = (_mapped(place / name) for name in (FLAT, STARTS))
+        if not len(starts) or starts[-1] != len(flat):
+            raise DataError(f"{place} holds tokens of two different runs", "tokenise again")
+        return cls(flat, np.asarray(starts))
+
+    @classmethod
+    def from_lists(cls, rows: Sequence[Sequence[int]], size: int = 2**16) -> Tokens:
+        """Numbers that are there already, below `size`."""
+        lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
+        flat = np.fromiter(chain.from_iterable(rows), np.int64, int(lengths.sum()))
+        return cls(flat.astype(np.uint16 if size <= 2**16 else np.int32), _starts([lengths]))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"there is no text {row} among {len(self)}")
+        row %= len(self)
+        return self.flat[self.starts[row] : self.starts[row + 1]]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many tokens each text has."""
+        return np.diff(self.starts)
+
+    def take(self, rows: Any) -> Tokens:
+        """Some texts, in the order given, in memory."""
+        rows = np.asarray(rows, np.int64)
+        starts = _starts([self.lengths[rows]])
+        return Tokens(self.flat[self._places(rows, starts)], starts)
+
+    def _places(self, rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """Where in `flat` each token of these texts lies, one text after the other."""
+        shift = np.repeat(self.starts[rows] - starts[:-1], np.diff(starts))
+        return shift + np.arange(starts[-1])
+
+    def joined(self, other: Tokens) -> Tokens:
+        """These texts and then the others, in memory."""
+        dtype = np.promote_types(self.flat.dtype, other.flat.dtype)
+        flat = np.concatenate([self.flat, other.flat]).astype(dtype, copy=False)
+        return Tokens(flat, np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]))
+
+    def padded(self, rows: Any, pad: int = 0, most: int | None = None) -> tuple[Tensor, Tensor]:
+        """Texts side by side, filled up on the right: numbers and mask, (rows, longest) each.
+
+        A text of more than `most` tokens is cut but keeps its last one, which ends every text.
+        """
+        if most is not None and most < 1:
+            raise UsageError(f"most = {most} leaves nothing of a text", "ask for one token or more")
+        rows = np.asarray(rows, np.int64)
+        begin, length = self.starts[rows], self.lengths[rows]
+        kept = length if most is None else np.minimum(length, most)
+        place = np.arange(max(1, kept.max(initial=0)))  # (longest,)
+        mask = place < kept[:, None]
+        ids = np.full(mask.shape, pad, np.int64)
+        ids[mask] = self.flat[(begin[:, None] + place)[mask]]
+        cut = np.flatnonzero(kept < length)
+        ids[cut, kept[cut] - 1] = self.flat[(begin + length)[cut] - 1]
+        return torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
+
+    def keep(self, skip: Sequence[int]) -> np.ndarray:
+        """For each token of `flat` whether it is none of these numbers, such as those of punctuation."""
+        return ~np.isin(self.flat, np.asarray(skip, np.int64))
+
+
+def by_length(lengths: Any, rows: int = 1024, tokens: int = 65_536) -> list[np.ndarray]:
+    """Batches of rows of nearly equal length, the longest first: every row is in exactly one.
+
+    A batch has at most so many rows, and at most so many tokens when it is padded; a row that is longer than
+    that is a batch of its own.
+
+    >>> [batch.tolist() for batch in by_length([2, 9, 3, 2], tokens=6)]
+    [[1], [2, 0], [3]]
+    """
+    if rows < 1 or tokens < 1:
+        raise UsageError(f"batches of {rows} rows and {tokens} tokens hold nothing", "ask for at least one of each")
+    lengths = np.maximum(np.asarray(lengths, np.int64), 1)
+    order = np.argsort(-lengths, kind="stable")
+    batches, start = [], 0
+    while start < len(order):
+        size = min(rows, max(1, tokens // int(lengths[order[start]])))
+        batches.append(order[start : start + size])
+        start += size
+    return batches
+
+
+def _chunks(
+    texts: Iterable[str], tokenizer: TextTokenizer, most: int, dtype: np.dtype
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For some texts at a time, their tokens one after the other and their lengths."""
+    stream = iter(texts)
+    while chunk := list(islice(stream, CHUNK)):
+        found = tokenizer.ids(chunk, most)
+        lengths = np.fromiter((len(ids) for ids in found), np.int64, len(found))
+        yield np.fromiter(chain.from_iterable(found), dtype, int(lengths.sum())), lengths
+
+
+def _stream(path: Path, chunks: Iterable[tuple[np.ndarray, np.ndarray]], dtype: np.dtype) -> list[np.ndarray]:
+    """Write an array whose length is known only at its end, and return the lengths of its texts."""
+    lengths, total = [], 0
+    with atomic(path) as file:
+        head = _header(file, 0, dtype)
+        for flat, counts in chunks:
+            file.write(flat.tobytes())
+            lengths.append(counts)
+            total += len(flat)
+        file.seek(0)
+        # NumPy leaves room in a header for any length, so the second one is as long as the first.
+        assert _header(file, total, dtype) == head
+    return lengths
+
+
+def _header(file: BinaryIO, total: int, dtype: np.dtype) -> int:
+    descr = np.lib.format.dtype_to_descr(dtype)
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": (total,)})
+    return file.tell()
+
+
+def _starts(lengths: Sequence[np.ndarray]) -> np.ndarray:
+    return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
+
+
+def _mapped(path: Path) -> np.ndarray:
+    try:
+        # a file as short as its header holds nothing, which cannot be mapped
+        return np.load(path, mmap_mode="r" if path.stat().st_size > HEADER else None, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing", "tokenise again") from error
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{path} is not a whole array: {error}", "tokenise again") from error

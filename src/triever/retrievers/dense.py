@@ -1,0 +1,110 @@
+"""Dense retrieval: one vector for each document and each query, and their inner product."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from triever import artifact
+from triever.config import option
+from triever.data.records import Document, Result
+from triever.data.store import DocumentStore
+from triever.index.vectors import IndexOptions, VectorIndex
+from triever.models import encoder as encoders
+from triever.models.backbones import Backbone
+from triever.models.encoder import Encoder, EncoderShape, encode
+from triever.models.tokens import Tokens
+from triever.retrievers.base import Parts
+from triever.retrievers.encoding import Encoding, named, results
+from triever.training.loop import gathered
+
+
+@dataclass(frozen=True)
+class DenseEngine:
+    """An encoder, and the vectors that it made of the documents."""
+
+    encoder: Encoder
+    index: VectorIndex
+
+
+@dataclass(eq=False)
+class Dense(Encoding):
+    """Dense retrieval: `Dense(training=Tuning(steps=700, batch=256)).fit(data)`."""
+
+    kind: ClassVar[str] = "dense"
+
+    pooling: Literal["auto", "mean", "first", "last"] = option(
+        "auto", "which states become the text's; auto is mean, and last for causal models"
+    )
+    size: int = option(0, "width of the vectors by a two-layer projection; 0 is that of the backbone")
+    unit: bool = option(True, "vectors have length one, so that scores are cosines")
+    index: IndexOptions = option(IndexOptions(), "how vectors are kept and searched")
+
+    def _shape(self, backbone: Backbone) -> EncoderShape:
+        pooling = self.pooling if self.pooling != "auto" else "last" if backbone.causal else "mean"
+        return EncoderShape(pooling, self.size, "two-layer" if self.size else "none", self.unit)
+
+    def _pair_scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        queries = model(batch["query_ids"], batch["query_mask"])
+        return queries @ gathered(model(batch["document_ids"], batch["document_mask"])).T
+
+    def _rank(self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int) -> np.ndarray:
+        exact = VectorIndex.of(self._vectors(encoder, documents), IndexOptions(device=self._place))
+        return exact.search(self._vectors(encoder, queries), k)[1]
+
+    def _vectors(self, encoder: Encoder, tokens: Tokens) -> np.ndarray:
+        return encode(encoder, tokens, device=self._place)
+
+    def _engine(self, encoder: Encoder, documents: Tokens) -> DenseEngine:
+        return DenseEngine(encoder, VectorIndex.of(self._vectors(encoder, documents), self.index))
+
+    def _with_added(self, engine: DenseEngine, documents: Sequence[Document]) -> DenseEngine:
+        vectors = self._vectors(engine.encoder, self._document_tokens(engine.encoder, documents))
+        return replace(engine, index=engine.index.with_added(vectors))
+
+    def _without(self, engine: DenseEngine, keep: np.ndarray) -> DenseEngine:
+        return replace(engine, index=engine.index.without(keep))
+
+    def _search(self, engine: DenseEngine, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        vectors = self._vectors(engine.encoder, self._query_tokens(engine.encoder, queries))
+        return results(*engine.index.search(vectors, k), store.ids)
+
+    @torch.inference_mode()
+    def _explain(self, engine: DenseEngine, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+        """What each token of the query adds, where a vector is a mean of its tokens; else the score as one part."""
+        encoder = engine.encoder
+        if encoder.shape.pooling != "mean" or encoder.shape.projection != "none":
+            return tuple((("similarity", hit.score),) for hit in result)
+        tokens = self._query_tokens(encoder, [query])
+        ids, mask = (one.to(self._place) for one in tokens.padded([0], encoder.tokenizer.pad))
+        states = encoder.states(ids, mask)[0].float()
+        mean = states.mean(0)
+        share = states / (len(states) * (mean.norm() if encoder.shape.unit else 1))
+        stored = engine.index.vectors()
+        pieces = encoder.tokenizer.pieces(ids[0].tolist())
+        rows = [torch.from_numpy(np.array(stored[store.row(hit.id)], np.float32)).to(share.device) for hit in result]
+        return tuple(named(pieces, (share @ row).tolist()) for row in rows)
+
+    def reindexed(self, **options: Any) -> Dense:
+        """The same documents and encoder with another index: `dense.reindexed(kind="hnsw")`."""
+        held = self._checked()
+        index = replace(self.index, **options)
+        other = replace(self, index=index)
+        other._held = replace(held, engine=DenseEngine(held.engine.encoder, held.engine.index.rebuilt(index)))
+        return other
+
+    def _index_bytes(self, engine: DenseEngine) -> int:
+        return engine.index.bytes
+
+    def _write(self, engine: DenseEngine, writer: artifact.Writer) -> dict[str, Any]:
+        encoders.write(engine.encoder, writer)
+        engine.index.write(writer)
+        return {}
+
+    def _read(self, snapshot: artifact.Snapshot) -> DenseEngine:
+        return DenseEngine(encoders.read(snapshot).to(self._place), VectorIndex.read(snapshot))

@@ -1,0 +1,164 @@
+"""What retrievers with an encoder share: how texts are read, and how the encoder is trained on pairs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from triever import config
+from triever.config import option
+from triever.data.datasets import Dataset
+from triever.data.records import Document, Hit, Result, ranked
+from triever.data.store import DocumentStore
+from triever.errors import UsageError
+from triever.models.backbones import Backbone, load_backbone
+from triever.models.encoder import Encoder, EncoderShape
+from triever.models.tokens import Tokens
+from triever.retrievers.base import Parts, Retriever
+from triever.retrievers.bm25 import BM25
+from triever.training.memory import check, estimate
+from triever.training.pairs import Negatives, pairs_of
+from triever.training.tuning import PairTraining, Tuning
+
+
+@dataclass(eq=False)
+class Encoding(Retriever):
+    """A retriever whose documents and queries are read by one encoder."""
+
+    backbone: str = option("minilm", "minilm, smollm2, scratch, a folder, or an id of the Hugging Face hub")
+    fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
+    query_length: int = option(64, "tokens of a query that are read")
+    document_length: int = option(256, "tokens of a document that are read")
+    query_prefix: str = option("", "what stands before every query, where a backbone was trained with such a thing")
+    document_prefix: str = option("", "what stands before every document")
+    training: Tuning = option(Tuning(learning_rate=2e-5), "how it is trained; training.steps=0 leaves it as it comes")
+    negatives: Negatives = option(Negatives(), "where its negatives come from")
+    device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if self.query_length < 3 or self.document_length < 3:
+            problem = f"query_length = {self.query_length}, document_length = {self.document_length}"
+            raise UsageError(problem, "both are at least 3: special tokens count")
+
+    # What a system has to bring.
+
+    @abstractmethod
+    def _shape(self, backbone: Backbone) -> EncoderShape:
+        """What stands behind the backbone."""
+
+    @abstractmethod
+    def _pair_scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        """(queries, documents) the scores of all pairs of a training batch."""
+
+    @abstractmethod
+    def _rank(self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int) -> np.ndarray:
+        """(queries, k) the rows of the best documents, by exact search."""
+
+    @abstractmethod
+    def _engine(self, encoder: Encoder, documents: Tokens) -> Any:
+        """What searches these documents."""
+
+    def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Any:
+        encoder = self._encoder(store)
+        documents = self._document_tokens(encoder, store, work)
+        if self.training.steps:
+            self._tune(encoder, documents, dataset, store, work)
+        return self._engine(encoder, documents)
+
+    def _encoder(self, store: DocumentStore) -> Encoder:
+        backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.training.seed)  # of what does not come with the backbone
+            return Encoder(backbone, self._shape(backbone)).to(self._place).eval()
+
+    @property
+    def _place(self) -> str:
+        return device(self.device)
+
+    def _document_tokens(self, encoder: Encoder, documents: Iterable[Document], work: Path | None = None) -> Tokens:
+        texts = (self.document_prefix + document.full_text for document in documents)
+        folder = work / "documents" if work else None
+        return Tokens.of(texts, encoder.tokenizer, _most(encoder, self.document_length), folder)
+
+    def _query_tokens(self, encoder: Encoder, queries: Sequence[str]) -> Tokens:
+        texts = (self.query_prefix + query for query in queries)
+        return Tokens.of(texts, encoder.tokenizer, _most(encoder, self.query_length))
+
+    def _tune(
+        self, encoder: Encoder, documents: Tokens, dataset: Dataset, store: DocumentStore, work: Path | None
+    ) -> None:
+        self._check_memory(encoder, documents)
+        PairTraining(
+            model=encoder,
+            scores=self._pair_scores,
+            rank=lambda queries, some, k: self._rank(encoder, queries, some, k),
+            mine=lambda texts, depth: bm25_rows(dataset, store, texts, depth),
+            queries=lambda texts: self._query_tokens(encoder, texts),
+            documents=documents,
+            pairs=pairs_of(dataset, self.training.split, store),
+            options=self.training,
+            negatives=self.negatives,
+            pad=encoder.tokenizer.pad,
+            folder=work / "training" if work else None,
+        ).run()
+        encoder.to(self._place).eval()
+
+    def _check_memory(self, encoder: Encoder, documents: Tokens) -> None:
+        """Refuse what cannot fit before it starts."""
+        shape = encoder.backbone.config
+        needed = estimate(
+            sum(weight.numel() for weight in encoder.parameters()),
+            batch=self.training.batch * (2 + self.negatives.count),
+            length=int(np.percentile(documents.lengths, 99)) if len(documents) else 1,
+            d_model=encoder.backbone.hidden,
+            layers=int(shape.get("num_hidden_layers") or shape.get("num_layers") or 12),
+            d_ff=int(shape.get("intermediate_size") or shape.get("d_ff") or 0),
+            optimizer=self.training.optimizer,
+            precision="bfloat16" if self._place == "cuda" else "float32",
+        )
+        check(needed, self._place)
+
+
+def device(name: str) -> str:
+    """A device by name; auto is cuda where there is one."""
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _most(encoder: Encoder, wanted: int) -> int:
+    return min(wanted, encoder.longest or wanted)
+
+
+def bm25_rows(dataset: Dataset, store: DocumentStore, texts: Sequence[str], depth: int) -> list[list[int]]:
+    """The rows of the first hits of BM25 for each text."""
+    lexical = BM25()
+    found = lexical._search(lexical._learn(dataset, store), store, texts, depth)
+    return [[store.row(hit.id) for hit in result] for result in found]
+
+
+def results(scores: np.ndarray, rows: np.ndarray, ids: Sequence[str]) -> list[Result]:
+    """Scores and rows (queries, k) as results; a row of -1 is no hit."""
+    return [
+        Result(ranked(Hit(ids[row], float(score)) for score, row in zip(*one, strict=True) if row >= 0))
+        for one in zip(scores.tolist(), rows.tolist(), strict=True)
+    ]
+
+
+def named(pieces: Sequence[str], weights: Sequence[float]) -> Parts:
+    """Parts of a score by their names, the heaviest first; a name that comes again is numbered."""
+    seen: Counter[str] = Counter()
+    parts = []
+    for piece, weight in zip(pieces, weights, strict=True):
+        seen[piece] += 1
+        parts.append((f"{piece} ({seen[piece]})" if seen[piece] > 1 else piece, float(weight)))
+    return tuple(sorted(parts, key=lambda part: -abs(part[1])))

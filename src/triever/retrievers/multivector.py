@@ -1,0 +1,154 @@
+"""Late interaction: a vector for each token, and for each token of a query the best of a document's tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from triever import artifact
+from triever.config import option
+from triever.data.records import Document, Result
+from triever.data.store import DocumentStore
+from triever.errors import UsageError
+from triever.index.token_vectors import TokenIndex, TokenOptions
+from triever.models import encoder as encoders
+from triever.models.backbones import Backbone
+from triever.models.encoder import Encoder, EncoderShape, encode_tokens
+from triever.models.tokens import Tokens
+from triever.retrievers.base import Parts
+from triever.retrievers.encoding import Encoding, named, results
+from triever.training.loop import gathered
+from triever.training.losses import late_scores
+
+QUERIES = 64
+"""Queries that are scored at once; each may look at tens of thousands of token vectors."""
+
+
+@dataclass(frozen=True)
+class MultiVectorEngine:
+    """An encoder, and the token vectors that it made of the documents."""
+
+    encoder: Encoder
+    index: TokenIndex
+
+
+@dataclass(eq=False)
+class MultiVector(Encoding):
+    """Late interaction: `MultiVector(size=128, index=TokenOptions(bits=2)).fit(data)`."""
+
+    kind: ClassVar[str] = "multivector"
+
+    size: int = option(128, "width of the token vectors by a linear projection; 0 is that of the backbone")
+    augment: bool = option(False, "fill queries up with mask tokens, which learn to stand for words not said")
+    punctuation: bool = option(False, "keep vectors of punctuation in documents")
+    index: TokenOptions = option(TokenOptions(), "how token vectors are kept and searched")
+
+    def _shape(self, backbone: Backbone) -> EncoderShape:
+        return EncoderShape("mean", self.size, "linear" if self.size else "none", unit=True)
+
+    def _encoder(self, store: DocumentStore) -> Encoder:
+        encoder = super()._encoder(store)
+        if isinstance(encoder.projection, nn.Linear):
+            # Orthogonal: before any training the projection keeps angles as well as so many numbers can.
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.training.seed)
+                nn.init.orthogonal_(encoder.projection.weight)
+        return encoder
+
+    def _query_tokens(self, encoder: Encoder, queries: Sequence[str]) -> Tokens:
+        tokens = super()._query_tokens(encoder, queries)
+        if not self.augment:
+            return tokens
+        mask = encoder.tokenizer.number("[MASK]")
+        if mask is None:
+            raise UsageError(f"{self.backbone} has no [MASK] token", "set augment=false")
+        most = min(self.query_length, encoder.longest or self.query_length)
+        filled = [[*row.tolist(), *[mask] * (most - len(row))] for row in (tokens[at] for at in range(len(tokens)))]
+        return Tokens.from_lists(filled, encoder.tokenizer.size)
+
+    def _pair_scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        assert isinstance(model, Encoder)
+        documents = gathered(model.token_vectors(batch["document_ids"], batch["document_mask"]))
+        mask = gathered(batch["document_mask"])
+        queries = model.token_vectors(batch["query_ids"], batch["query_mask"])
+        # A mean, so that one temperature suits queries of any length.
+        return late_scores(queries, batch["query_mask"], documents, mask, mean=True)
+
+    def _rank(self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int) -> np.ndarray:
+        index = TokenIndex.of(*self._document_vectors(encoder, documents), self._options(exact=True))
+        return self._best(encoder, index, queries, k)[1]
+
+    def _options(self, *, exact: bool = False) -> TokenOptions:
+        placed = replace(self.index, device=self._place)
+        return replace(placed, bits=16, candidates=0) if exact else placed
+
+    def _document_vectors(self, encoder: Encoder, documents: Tokens) -> tuple[np.ndarray, np.ndarray]:
+        keep = None if self.punctuation else documents.keep(encoder.tokenizer.punctuation())
+        return encode_tokens(encoder, documents, keep=keep, device=self._place)
+
+    def _best(self, encoder: Encoder, index: TokenIndex, queries: Tokens, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and rows (queries, k), some queries at a time."""
+        flat, starts = encode_tokens(encoder, queries, device=self._place, what="reading queries")
+        found = []
+        for low in range(0, len(queries), QUERIES):
+            vectors, mask = _side_by_side(flat, starts[low : low + QUERIES + 1])
+            found.append(index.search(vectors, mask, k))
+        return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
+
+    def _engine(self, encoder: Encoder, documents: Tokens) -> MultiVectorEngine:
+        return MultiVectorEngine(encoder, TokenIndex.of(*self._document_vectors(encoder, documents), self._options()))
+
+    def _with_added(self, engine: MultiVectorEngine, documents: Sequence[Document]) -> MultiVectorEngine:
+        tokens = self._document_tokens(engine.encoder, documents)
+        return replace(engine, index=engine.index.with_added(*self._document_vectors(engine.encoder, tokens)))
+
+    def _without(self, engine: MultiVectorEngine, keep: np.ndarray) -> MultiVectorEngine:
+        return replace(engine, index=engine.index.without(keep))
+
+    def _search(self, engine: MultiVectorEngine, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        tokens = self._query_tokens(engine.encoder, queries)
+        return results(*self._best(engine.encoder, engine.index, tokens, k), store.ids)
+
+    def _explain(
+        self, engine: MultiVectorEngine, store: DocumentStore, query: str, result: Result
+    ) -> tuple[Parts, ...]:
+        """For each token of the query, how well the best token of the document matches it."""
+        tokens = self._query_tokens(engine.encoder, [query])
+        flat, _ = encode_tokens(engine.encoder, tokens, device=self._place)
+        pieces = engine.encoder.tokenizer.pieces(tokens[0].tolist())
+        count = len(pieces) if self.index.score == "avgmax" else 1
+        scores = [engine.index.matches(flat, store.row(hit.id))[1] for hit in result]
+        return tuple(named(pieces, (np.asarray(one) / count).tolist()) for one in scores)
+
+    def reindexed(self, **options: Any) -> MultiVector:
+        """The same documents and encoder with another index: `late.reindexed(bits=2)`."""
+        held = self._checked()
+        other = replace(self, index=replace(self.index, **options))
+        index = held.engine.index.rebuilt(other._options())
+        other._held = replace(held, engine=MultiVectorEngine(held.engine.encoder, index))
+        return other
+
+    def _index_bytes(self, engine: MultiVectorEngine) -> int:
+        return engine.index.bytes
+
+    def _write(self, engine: MultiVectorEngine, writer: artifact.Writer) -> dict[str, Any]:
+        encoders.write(engine.encoder, writer)
+        engine.index.write(writer)
+        return {}
+
+    def _read(self, snapshot: artifact.Snapshot) -> MultiVectorEngine:
+        return MultiVectorEngine(encoders.read(snapshot).to(self._place), TokenIndex.read(snapshot, device=self._place))
+
+
+def _side_by_side(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors laid end to end as (texts, longest, size), with a mask (texts, longest)."""
+    lengths = np.diff(starts)
+    mask = np.arange(max(int(lengths.max(initial=0)), 1)) < lengths[:, None]
+    out = np.zeros((*mask.shape, flat.shape[1]), np.float32)
+    out[mask] = flat[starts[0] : starts[-1]]
+    return out, mask

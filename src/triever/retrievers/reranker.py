@@ -1,0 +1,267 @@
+"""A cross-encoder on top of any retriever: it reads the query and each candidate together, and orders them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from triever import artifact, config
+from triever.config import option
+from triever.data.datasets import Dataset
+from triever.data.records import Document, Hit, Result, ranked
+from triever.data.store import DocumentStore
+from triever.errors import UsageError
+from triever.models import encoder as encoders
+from triever.models.backbones import load_backbone
+from triever.models.encoder import Encoder, EncoderShape, encode
+from triever.models.tokens import TextTokenizer, Tokens
+from triever.retrievers.base import Parts, Retriever
+from triever.retrievers.bm25 import BM25
+from triever.retrievers.encoding import device
+from triever.training.loop import train
+from triever.training.losses import listwise
+from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of
+from triever.training.tuning import WATCH, Tuning
+
+
+@dataclass(frozen=True)
+class Reranker:
+    """A cross-encoder and the tokens of the documents that it reads."""
+
+    encoder: Encoder  # its vectors have one number: the score
+    documents: Tokens
+    place: str
+
+    def scores(self, queries: Tokens, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """(pairs,) the score of each pair of a query and a document, by their numbers."""
+        pairs = joined(queries, query, self.documents, rows, self.encoder.tokenizer, self.encoder.longest)
+        return encode(self.encoder, pairs, device=self.place, what="reranking")[:, 0]
+
+
+@dataclass(frozen=True)
+class RerankedEngine:
+    """What finds candidates, and what orders them."""
+
+    first: Any
+    reranker: Reranker
+
+
+@dataclass(eq=False)
+class Reranked(Retriever):
+    """Two stages: `Reranked(first=BM25(), training=Tuning(steps=500)).fit(data)`."""
+
+    kind: ClassVar[str] = "reranked"
+
+    first: Retriever = option(BM25(), "what finds the candidates: a system's name, or a table with its kind")
+    depth: int = option(50, "candidates that are read again; hits behind them stay in their order")
+    backbone: str = option("minilm", "what the cross-encoder starts from: minilm, scratch, a folder, an id of the hub")
+    fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
+    query_length: int = option(64, "tokens of a query that are read")
+    document_length: int = option(192, "tokens of a document that are read")
+    training: Tuning = option(
+        Tuning(steps=500, batch=16, learning_rate=5e-5, temperature=1.0), "how the cross-encoder is trained"
+    )
+    negatives: Negatives = option(
+        Negatives(count=7, depth=30), "candidates beside the right one: of the first stage, and drawn at random"
+    )
+    device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if self.depth < 1:
+            raise UsageError(f"depth = {self.depth} should be above zero", "the usual range is 20 to 100")
+        if self.negatives.count < 1:
+            raise UsageError("a cross-encoder learns from wrong candidates", "set negatives.count to 1 or more")
+
+    def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> RerankedEngine:
+        first = self.first._engine_for(dataset, store, work / "first" if work else None)
+        engine = RerankedEngine(first, self._reranker(store))
+        if self.training.steps:
+            self._tune(engine, dataset, store, work)
+        return engine
+
+    def _reranker(self, store: DocumentStore) -> Reranker:
+        backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
+        shape = EncoderShape("last" if backbone.causal else "mean", 1, "linear", unit=False)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.training.seed)
+            encoder = Encoder(backbone, shape).to(device(self.device)).eval()
+        return Reranker(encoder, self._document_tokens(encoder, store), device(self.device))
+
+    def _document_tokens(self, encoder: Encoder, documents: Sequence[Document] | DocumentStore) -> Tokens:
+        return Tokens.of((one.full_text for one in documents), encoder.tokenizer, self.document_length)
+
+    def _query_tokens(self, encoder: Encoder, queries: Sequence[str]) -> Tokens:
+        return Tokens.of(queries, encoder.tokenizer, self.query_length)
+
+    def _tune(self, engine: RerankedEngine, dataset: Dataset, store: DocumentStore, work: Path | None) -> None:
+        train_on, held = held_out(pairs_of(dataset, self.training.split, store), self.training.holdout)
+        learned, judged = (self._candidates(engine, store, some) for some in (train_on, held))
+        steps = -(-self.training.steps * self.training.accumulate // self.training.rounds)
+
+        def rounds(number: int) -> CandidateBatches:
+            return CandidateBatches(learned, engine.reranker, self.negatives, self.training, steps, number)
+
+        train(
+            engine.reranker.encoder,
+            _loss,
+            rounds,
+            self.training,
+            evaluate=(lambda _model: _quality(judged, engine.reranker)) if len(held) else None,
+            watch=WATCH if len(held) else "",
+            folder=work / "training" if work else None,
+        )
+        engine.reranker.encoder.to(device(self.device)).eval()
+
+    def _candidates(self, engine: RerankedEngine, store: DocumentStore, pairs: Pairs) -> Candidates:
+        """The wrong hits of the first stage for each query."""
+        # Relevant documents are among the hits, so a few more are asked for.
+        depth = min(self.negatives.depth + self.negatives.skip + 20, len(store))
+        found = self.first._search(engine.first, store, pairs.texts, depth)
+        rows = [[store.row(hit.id) for hit in result] for result in found]
+        tokens = self._query_tokens(engine.reranker.encoder, pairs.texts)
+        return Candidates(pairs, tokens, hard_negatives(rows, pairs, self.negatives))
+
+    def _with_added(self, engine: RerankedEngine, documents: Sequence[Document]) -> RerankedEngine:
+        more = self._document_tokens(engine.reranker.encoder, documents)
+        reranker = replace(engine.reranker, documents=engine.reranker.documents.joined(more))
+        return RerankedEngine(self.first._with_added(engine.first, documents), reranker)
+
+    def _without(self, engine: RerankedEngine, keep: np.ndarray) -> RerankedEngine:
+        left = engine.reranker.documents.take(np.flatnonzero(keep))
+        return RerankedEngine(self.first._without(engine.first, keep), replace(engine.reranker, documents=left))
+
+    def _search(self, engine: RerankedEngine, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        found = self.first._search(engine.first, store, queries, min(max(self.depth, k), len(store)))
+        rows = [np.array([store.row(hit.id) for hit in result[: self.depth]], np.int64) for result in found]
+        query = np.repeat(np.arange(len(queries)), [len(row) for row in rows])
+        tokens = self._query_tokens(engine.reranker.encoder, queries)
+        scores = engine.reranker.scores(tokens, query, np.concatenate([np.empty(0, np.int64), *rows]))
+        split = np.split(scores, np.cumsum([len(row) for row in rows])[:-1])
+        return [_reordered(result, one.tolist(), k) for result, one in zip(found, split, strict=True)]
+
+    def _explain(self, engine: RerankedEngine, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+        return tuple((("cross-encoder", hit.score),) for hit in result)
+
+    def _index_bytes(self, engine: RerankedEngine) -> int:
+        own = engine.reranker.documents
+        return own.flat.nbytes + own.starts.nbytes + self.first._index_bytes(engine.first)
+
+    def _write(self, engine: RerankedEngine, writer: artifact.Writer) -> dict[str, Any]:
+        encoders.write(engine.reranker.encoder, writer)
+        writer.array("document_tokens", engine.reranker.documents.flat)
+        writer.array("document_starts", engine.reranker.documents.starts)
+        return {"first": self.first._write(engine.first, writer.inside("first"))}
+
+    def _read(self, snapshot: artifact.Snapshot) -> RerankedEngine:
+        encoder = encoders.read(snapshot).to(device(self.device))
+        documents = Tokens(snapshot.array("document_tokens"), np.asarray(snapshot.array("document_starts")))
+        first = self.first._read(snapshot.inside("first"))
+        return RerankedEngine(first, Reranker(encoder, documents, device(self.device)))
+
+
+def _reordered(result: Result, scores: Sequence[float], k: int) -> Result:
+    """The candidates that were read in their new order, and behind them the others as they stood."""
+    read, others = result[: len(scores)], result[len(scores) :]
+    least = min(scores, default=0.0)
+    tail = [Hit(hit.id, least - place) for place, hit in enumerate(others, 1)]
+    new = ranked(Hit(hit.id, score) for hit, score in zip(read, scores, strict=True))
+    return Result((*new, *tail)[:k], note=result.note)
+
+
+def joined(
+    queries: Tokens,
+    query: np.ndarray,
+    documents: Tokens,
+    rows: np.ndarray,
+    tokenizer: TextTokenizer,
+    longest: int | None,
+) -> Tokens:
+    """Each query with its document behind it, as one text; too long a document loses its end."""
+    begin, last = len(tokenizer.before), tokenizer.after
+    pairs = []
+    for one, row in zip(query.tolist(), rows.tolist(), strict=True):
+        pair = [*queries[one].tolist(), *documents[row][begin:].tolist()]
+        if longest and len(pair) > longest:
+            pair = [*pair[: longest - len(last)], *last]
+        pairs.append(pair)
+    return Tokens.from_lists(pairs, tokenizer.size)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Queries with what is relevant to them, and with the wrong hits of a first stage."""
+
+    pairs: Pairs
+    queries: Tokens
+    wrong: np.ndarray  # (queries, depth) rows, -1 where there are no more
+
+
+@dataclass(frozen=True)
+class CandidateBatches:
+    """A round of batches: for each query the right document first, then wrong ones."""
+
+    candidates: Candidates
+    reranker: Reranker
+    negatives: Negatives
+    options: Tuning
+    steps: int
+    round: int
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
+        if not 0 <= step < self.steps:
+            raise IndexError(step)
+        chance = np.random.default_rng((self.options.seed, self.round, step))
+        pairs, wrong = self.candidates.pairs, self.candidates.wrong
+        queries = chance.choice(len(pairs), min(self.options.batch, len(pairs)), replace=False)
+        rows = np.stack([self._row(pairs.of(query), wrong[query], chance) for query in queries])
+        encoder = self.reranker.encoder
+        tokens = joined(
+            self.candidates.queries,
+            np.repeat(queries, rows.shape[1]),
+            self.reranker.documents,
+            rows.ravel(),
+            encoder.tokenizer,
+            encoder.longest,
+        )
+        ids, mask = tokens.padded(np.arange(len(tokens)), encoder.tokenizer.pad)
+        shape = (*rows.shape, ids.shape[1])
+        return {"ids": ids.view(shape), "mask": mask.view(shape)}
+
+    def _row(self, relevant: np.ndarray, wrong: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+        """One right document and the wrong ones: mined as far as there are, the others drawn."""
+        there = wrong[wrong >= 0]
+        hard = chance.permutation(there)[: self.negatives.mined]
+        needed = self.negatives.count - len(hard)
+        drawn = chance.integers(len(self.reranker.documents), size=8 * needed)
+        wrong_ones = drawn[~np.isin(drawn, relevant)][:needed]
+        # In a corpus where nearly all is relevant, a right one may stand among the wrong.
+        filled = np.concatenate([wrong_ones, drawn[: needed - len(wrong_ones)]])
+        return np.concatenate([[chance.choice(relevant)], hard, filled])
+
+
+def _loss(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    queries, candidates, length = batch["ids"].shape
+    scores = model(batch["ids"].view(-1, length), batch["mask"].view(-1, length))
+    return {"listwise": listwise(scores.view(queries, candidates))}
+
+
+def _quality(judged: Candidates, reranker: Reranker) -> dict[str, float]:
+    """How early a relevant document comes when it is put among the wrong hits."""
+    count = len(judged.pairs)
+    right = np.array([judged.pairs.of(query)[0] for query in range(count)])
+    rows = np.concatenate([right[:, None], judged.wrong], 1)
+    query, place = np.nonzero(rows >= 0)
+    scores = np.full(rows.shape, -np.inf)
+    scores[query, place] = reranker.scores(judged.queries, query, rows[query, place])
+    rank = 1 + (scores[:, 1:] >= scores[:, :1]).sum(1)
+    return {WATCH: float(np.mean(np.where(rank <= 10, 1 / rank, 0))), "Success@1": float(np.mean(rank == 1))}

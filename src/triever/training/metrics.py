@@ -1,0 +1,189 @@
+"""What a training says about itself: means of the loss's parts, one JSON line at a time.
+
+Losses stay where they are computed until a line is written, so that a GPU is not asked for a number at every step.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from triever.errors import MissingExtra, UsageError
+from triever.training.loader import Feed
+
+HISTORY = "metrics.jsonl"
+HELD = 500  # micro batches whose values may stay on the device, however long a line is
+
+
+class Meter:
+    """Named values since the last line. They stay on the device until somebody asks, which is the only time to wait."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self.load({})
+
+    def load(self, state: Mapping[str, list[float]]) -> None:
+        """Go on from a `state`."""
+        self._known = {name: list(values) for name, values in state.items()}
+        self._open: dict[str, list[Tensor]] = {}
+        self._steps: list[int] = []  # of the losses that are open
+
+    def clear(self) -> None:
+        """Begin a new line."""
+        self.load({})
+
+    def loss(self, step: int, values: Mapping[str, Tensor]) -> None:
+        """Count the values of one micro batch, of which `loss` must be finite."""
+        self._steps.append(step)
+        self.add(values)
+
+    def add(self, values: Mapping[str, Tensor]) -> None:
+        """Count one value for each name."""
+        for name, value in values.items():
+            self._open.setdefault(name, []).append(value.detach())
+        if len(self._steps) >= HELD:
+            self._fetch()
+
+    def means(self) -> dict[str, float]:
+        """The mean of each value over the micro batches and the processes; waits for the device.
+
+        A loss that was not finite ends the training here, so before a line or a checkpoint is written.
+        """
+        self._fetch()
+        return {name: math.fsum(values) / len(values) for name, values in self._known.items()}
+
+    def state(self) -> dict[str, list[float]]:
+        """All values of the line so far, as plain numbers."""
+        self._fetch()
+        return self._known
+
+    def _fetch(self) -> None:
+        """Bring the open values here, each as its mean over the processes."""
+        if not self._open:
+            return
+        flat = torch.cat([torch.stack(values).float() for values in self._open.values()])
+        means = iter(self._accelerator.gather(flat[None]).cpu().double().mean(0).tolist())
+        found = {name: [next(means) for _ in values] for name, values in self._open.items()}
+        _check_finite(self._steps, found.get("loss", []))
+        for name, values in found.items():
+            self._known.setdefault(name, []).extend(values)
+        self._open, self._steps = {}, []
+
+
+def _check_finite(steps: list[int], losses: list[float]) -> None:
+    for step, loss in zip(steps, losses, strict=True):
+        if not math.isfinite(loss):
+            raise UsageError(
+                f"the loss was not finite at step {step}",
+                "lower learning_rate, set clip = 1.0 or precision = float32, or look for a bad batch",
+            )
+
+
+class Window:
+    """Time, examples and waiting since the last line of metrics."""
+
+    def __init__(self) -> None:
+        self.clear()
+        self.restart()
+
+    def clear(self) -> None:
+        """Begin a new line."""
+        self.steps, self.examples, self.seconds, self.waited = 0, 0, 0.0, 0.0
+
+    def restart(self) -> None:
+        """Begin with another feed."""
+        self._fed = 0.0
+        self.pause()
+
+    def pause(self) -> None:
+        """Do not count the time since the last step."""
+        self._last = time.perf_counter()
+
+    def lap(self, feed: Feed) -> tuple[float, float]:
+        """Count a step; gives the seconds it took and those of them for data."""
+        now = time.perf_counter()
+        seconds, waited = now - self._last, feed.waited - self._fed
+        self._last, self._fed = now, feed.waited
+        self.steps, self.seconds, self.waited = self.steps + 1, self.seconds + seconds, self.waited + waited
+        return seconds, waited
+
+    def speeds(self) -> dict[str, float]:
+        """How fast it went."""
+        seconds = max(self.seconds, 1e-9)
+        return {
+            "steps_per_second": self.steps / seconds,
+            "examples_per_second": self.examples / seconds,
+            "waited": self.waited / seconds,
+        }
+
+
+class History:
+    """The lines of metrics in a folder, for TensorBoard too where that is asked for; without a folder, nowhere."""
+
+    def __init__(self, folder: Path | None, *, tensorboard: bool) -> None:
+        self.path = folder / HISTORY if folder else None
+        self._board = _board() if tensorboard and folder else None
+        self._writer: Any = None
+
+    def open(self, size: int, step: int) -> None:
+        """Forget what was written after a checkpoint, at which the file had this size, and go on from there."""
+        if self.path is None:
+            return
+        self.path.touch()
+        os.truncate(self.path, min(size, self.path.stat().st_size))
+        if self._board:
+            self._writer = self._board(str(self.path.parent / "tensorboard"), purge_step=step + 1)
+
+    @property
+    def size(self) -> int:
+        """How many bytes the file has."""
+        return self.path.stat().st_size if self.path else 0
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append one line; numbers that are not finite become null, which is all that JSON has for them."""
+        if self.path is None:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(_finite(line), ensure_ascii=False) + "\n")
+        if self._writer:
+            for name, value in _flat(line):
+                self._writer.add_scalar(name, value, line["step"])
+
+    def close(self) -> None:
+        """Write what TensorBoard still holds back."""
+        if self._writer:
+            self._writer.close()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _flat(line: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    """The numbers of a line, nested ones as `parent/name`; the step is the axis, not a value."""
+    found: list[tuple[str, float]] = []
+    for name, value in line.items():
+        if isinstance(value, Mapping):
+            found += _flat(value, f"{prefix}{name}/")
+        elif isinstance(value, int | float) and name != "step":
+            found.append((f"{prefix}{name}", float(value)))
+    return found
+
+
+def _board() -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise MissingExtra("tensorboard = true", "pip install tensorboard") from error
+    return SummaryWriter

@@ -1,0 +1,83 @@
+"""Optimizers by name, and their state as named tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from triever.errors import UsageError
+from triever.training.options import TrainOptions
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained, by name: first those that weight decay pulls, then the others."""
+    found = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return dict(sorted(found.items(), key=lambda item: item[1].ndim < 2))
+
+
+def make_optimizer(model: nn.Module, options: TrainOptions) -> Optimizer:
+    """The optimizer of the options, over the parameters that are trained."""
+    parameters = trained(model)
+    _check(parameters)
+    matrices = [parameter for parameter in parameters.values() if parameter.ndim >= 2]
+    vectors = [parameter for parameter in parameters.values() if parameter.ndim < 2]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": options.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if options.optimizer == "adafactor":
+        return _adafactor(groups, options)
+    fused = all(parameter.is_cuda for parameter in parameters.values())
+    return torch.optim.AdamW(groups, lr=options.learning_rate, fused=fused)
+
+
+def _check(parameters: Mapping[str, nn.Parameter]) -> None:
+    if not parameters:
+        raise UsageError("the model has no parameter to train", "set requires_grad of those that should be")
+    for name, parameter in parameters.items():
+        if parameter.dtype != torch.float32:
+            problem = f"{name} is {parameter.dtype}, in which small steps are lost"
+            raise UsageError(problem, "train float32 weights: model.float(); the forward pass may be bfloat16")
+
+
+def _adafactor(groups: list[dict[str, Any]], options: TrainOptions) -> Optimizer:
+    # Not torch's own: it multiplies every step by the size of the weights it changes and cannot be told not to,
+    # while the papers' learning rates (T5, DSI: 1e-3) are those of steps that are not scaled.
+    from transformers.optimization import Adafactor
+
+    return Adafactor(groups, lr=options.learning_rate, scale_parameter=False, relative_step=False, warmup_init=False)
+
+
+def state_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """The state of an optimizer as tensors named `parameter/part`; `load_state_tensors` takes them back."""
+    names = list(trained(model))
+    state = optimizer.state_dict()["state"]
+    return {f"{names[number]}/{key}": _tensor(value) for number, part in state.items() for key, value in part.items()}
+
+
+def load_state_tensors(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Bring an optimizer into a state that `state_tensors` gave."""
+    numbers = {name: number for number, name in enumerate(trained(model))}
+    state: dict[int, dict[str, Any]] = {}
+    for place, tensor in tensors.items():
+        name, _, key = place.rpartition("/")
+        state.setdefault(numbers[name], {})[key] = _value(tensor)
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+# Adafactor counts its steps in plain numbers. They travel as tensors of 64 bits, which no optimizer here has
+# among its own: all of these are float32.
+def _tensor(value: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.tensor(value, dtype=_WIDE[type(value)])
+
+
+def _value(tensor: Tensor) -> Any:
+    return tensor.item() if tensor.dtype in _WIDE.values() else tensor
+
+
+_WIDE = {int: torch.int64, float: torch.float64}

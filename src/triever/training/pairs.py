@@ -1,0 +1,183 @@
+"""Training pairs: queries with the rows of their relevant documents, and batches of them with negatives.
+
+A batch holds queries, their positives, and negatives; every document of a batch is a negative of every
+query that it is not relevant to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from triever.config import option, validate
+from triever.data.datasets import Dataset
+from triever.data.store import DocumentStore
+from triever.errors import UsageError, nearest
+from triever.models.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """Where negatives come from besides the batch's other documents: `Negatives(count=2, source="model")`."""
+
+    count: int = option(0, "negatives that each query brings along, besides the other documents of its batch")
+    hard: float = option(1.0, "the share of them that are mined; the others are drawn at random")
+    source: str = option("bm25", "who finds the hard ones: bm25, or model, which looks again before every round")
+    depth: int = option(50, "hard ones are drawn from the first so many hits that are not relevant")
+    skip: int = option(0, "hits at the very top to leave out: they may be relevant without being judged so")
+
+    def __post_init__(self) -> None:
+        validate(self)
+        if self.source not in ("bm25", "model"):
+            raise UsageError(f"negatives.source = {self.source!r} is not a choice", "use bm25 or model")
+        if self.count < 0 or self.depth < 1 or self.skip < 0 or not 0 <= self.hard <= 1:
+            raise UsageError(
+                f"negatives: count {self.count}, depth {self.depth}, skip {self.skip}, hard {self.hard}",
+                "counts are not negative, and hard is between 0 and 1",
+            )
+
+    @property
+    def mined(self) -> int:
+        """How many of a query's negatives are mined."""
+        return round(self.count * self.hard)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Queries and what is relevant to them: the documents of query i are rows relevant[start[i]:start[i + 1]]."""
+
+    ids: list[str]
+    texts: list[str]
+    relevant: np.ndarray  # (judgements,)
+    start: np.ndarray  # (queries + 1,)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def of(self, query: int) -> np.ndarray:
+        """The rows of the documents that are relevant to a query."""
+        return self.relevant[self.start[query] : self.start[query + 1]]
+
+    def take(self, queries: np.ndarray) -> Pairs:
+        """Some of the queries."""
+        rows = [self.of(int(query)) for query in queries]
+        return _pairs([self.ids[query] for query in queries], [self.texts[query] for query in queries], rows)
+
+
+def _pairs(ids: list[str], texts: list[str], rows: Sequence[np.ndarray]) -> Pairs:
+    start = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return Pairs(ids, texts, np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int64), start)
+
+
+def pairs_of(dataset: Dataset, split: str, store: DocumentStore) -> Pairs:
+    """The judged queries of a split whose relevant documents are there."""
+    if split not in dataset.splits:
+        raise UsageError(f"{dataset.name} has no split {split!r} to train on", nearest(split, dataset.splits))
+    ids, texts, rows = [], [], []
+    qrels = dataset.qrels(split)
+    for query in dataset.queries(split):
+        judged = qrels.get(query.id, {})
+        found = [store.row(document) for document, grade in judged.items() if grade > 0 and document in store]
+        if found:
+            ids.append(query.id)
+            texts.append(query.text)
+            rows.append(np.array(sorted(found), np.int64))
+    if not ids:
+        raise UsageError(f"no query of {dataset.name}'s {split} has a relevant document", "train on another split")
+    return _pairs(ids, texts, rows)
+
+
+def held_out(pairs: Pairs, share: float) -> tuple[Pairs, Pairs]:
+    """Pairs to train on, and a share of them to judge by. A query's side depends on its id alone.
+
+    So two systems that are trained on one split hold out the same queries, and their fusion can be fitted there.
+    """
+    held = np.array([_fraction(query) < share for query in pairs.ids], bool)
+    return pairs.take(np.flatnonzero(~held)), pairs.take(np.flatnonzero(held))
+
+
+def _fraction(text: str) -> float:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest()) / 2**48
+
+
+@dataclass(frozen=True)
+class PairBatches:
+    """A round of batches, each made when it is asked for, from its number alone."""
+
+    pairs: Pairs
+    queries: Tokens
+    documents: Tokens
+    mined: np.ndarray | None  # (queries, most) rows of hard negatives, best first, -1 where there are no more
+    negatives: Negatives
+    batch: int
+    steps: int
+    seed: int
+    round: int = 0
+    pad: int = 0
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getitem__(self, step: int) -> dict[str, Any]:
+        if not 0 <= step < self.steps:
+            raise IndexError(step)
+        chance = np.random.default_rng((self.seed, self.round, step))
+        queries = self._queries(step)
+        positive = np.array([chance.choice(self.pairs.of(query)) for query in queries])
+        documents = np.concatenate([positive, self._negatives(queries, chance).ravel()])
+        query_ids, query_mask = self.queries.padded(queries, self.pad)
+        document_ids, document_mask = self.documents.padded(documents, self.pad)
+        return {
+            "query_ids": query_ids,
+            "query_mask": query_mask,
+            "document_ids": document_ids,
+            "document_mask": document_mask,
+            "positive": torch.arange(len(queries)),
+            "excluded": torch.from_numpy(self._relevant(queries, documents)),
+        }
+
+    @cached_property
+    def _order(self) -> np.ndarray:
+        """The queries of all batches, (steps, batch): pass after pass over all of them, each in a new order."""
+        size = min(self.batch, len(self.pairs))
+        chance = np.random.default_rng((self.seed, self.round))
+        whole = len(self.pairs) // size  # the few that do not fill a batch wait for the next pass
+        passes = [chance.permutation(len(self.pairs))[: whole * size] for _ in range(-(-self.steps // whole))]
+        return np.concatenate(passes).reshape(-1, size)[: self.steps]
+
+    def _queries(self, step: int) -> np.ndarray:
+        return self._order[step]
+
+    def _negatives(self, queries: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+        """(queries, count) rows."""
+        drawn = chance.integers(len(self.documents), size=(len(queries), self.negatives.count))
+        if self.mined is not None and (hard := self.negatives.mined):
+            pool = self.mined[queries]
+            there = (pool >= 0).sum(1)
+            # Distinct places of each query's list; where it is too short, what was drawn at random stays.
+            place = chance.random(pool.shape)
+            place[pool < 0] = 2
+            chosen = np.take_along_axis(pool, place.argsort(1)[:, :hard], 1)
+            enough = np.arange(chosen.shape[1]) < there[:, None]
+            drawn[:, : chosen.shape[1]] = np.where(enough, chosen, drawn[:, : chosen.shape[1]])
+        return drawn
+
+    def _relevant(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        """(queries, documents) whether a document is relevant to a query."""
+        return np.stack([np.isin(documents, self.pairs.of(query)) for query in queries])
+
+
+def hard_negatives(found: Sequence[Sequence[int]], pairs: Pairs, negatives: Negatives) -> np.ndarray:
+    """(queries, depth) rows of the first hits that are not relevant, -1 where there are no more."""
+    out = np.full((len(pairs), negatives.depth), -1, np.int64)
+    for query, rows in enumerate(found):
+        relevant = set(pairs.of(query).tolist())
+        wrong = [row for row in rows[negatives.skip :] if row not in relevant][: negatives.depth]
+        out[query, : len(wrong)] = wrong
+    return out

@@ -1,0 +1,160 @@
+"""Training a retriever's model on pairs: batches, rounds with mined negatives, held-out queries, blending.
+
+What a model's scores are and how it searches is handed in; the rest is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from triever.config import option
+from triever.errors import UsageError
+from triever.models.tokens import Tokens
+from triever.training.loop import Trained, TrainOptions, train
+from triever.training.losses import contrastive
+from triever.training.pairs import Negatives, PairBatches, Pairs, hard_negatives, held_out
+
+Scores = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
+"""A model and a batch to scores (queries, documents)."""
+Rank = Callable[[Tokens, Tokens, int], np.ndarray]
+"""Queries, documents and k to the rows of the k best documents (queries, k), with the model as it is."""
+Mine = Callable[[list[str], int], list[list[int]]]
+"""Texts and a depth to rows of documents, by another retriever."""
+
+WATCH = "RR@10"
+"""What chooses the best step, on held-out queries."""
+
+
+@dataclass(frozen=True)
+class Tuning(TrainOptions):
+    """How a model is trained on the queries of a dataset: `Tuning(steps=700, batch=256)`."""
+
+    steps: int = option(0, "optimizer steps; 0 leaves the backbone as it comes")
+    split: str = option("train", "the split whose queries are learned")
+    batch: int = option(64, "queries in a batch, each with its document")
+    rounds: int = option(1, "the steps come in so many rounds; after each, held-out queries are asked")
+    temperature: float = option(0.05, "what scores are divided by; lower looks harder at the nearest wrong documents")
+    holdout: float = option(0.05, "the share of queries that is not trained on, and chooses the best round")
+    pool: int = option(10_000, "documents among which held-out queries are asked for theirs")
+    blend: float = option(0.0, "the share of the backbone's own weights in the end: it keeps more of what it knew")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.batch < 1 or self.rounds < 1 or self.pool < 1:
+            raise UsageError(f"batch {self.batch}, rounds {self.rounds}, pool {self.pool}", "all are above zero")
+        if self.temperature <= 0 or not 0 <= self.holdout < 1 or not 0 <= self.blend <= 1:
+            problem = f"temperature {self.temperature}, holdout {self.holdout}, blend {self.blend}"
+            raise UsageError(problem, "temperature is above 0, the others are shares")
+
+
+@dataclass
+class PairTraining:
+    """One training: what it is given, and what it makes of it."""
+
+    model: nn.Module
+    scores: Scores
+    rank: Rank
+    mine: Mine
+    queries: Callable[[list[str]], Tokens]
+    documents: Tokens
+    pairs: Pairs
+    options: Tuning
+    negatives: Negatives
+    pad: int = 0
+    folder: Path | None = None
+    _train: tuple[Pairs, Tokens] = field(init=False)
+    _held: tuple[Pairs, Tokens] = field(init=False)
+
+    def __post_init__(self) -> None:
+        train_on, held = held_out(self.pairs, self.options.holdout)
+        if not len(train_on):
+            raise UsageError("all training queries are held out", "lower training.holdout")
+        self._train, self._held = ((some, self.queries(some.texts)) for some in (train_on, held))
+
+    def run(self) -> Trained:
+        """Train; the model is left with its best weights, blended where that is asked for."""
+        before = copy.deepcopy(self.model.state_dict()) if self.options.blend else None
+        judged = len(self._held[0]) > 0
+        trained = train(
+            self.model,
+            self._loss,
+            self._round,
+            self.options,
+            evaluate=self._evaluate if judged else None,
+            watch=WATCH if judged else "",
+            folder=self.folder,
+        )
+        if before is not None:
+            blend(self.model, before, self.options.blend)
+        return trained
+
+    def _loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        scores = self.scores(model, batch) / self.options.temperature
+        return {"contrastive": contrastive(scores, batch["positive"], batch["excluded"])}
+
+    def _round(self, number: int) -> PairBatches:
+        pairs, tokens = self._train
+        steps = -(-self.options.steps * self.options.accumulate // self.options.rounds)
+        mined = self._mined() if self.negatives.mined else None
+        return PairBatches(
+            pairs,
+            tokens,
+            self.documents,
+            mined,
+            self.negatives,
+            batch=self.options.batch,
+            steps=steps,
+            seed=self.options.seed,
+            round=number,
+            pad=self.pad,
+        )
+
+    def _mined(self) -> np.ndarray:
+        """Hard negatives of all training queries, from another retriever once, or from the model before each round."""
+        pairs, tokens = self._train
+        # Relevant documents are among the hits, so a few more are asked for.
+        depth = min(self.negatives.depth + self.negatives.skip + 20, len(self.documents))
+        if self.negatives.source == "model":
+            return hard_negatives(self.rank(tokens, self.documents, depth).tolist(), pairs, self.negatives)
+        if not hasattr(self, "_found"):
+            self._found = hard_negatives(self.mine(pairs.texts, depth), pairs, self.negatives)
+        return self._found
+
+    def _evaluate(self, model: nn.Module) -> dict[str, float]:
+        """How early the held-out queries find their documents, in a pool of documents that has them all."""
+        pairs, tokens = self._held
+        pool = self._pool()
+        place = np.full(len(self.documents), -1)
+        place[pool] = np.arange(len(pool))
+        found = self.rank(tokens, self.documents.take(pool), min(10, len(pool)))
+        ranks = []
+        for query, rows in enumerate(found):
+            hits = np.flatnonzero(np.isin(rows, place[pairs.of(query)]))
+            ranks.append(1 / (1 + hits[0]) if len(hits) else 0.0)
+        return {WATCH: float(np.mean(ranks)), "Success@1": float(np.mean(np.array(ranks) == 1))}
+
+    def _pool(self) -> np.ndarray:
+        needed = np.unique(self._held[0].relevant)
+        others = np.setdiff1d(np.arange(len(self.documents)), needed)
+        chance = np.random.default_rng(self.options.seed)
+        more = chance.permutation(others)[: max(0, self.options.pool - len(needed))]
+        return np.sort(np.concatenate([needed, more]))
+
+
+@torch.no_grad()
+def blend(model: nn.Module, before: Mapping[str, Any], share: float) -> None:
+    """Move every weight towards what it was before training, by a share of the way."""
+    after = model.state_dict()
+    mixed = {
+        name: before[name].lerp(value, 1 - share) if value.is_floating_point() else value
+        for name, value in after.items()
+    }
+    model.load_state_dict(mixed)

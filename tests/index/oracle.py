@@ -1,0 +1,72 @@
+"""The obvious way to search vectors and token vectors, and data that looks like some."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def inner_products(vectors: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every product, a sort by (score, row), the first k; -inf and -1 behind the last."""
+    scores, rows = np.full((len(queries), k), -np.inf), np.full((len(queries), k), -1)
+    for number, query in enumerate(queries):
+        products = [float(np.dot(vector.astype("float64"), query.astype("float64"))) for vector in vectors]
+        order = sorted(range(len(vectors)), key=lambda row: (-products[row], row))[:k]
+        scores[number, : len(order)] = [products[row] for row in order]
+        rows[number, : len(order)] = order
+    return scores, rows
+
+
+def late_score(query: np.ndarray, document: np.ndarray, *, mean: bool) -> float:
+    """For each query token its best document token, one after the other; -inf if there is nothing to compare."""
+    if not len(query) or not len(document):
+        return -np.inf
+    fits = [max(float(np.dot(word.astype("float64"), token.astype("float64"))) for token in document) for word in query]
+    return sum(fits) / len(fits) if mean else sum(fits)
+
+
+def late_interaction(
+    documents: list[np.ndarray], query: np.ndarray, k: int, *, mean: bool = False
+) -> tuple[list[float], list[int]]:
+    """Scores and rows of the k best documents that have tokens."""
+    scores = [late_score(query, document, mean=mean) for document in documents]
+    order = sorted(range(len(documents)), key=lambda row: (-scores[row], row))
+    order = [row for row in order if scores[row] > -np.inf][:k]
+    return [scores[row] for row in order], order
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Each of length one."""
+    return (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype("float32")
+
+
+def clustered(count: int, width: int, centres: int = 50, seed: int = 0) -> np.ndarray:
+    """Vectors of length one around some centres, as those of real documents are."""
+    chance = np.random.default_rng(seed)
+    means = chance.normal(size=(centres, width))
+    return unit(means[chance.integers(0, centres, count)] + 0.6 * chance.normal(size=(count, width)))
+
+
+def token_corpus(count: int, width: int = 32, words: int = 800, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Documents about topics: each token is a word, bent towards the topic, with some noise. Flat and starts."""
+    chance = np.random.default_rng(seed)
+    meaning, topics = unit(chance.normal(size=(words, width))), unit(chance.normal(size=(40, width)))
+    usual = chance.integers(0, words, (40, 60))  # the words of each topic
+    lengths = chance.integers(5, 40, count)
+    topic = np.repeat(chance.integers(0, 40, count), lengths)
+    own = usual[topic, chance.integers(0, 60, len(topic))]
+    word = np.where(chance.random(len(topic)) < 0.6, own, chance.integers(0, words, len(topic)))
+    noise = 0.4 * unit(chance.normal(size=(len(topic), width)))
+    return unit(meaning[word] + 0.5 * topics[topic] + noise), np.concatenate([[0], np.cumsum(lengths)])
+
+
+def token_queries(flat: np.ndarray, starts: np.ndarray, count: int, length: int = 12, seed: int = 1) -> np.ndarray:
+    """Queries (count, length, d) of some tokens of one document each, with noise."""
+    chance = np.random.default_rng(seed)
+    rows = chance.integers(0, len(starts) - 1, count)
+    places = starts[rows, None] + (chance.random((count, length)) * np.diff(starts)[rows, None]).astype(int)
+    return unit(flat[places] + 0.5 * unit(chance.normal(size=(count, length, flat.shape[1]))))
+
+
+def recall(found: np.ndarray, expected: np.ndarray) -> float:
+    """The mean share of the expected rows that were found."""
+    return float(np.mean([len(set(one) & set(other)) / len(other) for one, other in zip(found, expected, strict=True)]))

@@ -1,0 +1,81 @@
+"""Dense retrieval: the contract, scores by brute force, training that helps, explanations that add up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import triever
+from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
+from triever.index.vectors import IndexOptions
+from triever.retrievers.dense import Dense
+from triever.training.pairs import Negatives
+from triever.training.tuning import Tuning
+
+SMALL = "scratch:hidden=64,layers=1,heads=2,vocabulary=600"
+LEARN = Tuning()  # as it comes: random vectors for words find equal words already
+
+
+class TestDense(Contract):
+    def make(self) -> triever.Retriever:
+        return Dense(backbone=SMALL, training=LEARN)
+
+
+class TestGraph(Contract):
+    def make(self) -> triever.Retriever:
+        return Dense(backbone=SMALL, training=LEARN, index=IndexOptions(kind="hnsw"))
+
+
+class TestCodes(Contract):
+    def make(self) -> triever.Retriever:
+        return Dense(backbone=SMALL, training=LEARN, index=IndexOptions(kind="ivfpq", rescore=100))
+
+
+def test_scores_are_cosines_of_the_vectors() -> None:
+    dense = Dense(backbone=SMALL).fit(dataset())
+    engine = dense._checked().engine
+    texts = [document.full_text for document in DOCUMENTS] + [query.text for query in QUERIES]
+    with torch.inference_mode():
+        vectors = []
+        for text in texts:  # one at a time: no padding, no batches
+            ids = torch.tensor(engine.encoder.tokenizer.ids([text], 256))
+            state = engine.encoder.module(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
+            vectors.append((state.mean(0) / state.mean(0).norm()).numpy())
+    documents, queries = np.stack(vectors[: len(DOCUMENTS)]), np.stack(vectors[len(DOCUMENTS) :])
+    for result, expected in zip(dense.search_many(QUERIES, 10), queries @ documents.T, strict=True):
+        found = {hit.id: hit.score for hit in result}
+        assert [found[document.id] for document in DOCUMENTS] == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_parts_of_an_explanation_add_up_to_the_score() -> None:
+    explanation = Dense(backbone=SMALL).fit(dataset()).explain("boiling water, boiling water", 3)
+    for hit, parts in zip(explanation.result, explanation.parts, strict=True):
+        assert sum(weight for _, weight in parts) == pytest.approx(hit.score, abs=1e-4)
+        assert len(dict(parts)) == len(parts)
+
+
+@pytest.mark.parametrize("source", ["bm25", "model"])
+def test_training_finds_what_it_was_shown(source: str) -> None:
+    tuning = Tuning(steps=60, batch=4, rounds=3, learning_rate=2e-3, holdout=0.0)
+    negatives = Negatives(count=2, source=source, hard=0.5, depth=5)
+    trained = Dense(backbone=SMALL, training=tuning, negatives=negatives).fit(dataset())
+    first = [result[0].id for result in trained.search_many(QUERIES, 1)]
+    assert first == ["tea", "bike", "東京", "bread"]
+
+
+def test_a_projection_gives_vectors_of_its_size() -> None:
+    dense = Dense(backbone=SMALL, size=24, pooling="first", unit=False).fit(dataset())
+    assert dense._checked().engine.index.width == 24
+    assert all(len(parts) == 1 for parts in dense.explain("tea", 2).parts)
+
+
+def test_blending_all_the_way_leaves_the_backbone_as_it_came() -> None:
+    plain = Dense(backbone=SMALL).fit(dataset())
+    blended = Dense(backbone=SMALL, training=Tuning(steps=5, batch=4, holdout=0.0, blend=1.0)).fit(dataset())
+    assert plain.search_many(QUERIES, 5) == blended.search_many(QUERIES, 5)
+
+
+def test_a_missing_split_is_said() -> None:
+    with pytest.raises(triever.UsageError, match="no split 'trian' to train on; did you mean train"):
+        Dense(backbone=SMALL, training=Tuning(steps=1, split="trian")).fit(dataset())

@@ -1,0 +1,77 @@
+"""Several processes train as one."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.toys import shared_training
+from triever.errors import UsageError
+from triever.training.processes import first_row, gathered, own_rows
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def launched(root: Path, folder: Path, processes: int) -> list[dict[str, Any]]:
+    """The weights that each process of one training ends with.
+
+    By torchrun, as `accelerate launch --multi_gpu` does it; without GPUs that command starts one process only.
+    """
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+    launch += ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
+    launch += ["-m", "tests.training.toys", str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(launch, cwd=root, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads((folder / f"weights-{process}-of-{processes}.json").read_text()) for process in range(processes)]
+
+
+def curve(folder: Path) -> list[tuple[int, float, float]]:
+    lines = [json.loads(line) for line in (folder / "folder" / "metrics.jsonl").read_text().splitlines()]
+    return [(line["step"], line["loss"], line["parts"]["accuracy"]) for line in lines if "loss" in line]
+
+
+def test_two_processes_train_as_one(root: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    alone = shared_training(one)
+    together = launched(root, two, 2)
+    assert len(curve(one)) == 8
+    for first, second in zip(curve(one), curve(two), strict=True):
+        assert first == pytest.approx(second, abs=1e-5)
+    assert together[0] == together[1], "the processes have gone apart"
+    for name, part in together[0].items():
+        torch.testing.assert_close(torch.tensor(part), torch.tensor(alone[name]), atol=1e-5, rtol=0)
+
+
+def test_each_process_takes_its_block_of_every_tensor() -> None:
+    batch = {"queries": torch.arange(4), "deep": ([torch.arange(8).view(8, 1)], "text"), "whole": torch.tensor(7)}
+    part = own_rows(batch, 1, 2)
+    assert part["queries"].tolist() == [2, 3]
+    assert part["deep"][0][0].flatten().tolist() == [4, 5, 6, 7]
+    assert part["deep"][1] == "text"
+    assert part["whole"] == 7
+
+
+def test_a_batch_that_cannot_be_shared_is_refused() -> None:
+    with pytest.raises(UsageError, match="5 rows cannot be shared evenly by 2 processes; make every batch a multiple"):
+        own_rows((torch.zeros(5, 2),), 0, 2)
+
+
+def test_one_process_gathers_nothing() -> None:
+    tensor = torch.ones(3, requires_grad=True)
+    assert gathered(tensor) is tensor
+    assert first_row(3) == 0
