@@ -16,6 +16,7 @@ from triever.errors import UsageError
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
 from triever.search.hits import documents
+from triever.search.many import beam_many
 
 STOP = 3
 QUERIES = ["first", "second"]
@@ -196,3 +197,15 @@ def test_ties_go_to_the_smaller_number() -> None:
     assert torch.tensor(
         [mass for _, mass in documents(walk, beam(toy, *toy.prefill(["q"]), walk), 3)[0]]
     ).exp().sum() == pytest.approx(1)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.text("ab ", max_size=9), max_size=9), st.integers(1, 4))
+def test_many_queries_in_batches_are_each_by_itself(prompts: list[str], rows: int) -> None:
+    walk, toy = Walk(Trie.of(WRONG_TURN)), Toy(4)
+    together = beam_many(toy, prompts, walk, 3, BeamOptions(width=4), rows=rows)
+    assert len(together) == len(prompts)
+    for prompt, found in zip(prompts, together, strict=True):
+        alone = documents(walk, beam(toy, *toy.prefill([prompt]), walk, BeamOptions(width=4)), 3)[0]
+        assert [document for document, _ in found] == [document for document, _ in alone]
+        assert [mass for _, mass in found] == pytest.approx([mass for _, mass in alone])
