@@ -10,8 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.retrievers.contract import QRELS, QUERIES, dataset
+from triever import BM25, Dense, MultiVector
 from triever.docids.trie import Trie
 from triever.lab.bench_decode import DecodeOptions, agreement, bench_decode
+from triever.lab.bench_search import bench_search
+from triever.lab.bench_train import TrainBenchOptions, bench_train
 from triever.lab.bench_trie import bench_trie, tokenised
 
 SMALL = DecodeOptions(docids=500, symbols=16, length=4, queries=(3,), beams=(4,), rounds=1, layers=1, width=32)
@@ -64,3 +68,24 @@ def test_rows_are_written_down_with_the_machine(tmp_path: Path) -> None:
     assert written["command"].startswith("triever bench trie")
     assert written["hardware"]["cores"] > 0
     assert written["software"]["triever"]
+
+
+def test_training_is_measured_beside_the_peer() -> None:
+    rows = bench_train(TrainBenchOptions(batch=4, length=8, layers=1, width=64, inner=64, steps=2, matrix=64))
+    assert [row["what"] for row in rows] == ["matrix product", "triever", "transformers, plain loop"]
+    assert all(row["tflops"] >= 0 for row in rows)
+    assert rows[1]["ratio"] > 0
+    assert 0 <= rows[1]["waited"] <= 1
+
+
+def test_every_kind_of_index_is_measured() -> None:
+    small = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
+    systems = {"bm25": BM25(), "dense": Dense(backbone=small), "late": MultiVector(backbone=small, size=16)}
+    fitted = {name: system.fit(dataset()) for name, system in systems.items()}
+    rows = {row["system"]: row for row in bench_search(fitted, dataset(), "test")}
+    assert [*rows][:4] == ["bm25", "dense, flat", "dense, hnsw", "dense, ivfpq"]
+    assert [*rows][4:] == ["late, all compared", "late, 16 bits", "late, 4 bits", "late, 2 bits"]
+    assert rows["dense, hnsw"]["agreement"] == rows["dense, flat"]["agreement"] == 1
+    assert rows["late, 2 bits"]["bytes_per_document"] < rows["late, 16 bits"]["bytes_per_document"]
+    right = [fitted["bm25"].search(query, 1)[0].id in QRELS[query.id] for query in QUERIES]
+    assert rows["bm25"]["Success@1"] == sum(right) / len(right)

@@ -65,11 +65,25 @@ def _row(
         alone.append(time.perf_counter() - started)
     row: dict[str, Any] = {"system": label, "queries_per_second": round(len(queries) / together, 1)}
     row |= {"ms_for_one": round(1000 * float(np.median(alone)), 2)}
+    row |= {"index_queries_per_second": _index_rate(retriever, queries)}
     row |= {"bytes_per_document": round(retriever.index_bytes / len(retriever), 1)}
     for depth in (1, 10):
         hits = [_hit(result[:depth], qrels.get(query.id, {})) for query, result in zip(queries, found, strict=True)]
         row[f"Success@{depth}"] = round(float(np.mean(hits)), 4)
     return row, found
+
+
+def _index_rate(retriever: Retriever, queries: Sequence[Query]) -> float | str:
+    """Queries a second of the index alone, once they are read; nothing where there is no encoder."""
+    from triever.retrievers.encoding import Encoding
+
+    if not isinstance(retriever, Encoding):
+        return ""
+    engine = retriever._checked().engine
+    read = retriever._read_queries(engine, [query.text for query in queries])
+    started = time.perf_counter()
+    retriever._find(engine, read, 10)
+    return round(len(queries) / (time.perf_counter() - started), 1)
 
 
 def _hit(hits: Sequence[Any], judged: Mapping[str, int]) -> bool:

@@ -20,7 +20,7 @@ from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder, EncoderShape, encode
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts
-from triever.retrievers.encoding import Encoding, named, results
+from triever.retrievers.encoding import Encoding, named
 from triever.training.loop import gathered
 
 
@@ -70,9 +70,11 @@ class Dense(Encoding):
     def _without(self, engine: DenseEngine, keep: np.ndarray) -> DenseEngine:
         return replace(engine, index=engine.index.without(keep))
 
-    def _search(self, engine: DenseEngine, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
-        vectors = self._vectors(engine.encoder, self._query_tokens(engine.encoder, queries))
-        return results(*engine.index.search(vectors, k), store.ids)
+    def _read_queries(self, engine: DenseEngine, queries: Sequence[str]) -> np.ndarray:
+        return self._vectors(engine.encoder, self._query_tokens(engine.encoder, queries))
+
+    def _find(self, engine: DenseEngine, read: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        return engine.index.search(read, k)
 
     @torch.inference_mode()
     def _explain(self, engine: DenseEngine, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:

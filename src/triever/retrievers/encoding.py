@@ -67,6 +67,17 @@ class Encoding(Retriever):
     def _engine(self, encoder: Encoder, documents: Tokens) -> Any:
         """What searches these documents."""
 
+    @abstractmethod
+    def _read_queries(self, engine: Any, queries: Sequence[str]) -> Any:
+        """What the encoder makes of queries."""
+
+    @abstractmethod
+    def _find(self, engine: Any, read: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and rows (queries, k) of the best documents for queries that were read."""
+
+    def _search(self, engine: Any, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        return results(*self._find(engine, self._read_queries(engine, queries), k), store.ids)
+
     def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Any:
         encoder = self._encoder(store)
         documents = self._document_tokens(encoder, store, work)
@@ -96,7 +107,8 @@ class Encoding(Retriever):
     def _tune(
         self, encoder: Encoder, documents: Tokens, dataset: Dataset, store: DocumentStore, work: Path | None
     ) -> None:
-        self._check_memory(encoder, documents)
+        length = int(np.percentile(documents.lengths, 99)) if len(documents) else 1
+        check_memory(encoder, self.training, self.training.batch * (2 + self.negatives.count), length, self._place)
         PairTraining(
             model=encoder,
             scores=self._pair_scores,
@@ -112,20 +124,21 @@ class Encoding(Retriever):
         ).run()
         encoder.to(self._place).eval()
 
-    def _check_memory(self, encoder: Encoder, documents: Tokens) -> None:
-        """Refuse what cannot fit before it starts."""
-        shape = encoder.backbone.config
-        needed = estimate(
-            sum(weight.numel() for weight in encoder.parameters()),
-            batch=self.training.batch * (2 + self.negatives.count),
-            length=int(np.percentile(documents.lengths, 99)) if len(documents) else 1,
-            d_model=encoder.backbone.hidden,
-            layers=int(shape.get("num_hidden_layers") or shape.get("num_layers") or 12),
-            d_ff=int(shape.get("intermediate_size") or shape.get("d_ff") or 0),
-            optimizer=self.training.optimizer,
-            precision="bfloat16" if self._place == "cuda" else "float32",
-        )
-        check(needed, self._place)
+
+def check_memory(encoder: Encoder, training: Tuning, rows: int, length: int, place: str) -> None:
+    """Refuse a training of so many texts of so many tokens at once that cannot fit, before it starts."""
+    shape = encoder.backbone.config
+    needed = estimate(
+        sum(weight.numel() for weight in encoder.parameters()),
+        batch=rows,
+        length=length,
+        d_model=encoder.backbone.hidden,
+        layers=int(shape.get("num_hidden_layers") or shape.get("num_layers") or 12),
+        d_ff=int(shape.get("intermediate_size") or shape.get("d_ff") or 0),
+        optimizer=training.optimizer,
+        precision="bfloat16" if place == "cuda" else "float32",
+    )
+    check(needed, place)
 
 
 def device(name: str) -> str:

@@ -21,7 +21,7 @@ from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder, EncoderShape, encode_tokens
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts
-from triever.retrievers.encoding import Encoding, named, results
+from triever.retrievers.encoding import Encoding, named
 from triever.training.loop import gathered
 from triever.training.losses import late_scores
 
@@ -81,7 +81,8 @@ class MultiVector(Encoding):
 
     def _rank(self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int) -> np.ndarray:
         index = TokenIndex.of(*self._document_vectors(encoder, documents), self._options(exact=True))
-        return self._best(encoder, index, queries, k)[1]
+        read = encode_tokens(encoder, queries, device=self._place)
+        return self._find(MultiVectorEngine(encoder, index), read, k)[1]
 
     def _options(self, *, exact: bool = False) -> TokenOptions:
         placed = replace(self.index, device=self._place)
@@ -91,13 +92,17 @@ class MultiVector(Encoding):
         keep = None if self.punctuation else documents.keep(encoder.tokenizer.punctuation())
         return encode_tokens(encoder, documents, keep=keep, device=self._place)
 
-    def _best(self, encoder: Encoder, index: TokenIndex, queries: Tokens, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and rows (queries, k), some queries at a time."""
-        flat, starts = encode_tokens(encoder, queries, device=self._place, what="reading queries")
+    def _read_queries(self, engine: MultiVectorEngine, queries: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        return encode_tokens(engine.encoder, self._query_tokens(engine.encoder, queries), device=self._place)
+
+    def _find(
+        self, engine: MultiVectorEngine, read: tuple[np.ndarray, np.ndarray], k: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        flat, starts = read
         found = []
-        for low in range(0, len(queries), QUERIES):
+        for low in range(0, len(starts) - 1, QUERIES):  # some at a time: they are padded to the longest
             vectors, mask = _side_by_side(flat, starts[low : low + QUERIES + 1])
-            found.append(index.search(vectors, mask, k))
+            found.append(engine.index.search(vectors, mask, k))
         return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
 
     def _engine(self, encoder: Encoder, documents: Tokens) -> MultiVectorEngine:
@@ -109,10 +114,6 @@ class MultiVector(Encoding):
 
     def _without(self, engine: MultiVectorEngine, keep: np.ndarray) -> MultiVectorEngine:
         return replace(engine, index=engine.index.without(keep))
-
-    def _search(self, engine: MultiVectorEngine, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
-        tokens = self._query_tokens(engine.encoder, queries)
-        return results(*self._best(engine.encoder, engine.index, tokens, k), store.ids)
 
     def _explain(
         self, engine: MultiVectorEngine, store: DocumentStore, query: str, result: Result

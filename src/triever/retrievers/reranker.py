@@ -23,7 +23,7 @@ from triever.models.encoder import Encoder, EncoderShape, encode
 from triever.models.tokens import TextTokenizer, Tokens
 from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.bm25 import BM25
-from triever.retrievers.encoding import device
+from triever.retrievers.encoding import check_memory, device
 from triever.training.loop import train
 from triever.training.losses import listwise
 from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of
@@ -103,6 +103,9 @@ class Reranked(Retriever):
     def _tune(self, engine: RerankedEngine, dataset: Dataset, store: DocumentStore, work: Path | None) -> None:
         train_on, held = held_out(pairs_of(dataset, self.training.split, store), self.training.holdout)
         learned, judged = (self._candidates(engine, store, some) for some in (train_on, held))
+        rows = self.training.batch * (1 + self.negatives.count)
+        longest = self.query_length + self.document_length
+        check_memory(engine.reranker.encoder, self.training, rows, longest, device(self.device))
         steps = -(-self.training.steps * self.training.accumulate // self.training.rounds)
 
         def rounds(number: int) -> CandidateBatches:

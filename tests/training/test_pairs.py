@@ -1,0 +1,108 @@
+"""Pairs and their batches: negatives come from where they should, and what is relevant is never one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import triever
+from triever import Document, Query
+from triever.data.store import DocumentStore
+from triever.models.tokens import Tokens
+from triever.training.pairs import Negatives, PairBatches, Pairs, hard_negatives, held_out, pairs_of
+
+DOCUMENTS = [Document(f"d{number}", f"text {number}") for number in range(30)]
+
+
+def made(queries: int = 20) -> Pairs:
+    asked = [Query(f"q{number}", f"question {number}") for number in range(queries)]
+    qrels = {
+        f"q{number}": {f"d{number}": 1, f"d{(number + 3) % 30}": 2, "gone": 1, "d29": 0} for number in range(queries)
+    }
+    data = triever.Dataset.of("pairs", DOCUMENTS, asked, {"train": qrels})
+    return pairs_of(data, "train", DocumentStore.of(DOCUMENTS))
+
+
+def numbered(count: int) -> Tokens:
+    """Text i is the one token i."""
+    return Tokens.from_lists([[number] for number in range(count)])
+
+
+def batches(pairs: Pairs, **more: object) -> PairBatches:
+    settings = {"mined": None, "negatives": Negatives(), "batch": 8, "steps": 5, "seed": 0} | more
+    return PairBatches(pairs, numbered(len(pairs)), numbered(30), **settings)
+
+
+def test_pairs_have_what_is_relevant_and_there() -> None:
+    pairs = made()
+    assert len(pairs) == 20
+    assert pairs.of(4).tolist() == [4, 7]
+
+
+def test_the_same_queries_are_held_out_whatever_stands_beside_them() -> None:
+    train, held = held_out(made(20), 0.4)
+    assert sorted(train.ids + held.ids) == sorted(made(20).ids)
+    fewer = held_out(made(10), 0.4)[1]
+    assert set(fewer.ids) == set(held.ids) & set(made(10).ids)
+    assert held_out(made(), 0.0)[1].ids == []
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 25), st.integers(0, 4), st.floats(0, 1), st.integers(0, 3))
+def test_batches_hold_what_they_should(batch: int, count: int, hard: float, seed: int) -> None:
+    pairs = made()
+    negatives = Negatives(count=count, hard=hard, depth=4)
+    mined = np.full((20, 4), -1)
+    mined[:, :2] = np.arange(20)[:, None] + np.array([5, 6])  # two wrong hits for each query
+    rounds = batches(pairs, mined=mined, negatives=negatives, batch=batch, seed=seed)
+    for step in range(len(rounds)):
+        found = rounds[step]
+        queries, documents = found["query_ids"][:, 0].tolist(), found["document_ids"][:, 0].tolist()
+        size = min(batch, 20)
+        assert len(set(queries)) == len(queries) == size
+        assert len(documents) == size * (1 + count)
+        for place, query in enumerate(queries):
+            assert documents[place] in pairs.of(query), "the positive is relevant"
+            own = documents[size + place * count : size + (place + 1) * count]
+            expected = min(2, negatives.mined)
+            assert sum(one in (query + 5, query + 6) for one in own) >= expected, "mined ones come first"
+            relevant = [one in pairs.of(query) for one in documents]
+            assert found["excluded"][place].tolist() == relevant
+
+
+def test_a_batch_depends_on_its_number_alone() -> None:
+    one, two = batches(made()), batches(made())
+    for step in (3, 0, 4):
+        assert all(one[step][name].equal(two[step][name]) for name in one[step])
+    assert not one[0]["query_ids"].equal(batches(made(), round=1)[0]["query_ids"])
+    with pytest.raises(IndexError):
+        one[5]
+
+
+def test_every_query_has_its_turn() -> None:
+    rounds = batches(made(), batch=5, steps=4)
+    seen = [query for step in range(4) for query in rounds[step]["query_ids"][:, 0].tolist()]
+    assert sorted(seen) == list(range(20))
+
+
+def test_hard_negatives_are_the_first_hits_that_are_not_relevant() -> None:
+    pairs = made(2)
+    found = hard_negatives([[0, 9, 3, 8, 7], [4]], pairs, Negatives(depth=3))
+    assert found.tolist() == [[9, 8, 7], [-1, -1, -1]]
+    assert hard_negatives([[0, 9, 8, 7], [6]], pairs, Negatives(depth=2, skip=2)).tolist() == [[8, 7], [-1, -1]]
+
+
+@pytest.mark.parametrize(
+    "options", [{"count": -1}, {"hard": 1.5}, {"source": "luck"}, {"depth": 0}, {"skip": -1}], ids=str
+)
+def test_mistakes_are_said(options: dict) -> None:
+    with pytest.raises(triever.UsageError, match="negatives"):
+        Negatives(**options)
+
+
+def test_a_split_without_relevant_documents_is_said() -> None:
+    data = triever.Dataset.of("empty", DOCUMENTS, [Query("q", "x")], {"train": {"q": {"gone": 1}}})
+    with pytest.raises(triever.UsageError, match="no query of empty's train has a relevant document"):
+        pairs_of(data, "train", DocumentStore.of(DOCUMENTS))
