@@ -103,6 +103,10 @@ def fit(
     set_: Settings = None,
     expansions: Annotated[Path | None, typer.Option(help="Expansion texts: lines of {_id, texts}.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a model that is there already.")] = False,
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Where a training keeps checkpoints and metrics; a folder that is named here stays."),
+    ] = None,
     skip_bad: SkipBad = False,
 ) -> None:
     """Train a retriever on a dataset; the same command goes on where one that was interrupted stopped."""
@@ -112,12 +116,13 @@ def fit(
     retriever = new_system(system, set_ or ())
     artifact.check_place(out, replace=replace)  # before hours of work, and once more after
     dataset = _dataset(data, skip_bad)
-    work = out.with_name(f"{out.name}.work")
-    retriever.fit(dataset.with_expansions(expansions) if expansions else dataset, work=work)
+    place = work or out.with_name(f"{out.name}.work")
+    retriever.fit(dataset.with_expansions(expansions) if expansions else dataset, work=place)
     if os.environ.get("RANK", "0") != "0":  # of several processes that trained together, the first one saves
         return
     retriever.save(out, replace=replace)
-    shutil.rmtree(work, ignore_errors=True)
+    if not work:
+        shutil.rmtree(place, ignore_errors=True)
     note(f"wrote {out}: {retriever.kind} with {len(retriever):,} documents")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -79,3 +81,13 @@ def test_blending_all_the_way_leaves_the_backbone_as_it_came() -> None:
 def test_a_missing_split_is_said() -> None:
     with pytest.raises(triever.UsageError, match="no split 'trian' to train on; did you mean train"):
         Dense(backbone=SMALL, training=Tuning(steps=1, split="trian")).fit(dataset())
+
+
+def test_the_card_says_whose_weights_and_how_the_training_went(tmp_path: Path) -> None:
+    tuning = Tuning(steps=2, batch=2, holdout=0.5)
+    dense = Dense(backbone=SMALL, training=tuning).fit(dataset())
+    dense.save(tmp_path / "model")
+    for card in (dense.card, triever.load(tmp_path / "model").card):
+        assert "Weights: nothing pretrained" in card
+        assert "| trained steps | 2 |" in card
+        assert "held-out RR@10" in card

@@ -131,6 +131,10 @@ class Retriever(ABC):
     def _read(self, snapshot: artifact.Snapshot) -> Any:
         """Take the engine out of an artifact."""
 
+    def _made_from(self, engine: Any) -> dict[str, Any]:
+        """For the card: `weights`, whose they are and under which licence, and how a training went."""
+        return {}
+
     # What a person uses.
 
     def fit(self, dataset: Dataset, *, work: str | Path | None = None) -> Self:
@@ -237,9 +241,11 @@ class Retriever(ABC):
         """What it is and what it was made from, for whoever receives the folder."""
         held = self._checked()
         now = {"documents": len(held.store), "with expansions": held.store.expanded, "fingerprint": self.fingerprint}
-        rows = {"kind": self.kind, **config.to_dict(self), **held.origin, **now}
+        made_from = self._made_from(held.engine)
+        rows = {"kind": self.kind, **config.to_dict(self), **held.origin, **made_from, **now}
         table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
-        licence = "Weights: none. The documents are inside; their licence is that of the corpus."
+        weights = made_from.get("weights", "none")
+        licence = f"Weights: {weights}. The documents are inside; their licence is that of the corpus."
         title = f"# A Triever {type(self).__name__} retriever"
         return f"{title}\n\n| what | value |\n| --- | --- |\n{table}\n\n{licence}\n"
 

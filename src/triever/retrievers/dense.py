@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ class DenseEngine:
 
     encoder: Encoder
     index: VectorIndex
+    trained: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -97,7 +98,7 @@ class Dense(Encoding):
         held = self._checked()
         index = replace(self.index, **options)
         other = replace(self, index=index)
-        other._held = replace(held, engine=DenseEngine(held.engine.encoder, held.engine.index.rebuilt(index)))
+        other._held = replace(held, engine=replace(held.engine, index=held.engine.index.rebuilt(index)))
         return other
 
     def _index_bytes(self, engine: DenseEngine) -> int:
@@ -106,7 +107,8 @@ class Dense(Encoding):
     def _write(self, engine: DenseEngine, writer: artifact.Writer) -> dict[str, Any]:
         encoders.write(engine.encoder, writer)
         engine.index.write(writer)
-        return {}
+        return {"trained": dict(engine.trained)}
 
     def _read(self, snapshot: artifact.Snapshot) -> DenseEngine:
-        return DenseEngine(encoders.read(snapshot).to(self._place), VectorIndex.read(snapshot))
+        encoder = encoders.read(snapshot).to(self._place)
+        return DenseEngine(encoder, VectorIndex.read(snapshot), snapshot.state["trained"])

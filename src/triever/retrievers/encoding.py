@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.bm25 import BM25
 from triever.training.memory import check, estimate
 from triever.training.pairs import Negatives, pairs_of
-from triever.training.tuning import PairTraining, Tuning
+from triever.training.tuning import PairTraining, Tuning, summary
 
 
 @dataclass(eq=False)
@@ -81,9 +81,13 @@ class Encoding(Retriever):
     def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Any:
         encoder = self._encoder(store)
         documents = self._document_tokens(encoder, store, work)
-        if self.training.steps:
-            self._tune(encoder, documents, dataset, store, work)
-        return self._engine(encoder, documents)
+        if not self.training.steps:
+            return self._engine(encoder, documents)
+        trained = self._tune(encoder, documents, dataset, store, work)
+        return replace(self._engine(encoder, documents), trained=trained)
+
+    def _made_from(self, engine: Any) -> dict[str, Any]:
+        return {"weights": weights_of(engine.encoder), **engine.trained}
 
     def _encoder(self, store: DocumentStore) -> Encoder:
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
@@ -106,10 +110,10 @@ class Encoding(Retriever):
 
     def _tune(
         self, encoder: Encoder, documents: Tokens, dataset: Dataset, store: DocumentStore, work: Path | None
-    ) -> None:
+    ) -> dict[str, Any]:
         length = int(np.percentile(documents.lengths, 99)) if len(documents) else 1
         check_memory(encoder, self.training, self.training.batch * (2 + self.negatives.count), length, self._place)
-        PairTraining(
+        training = PairTraining(
             model=encoder,
             scores=self._pair_scores,
             rank=lambda queries, some, k: self._rank(encoder, queries, some, k),
@@ -121,8 +125,15 @@ class Encoding(Retriever):
             negatives=self.negatives,
             pad=encoder.tokenizer.pad,
             folder=work / "training" if work else None,
-        ).run()
+        )
+        trained = training.run()
         encoder.to(self._place).eval()
+        return summary(trained)
+
+
+def weights_of(encoder: Encoder) -> str:
+    """Whose weights an encoder started from, and under which licence."""
+    return f"{encoder.backbone.source} (licence: {encoder.backbone.licence})"
 
 
 def check_memory(encoder: Encoder, training: Tuning, rows: int, length: int, place: str) -> None:

@@ -134,6 +134,11 @@ class Fused(Retriever):
             for hit in result
         )
 
+    def _made_from(self, engine: Fusion) -> dict[str, Any]:
+        parts = [system._made_from(one).get("weights") for system, one in self._pairs(engine)]
+        named = {"weights": "; ".join(dict.fromkeys(part for part in parts if part))} if any(parts) else {}
+        return named | {"shares": [round(weight, 4) for weight in engine.weights]}
+
     def _index_bytes(self, engine: Fusion) -> int:
         return sum(system._index_bytes(one) for system, one in self._pairs(engine))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +35,7 @@ class MultiVectorEngine:
 
     encoder: Encoder
     index: TokenIndex
+    trained: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -130,8 +131,7 @@ class MultiVector(Encoding):
         """The same documents and encoder with another index: `late.reindexed(bits=2)`."""
         held = self._checked()
         other = replace(self, index=replace(self.index, **options))
-        index = held.engine.index.rebuilt(other._options())
-        other._held = replace(held, engine=MultiVectorEngine(held.engine.encoder, index))
+        other._held = replace(held, engine=replace(held.engine, index=held.engine.index.rebuilt(other._options())))
         return other
 
     def _index_bytes(self, engine: MultiVectorEngine) -> int:
@@ -140,10 +140,11 @@ class MultiVector(Encoding):
     def _write(self, engine: MultiVectorEngine, writer: artifact.Writer) -> dict[str, Any]:
         encoders.write(engine.encoder, writer)
         engine.index.write(writer)
-        return {}
+        return {"trained": dict(engine.trained)}
 
     def _read(self, snapshot: artifact.Snapshot) -> MultiVectorEngine:
-        return MultiVectorEngine(encoders.read(snapshot).to(self._place), TokenIndex.read(snapshot, device=self._place))
+        encoder = encoders.read(snapshot).to(self._place)
+        return MultiVectorEngine(encoder, TokenIndex.read(snapshot, device=self._place), snapshot.state["trained"])
 
 
 def _side_by_side(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,11 +23,11 @@ from triever.models.encoder import Encoder, EncoderShape, encode
 from triever.models.tokens import TextTokenizer, Tokens
 from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.bm25 import BM25
-from triever.retrievers.encoding import check_memory, device
+from triever.retrievers.encoding import check_memory, device, weights_of
 from triever.training.loop import train
 from triever.training.losses import listwise
 from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of
-from triever.training.tuning import WATCH, Tuning
+from triever.training.tuning import WATCH, Tuning, summary
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Reranker:
     encoder: Encoder  # its vectors have one number: the score
     documents: Tokens
     place: str
+    trained: Mapping[str, Any] = field(default_factory=dict)
 
     def scores(self, queries: Tokens, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """(pairs,) the score of each pair of a query and a document, by their numbers."""
@@ -82,9 +83,15 @@ class Reranked(Retriever):
     def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> RerankedEngine:
         first = self.first._engine_for(dataset, store, work / "first" if work else None)
         engine = RerankedEngine(first, self._reranker(store))
-        if self.training.steps:
-            self._tune(engine, dataset, store, work)
-        return engine
+        if not self.training.steps:
+            return engine
+        trained = self._tune(engine, dataset, store, work)
+        return replace(engine, reranker=replace(engine.reranker, trained=trained))
+
+    def _made_from(self, engine: RerankedEngine) -> dict[str, Any]:
+        first = self.first._made_from(engine.first)
+        both = [first["weights"]] if "weights" in first else []
+        return {"weights": "; ".join([*both, weights_of(engine.reranker.encoder)]), **engine.reranker.trained}
 
     def _reranker(self, store: DocumentStore) -> Reranker:
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
@@ -100,7 +107,9 @@ class Reranked(Retriever):
     def _query_tokens(self, encoder: Encoder, queries: Sequence[str]) -> Tokens:
         return Tokens.of(queries, encoder.tokenizer, self.query_length)
 
-    def _tune(self, engine: RerankedEngine, dataset: Dataset, store: DocumentStore, work: Path | None) -> None:
+    def _tune(
+        self, engine: RerankedEngine, dataset: Dataset, store: DocumentStore, work: Path | None
+    ) -> dict[str, Any]:
         train_on, held = held_out(pairs_of(dataset, self.training.split, store), self.training.holdout)
         learned, judged = (self._candidates(engine, store, some) for some in (train_on, held))
         rows = self.training.batch * (1 + self.negatives.count)
@@ -111,7 +120,7 @@ class Reranked(Retriever):
         def rounds(number: int) -> CandidateBatches:
             return CandidateBatches(learned, engine.reranker, self.negatives, self.training, steps, number)
 
-        train(
+        trained = train(
             engine.reranker.encoder,
             _loss,
             rounds,
@@ -121,6 +130,7 @@ class Reranked(Retriever):
             folder=work / "training" if work else None,
         )
         engine.reranker.encoder.to(device(self.device)).eval()
+        return summary(trained)
 
     def _candidates(self, engine: RerankedEngine, store: DocumentStore, pairs: Pairs) -> Candidates:
         """The wrong hits of the first stage for each query."""
@@ -160,13 +170,14 @@ class Reranked(Retriever):
         encoders.write(engine.reranker.encoder, writer)
         writer.array("document_tokens", engine.reranker.documents.flat)
         writer.array("document_starts", engine.reranker.documents.starts)
-        return {"first": self.first._write(engine.first, writer.inside("first"))}
+        first = self.first._write(engine.first, writer.inside("first"))
+        return {"first": first, "trained": dict(engine.reranker.trained)}
 
     def _read(self, snapshot: artifact.Snapshot) -> RerankedEngine:
         encoder = encoders.read(snapshot).to(device(self.device))
         documents = Tokens(snapshot.array("document_tokens"), np.asarray(snapshot.array("document_starts")))
         first = self.first._read(snapshot.inside("first"))
-        return RerankedEngine(first, Reranker(encoder, documents, device(self.device)))
+        return RerankedEngine(first, Reranker(encoder, documents, device(self.device), snapshot.state["trained"]))
 
 
 def _reordered(result: Result, scores: Sequence[float], k: int) -> Result:

@@ -31,11 +31,23 @@ def gathered(tensor: Tensor) -> Tensor:
 
     Every process must give as many rows. In one process it is the tensor itself.
     """
-    if processes() == 1:
-        return tensor
-    from torch.distributed.nn.functional import all_gather
+    return tensor if processes() == 1 else _Gather.apply(tensor)
 
-    return torch.cat(all_gather(tensor.contiguous()))
+
+class _Gather(torch.autograd.Function):
+    """Written out: torch's own passes gradients on as they lie in memory, which gloo then reads wrongly."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(processes())]
+        dist.all_gather(parts, tensor.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total.chunk(processes())[dist.get_rank()]
 
 
 def first_row(rows: int) -> int:

@@ -149,6 +149,17 @@ class PairTraining:
         return np.sort(np.concatenate([needed, more]))
 
 
+def summary(trained: Trained) -> dict[str, Any]:
+    """How a training went, in a few plain values for a card."""
+    best = {f"held-out {name}": round(value, 4) for name, value in trained.best.items()}
+    return {
+        "trained steps": trained.steps,
+        "best step": trained.best_step,
+        **best,
+        "seconds": round(trained.seconds, 1),
+    }
+
+
 @torch.no_grad()
 def blend(model: nn.Module, before: Mapping[str, Any], share: float) -> None:
     """Move every weight towards what it was before training, by a share of the way."""
