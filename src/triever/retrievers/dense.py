@@ -111,4 +111,4 @@ class Dense(Encoding):
 
     def _read(self, snapshot: artifact.Snapshot) -> DenseEngine:
         encoder = encoders.read(snapshot).to(self._place)
-        return DenseEngine(encoder, VectorIndex.read(snapshot), snapshot.state["trained"])
+        return DenseEngine(encoder, VectorIndex.read(snapshot), snapshot.state.get("trained", {}))

@@ -144,7 +144,9 @@ class MultiVector(Encoding):
 
     def _read(self, snapshot: artifact.Snapshot) -> MultiVectorEngine:
         encoder = encoders.read(snapshot).to(self._place)
-        return MultiVectorEngine(encoder, TokenIndex.read(snapshot, device=self._place), snapshot.state["trained"])
+        return MultiVectorEngine(
+            encoder, TokenIndex.read(snapshot, device=self._place), snapshot.state.get("trained", {})
+        )
 
 
 def _side_by_side(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -177,7 +177,9 @@ class Reranked(Retriever):
         encoder = encoders.read(snapshot).to(device(self.device))
         documents = Tokens(snapshot.array("document_tokens"), np.asarray(snapshot.array("document_starts")))
         first = self.first._read(snapshot.inside("first"))
-        return RerankedEngine(first, Reranker(encoder, documents, device(self.device), snapshot.state["trained"]))
+        return RerankedEngine(
+            first, Reranker(encoder, documents, device(self.device), snapshot.state.get("trained", {}))
+        )
 
 
 def _reordered(result: Result, scores: Sequence[float], k: int) -> Result:
