@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import config
+from triever.models.backbones import learn_tokenizer
+from triever.models.tokens import TextTokenizer, Tokens
 from triever.retrievers.bm25 import BM25
-from triever.retrievers.reranker import Reranked
+from triever.retrievers.reranker import Reranked, joined
 from triever.training.pairs import Negatives
 from triever.training.tuning import Tuning
 
@@ -59,3 +66,24 @@ def test_the_first_stage_may_be_any_system() -> None:
 def test_a_cross_encoder_without_wrong_candidates_is_refused() -> None:
     with pytest.raises(triever.UsageError, match="learns from wrong candidates"):
         Reranked(negatives=Negatives(count=0))
+
+
+PIECES = learn_tokenizer(["some words to learn from"], 300)._tokenizer
+
+
+@settings(max_examples=60)
+@given(st.integers(4, 30), st.randoms(use_true_random=False))
+def test_pairs_are_joined_as_one_by_one(longest: int, chance: random.Random) -> None:
+    tokenizer = TextTokenizer(PIECES, pad=0, before=[1], after=[2, 3])
+    queries, documents = (
+        Tokens.from_lists([[1, *chance.choices(range(9, 99), k=chance.randrange(most)), 2, 3] for _ in range(4)])
+        for most in (3, 40)
+    )
+    query, rows = (np.array(chance.choices(range(4), k=6)) for _ in range(2))
+    found = joined(queries, query, documents, rows, tokenizer, longest)
+    for place, (one, row) in enumerate(zip(query, rows, strict=True)):
+        left, right = queries[one].tolist(), documents[row].tolist()[1:]
+        room = max(0, longest - len(left))
+        if len(right) > room:
+            right = [*right[: max(0, room - 2)], *[2, 3][-room:]] if room else []
+        assert found[place].tolist() == left + right

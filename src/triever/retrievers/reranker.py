@@ -199,15 +199,29 @@ def joined(
     tokenizer: TextTokenizer,
     longest: int | None,
 ) -> Tokens:
-    """Each query with its document behind it, as one text; too long a document loses its end."""
-    begin, last = len(tokenizer.before), tokenizer.after
-    pairs = []
-    for one, row in zip(query.tolist(), rows.tolist(), strict=True):
-        pair = [*queries[one].tolist(), *documents[row][begin:].tolist()]
-        if longest and len(pair) > longest:
-            pair = [*pair[: longest - len(last)], *last]
-        pairs.append(pair)
-    return Tokens.from_lists(pairs, tokenizer.size)
+    """Each query with its document behind it, as one text; what is too long is cut but ends as texts do."""
+    left, right = queries.take(query), documents.take(rows)
+    begin = len(tokenizer.before)  # what stands before a text stands before the query alone
+    room = (longest or 2**31) - left.lengths
+    length = np.clip(right.lengths - begin, 0, np.maximum(room, 0))
+    starts = np.concatenate([[0], np.cumsum(left.lengths + length)])
+    flat = np.empty(starts[-1], np.promote_types(left.flat.dtype, right.flat.dtype))
+    flat[_places(starts[:-1], left.lengths)] = left.flat
+    flat[_places(starts[:-1] + left.lengths, length)] = right.flat[_places(right.starts[:-1] + begin, length)]
+    for back, symbol in enumerate(reversed(tokenizer.after), 1):
+        cut = (length < right.lengths - begin) & (length >= back)
+        flat[starts[1:][cut] - back] = symbol
+    return Tokens(flat, starts)
+
+
+def _places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... of each length, end to end.
+
+    >>> _places(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 @dataclass(frozen=True)
