@@ -38,13 +38,13 @@ class _Gather(torch.autograd.Function):
     """Written out: torch's own passes gradients on as they lie in memory, which gloo then reads wrongly."""
 
     @staticmethod
-    def forward(_context: Any, tensor: Tensor) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:  # noqa: ARG004 - the name and the place are torch's
         parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(processes())]
         dist.all_gather(parts, tensor.contiguous())
         return torch.cat(parts)
 
     @staticmethod
-    def backward(_context: Any, *gradients: Tensor) -> Tensor:
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004
         total = gradients[0].clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
         return total.chunk(processes())[dist.get_rank()]
