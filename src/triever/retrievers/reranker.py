@@ -30,6 +30,10 @@ from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, p
 from triever.training.tuning import WATCH, Tuning, summary
 
 
+QUERIES = 1024
+"""Queries whose candidates are laid side by side at once."""
+
+
 @dataclass(frozen=True)
 class Reranker:
     """A cross-encoder and the tokens of the documents that it reads."""
@@ -151,6 +155,12 @@ class Reranked(Retriever):
         return RerankedEngine(self.first._without(engine.first, keep), replace(engine.reranker, documents=left))
 
     def _search(self, engine: RerankedEngine, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        some = [queries[low : low + QUERIES] for low in range(0, len(queries), QUERIES)]
+        return [result for one in some for result in self._search_some(engine, store, one, k)]
+
+    def _search_some(
+        self, engine: RerankedEngine, store: DocumentStore, queries: Sequence[str], k: int
+    ) -> list[Result]:
         found = self.first._search(engine.first, store, queries, min(max(self.depth, k), len(store)))
         rows = [np.array([store.row(hit.id) for hit in result[: self.depth]], np.int64) for result in found]
         query = np.repeat(np.arange(len(queries)), [len(row) for row in rows])
