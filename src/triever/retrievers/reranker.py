@@ -29,7 +29,6 @@ from triever.training.losses import listwise
 from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of
 from triever.training.tuning import WATCH, Tuning, summary
 
-
 QUERIES = 1024
 """Queries whose candidates are laid side by side at once."""
 
