@@ -117,7 +117,12 @@ def fit(
     artifact.check_place(out, replace=replace)  # before hours of work, and once more after
     dataset = _dataset(data, skip_bad)
     place = work or out.with_name(f"{out.name}.work")
-    retriever.fit(dataset.with_expansions(expansions) if expansions else dataset, work=place)
+    try:
+        retriever.fit(dataset.with_expansions(expansions) if expansions else dataset, work=place)
+    except BaseException:
+        if not work and (place / "what.json").exists() and not any(place.rglob("training.json")):
+            shutil.rmtree(place, ignore_errors=True)  # there is nothing to go on from
+        raise
     if os.environ.get("RANK", "0") != "0":  # of several processes that trained together, the first one saves
         return
     retriever.save(out, replace=replace)

@@ -67,3 +67,12 @@ def test_the_unfinished_work_of_something_else_is_left_alone(tmp_path: Path) -> 
     assert done.returncode == 2
     assert "model.work holds other files" in done.stderr
     assert (tmp_path / "model.work" / "thesis.txt").exists()
+
+
+def test_a_fit_that_never_began_leaves_nothing(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", Dataset.of("contract", DOCUMENTS, QUERIES, {"train": QRELS}))
+    wrong = [*command(tmp_path / "data", tmp_path / "model"), "--set", "training.split=trian"]
+    done = subprocess.run(wrong, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "did you mean train" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]

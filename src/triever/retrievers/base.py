@@ -162,7 +162,8 @@ class Retriever(ABC):
         if not claim.exists() and Path(work).exists() and any(Path(work).iterdir()):
             raise UsageError(f"{work} holds other files", "work in a new folder, or move them away")
         mine = {"kind": self.kind, "options": config.to_dict(self), "data": fingerprint}
-        if claim.exists() and json.loads(claim.read_text(encoding="utf-8")) != json.loads(json.dumps(mine)):
+        begun = any(Path(work).rglob("training.json"))  # what failed before its first checkpoint left nothing to lose
+        if begun and json.loads(claim.read_text(encoding="utf-8")) != json.loads(json.dumps(mine)):
             problem = f"{work} holds the unfinished training of other data or with other options"
             raise UsageError(problem, "remove that folder, or name another one")
         with atomic(claim) as file:

@@ -152,12 +152,8 @@ class PairTraining:
 def summary(trained: Trained) -> dict[str, Any]:
     """How a training went, in a few plain values for a card."""
     best = {f"held-out {name}": round(value, 4) for name, value in trained.best.items()}
-    return {
-        "trained steps": trained.steps,
-        "best step": trained.best_step,
-        **best,
-        "seconds": round(trained.seconds, 1),
-    }
+    chosen = {"best step": trained.best_step} if trained.best_step is not None else {}
+    return {"trained steps": trained.steps, **chosen, **best, "seconds of training": round(trained.seconds, 1)}
 
 
 @torch.no_grad()
