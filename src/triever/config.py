@@ -84,6 +84,20 @@ def assignments(words: Iterable[str]) -> dict[str, Any]:
     return result
 
 
+def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, the second where they differ; tables inside are merged too.
+
+    >>> merged({"training": {"steps": 6, "batch": 8}}, {"training": {"batch": 4}})
+    {'training': {'steps': 6, 'batch': 4}}
+    """
+    both = {
+        key: merged(values[key], value) if isinstance(value, Mapping) and isinstance(values[key], Mapping) else value
+        for key, value in over.items()
+        if key in values
+    }
+    return {**values, **over, **both}
+
+
 def read_toml(path: str | Path) -> dict[str, Any]:
     """A TOML file as a mapping."""
     try:

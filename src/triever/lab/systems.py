@@ -23,7 +23,7 @@ def new_system(system_or_file: str, settings: Sequence[str]) -> Retriever:
     kind = values.pop("kind", None)
     if not isinstance(kind, str):
         raise UsageError(f"{system_or_file} does not say which system", 'add a line such as: kind = "bm25"')
-    return config.build(system(kind), {**values, **config.assignments(settings)})
+    return config.build(system(kind), config.merged(values, config.assignments(settings)))
 
 
 def labels(words: Sequence[str]) -> dict[str, str]:

@@ -170,7 +170,7 @@ class Tokens:
     def take(self, rows: Any) -> Tokens:
         """Some texts, in the order given, in memory."""
         rows = np.asarray(rows, np.int64)
-        starts = _starts([self.lengths[rows]])
+        starts = _starts([self.starts[rows + 1] - self.starts[rows]])
         return Tokens(self.flat[self._places(rows, starts)], starts)
 
     def _places(self, rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -192,7 +192,7 @@ class Tokens:
         if most is not None and most < 1:
             raise UsageError(f"most = {most} leaves nothing of a text", "ask for one token or more")
         rows = np.asarray(rows, np.int64)
-        begin, length = self.starts[rows], self.lengths[rows]
+        begin, length = self.starts[rows], self.starts[rows + 1] - self.starts[rows]  # not of all: there are many
         kept = length if most is None else np.minimum(length, most)
         place = np.arange(max(1, kept.max(initial=0)))  # (longest,)
         mask = place < kept[:, None]

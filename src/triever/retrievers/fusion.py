@@ -68,7 +68,7 @@ class Fused(Retriever):
         )
         equal = tuple(1 / len(engines) for _ in engines)
         engine = Fusion(engines, self.weights or equal)
-        if not self.tune:
+        if not self.tune or len(engines) == 1:
             return engine
         _, held = held_out(pairs_of(dataset, self.tune, store), self.holdout)
         if not len(held):
