@@ -171,12 +171,7 @@ class Tokens:
         """Some texts, in the order given, in memory."""
         rows = np.asarray(rows, np.int64)
         starts = _starts([self.starts[rows + 1] - self.starts[rows]])
-        return Tokens(self.flat[self._places(rows, starts)], starts)
-
-    def _places(self, rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        """Where in `flat` each token of these texts lies, one text after the other."""
-        shift = np.repeat(self.starts[rows] - starts[:-1], np.diff(starts))
-        return shift + np.arange(starts[-1])
+        return Tokens(self.flat[places(self.starts[rows], np.diff(starts))], starts)
 
     def joined(self, other: Tokens) -> Tokens:
         """These texts and then the others, in memory."""
@@ -205,6 +200,16 @@ class Tokens:
     def keep(self, skip: Sequence[int]) -> np.ndarray:
         """For each token of `flat` whether it is none of these numbers, such as those of punctuation."""
         return ~np.isin(self.flat, np.asarray(skip, np.int64))
+
+
+def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... of each length, end to end: where the tokens of texts lie in a flat array.
+
+    >>> places(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def by_length(lengths: Any, rows: int = 1024, tokens: int = 65_536) -> list[np.ndarray]:

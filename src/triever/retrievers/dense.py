@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -15,22 +15,12 @@ from triever.config import option
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
 from triever.index.vectors import IndexOptions, VectorIndex
-from triever.models import encoder as encoders
 from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder, EncoderShape, encode
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts
-from triever.retrievers.encoding import Encoding, named
+from triever.retrievers.encoding import Encoded, Encoding, named
 from triever.training.loop import gathered
-
-
-@dataclass(frozen=True)
-class DenseEngine:
-    """An encoder, and the vectors that it made of the documents."""
-
-    encoder: Encoder
-    index: VectorIndex
-    trained: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -61,24 +51,21 @@ class Dense(Encoding):
     def _vectors(self, encoder: Encoder, tokens: Tokens) -> np.ndarray:
         return encode(encoder, tokens, device=self._place)
 
-    def _engine(self, encoder: Encoder, documents: Tokens) -> DenseEngine:
-        return DenseEngine(encoder, VectorIndex.of(self._vectors(encoder, documents), self.index))
+    def _engine(self, encoder: Encoder, documents: Tokens) -> Encoded:
+        return Encoded(encoder, VectorIndex.of(self._vectors(encoder, documents), self.index))
 
-    def _with_added(self, engine: DenseEngine, documents: Sequence[Document]) -> DenseEngine:
+    def _with_added(self, engine: Encoded, documents: Sequence[Document]) -> Encoded:
         vectors = self._vectors(engine.encoder, self._document_tokens(engine.encoder, documents))
         return replace(engine, index=engine.index.with_added(vectors))
 
-    def _without(self, engine: DenseEngine, keep: np.ndarray) -> DenseEngine:
-        return replace(engine, index=engine.index.without(keep))
-
-    def _read_queries(self, engine: DenseEngine, queries: Sequence[str]) -> np.ndarray:
+    def _read_queries(self, engine: Encoded, queries: Sequence[str]) -> np.ndarray:
         return self._vectors(engine.encoder, self._query_tokens(engine.encoder, queries))
 
-    def _find(self, engine: DenseEngine, read: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _find(self, engine: Encoded, read: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         return engine.index.search(read, k)
 
     @torch.inference_mode()
-    def _explain(self, engine: DenseEngine, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+    def _explain(self, engine: Encoded, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What each token of the query adds, where a vector is a mean of its tokens; else the score as one part."""
         encoder = engine.encoder
         if encoder.shape.pooling != "mean" or encoder.shape.projection != "none":
@@ -101,14 +88,5 @@ class Dense(Encoding):
         other._held = replace(held, engine=replace(held.engine, index=held.engine.index.rebuilt(index)))
         return other
 
-    def _index_bytes(self, engine: DenseEngine) -> int:
-        return engine.index.bytes
-
-    def _write(self, engine: DenseEngine, writer: artifact.Writer) -> dict[str, Any]:
-        encoders.write(engine.encoder, writer)
-        engine.index.write(writer)
-        return {"trained": dict(engine.trained)}
-
-    def _read(self, snapshot: artifact.Snapshot) -> DenseEngine:
-        encoder = encoders.read(snapshot).to(self._place)
-        return DenseEngine(encoder, VectorIndex.read(snapshot), snapshot.state.get("trained", {}))
+    def _read(self, snapshot: artifact.Snapshot) -> Encoded:
+        return self._opened(snapshot, VectorIndex.read(snapshot))

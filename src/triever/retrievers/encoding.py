@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from triever import config
+from triever import artifact, config
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.errors import UsageError
+from triever.models import encoder as encoders
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.tokens import Tokens
@@ -27,6 +28,15 @@ from triever.retrievers.bm25 import BM25
 from triever.training.memory import check, estimate
 from triever.training.pairs import Negatives, pairs_of
 from triever.training.tuning import PairTraining, Tuning, summary
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An encoder, the index of what it made of the documents, and how its training went."""
+
+    encoder: Encoder
+    index: Any
+    trained: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -64,7 +74,7 @@ class Encoding(Retriever):
         """(queries, k) the rows of the best documents, by exact search."""
 
     @abstractmethod
-    def _engine(self, encoder: Encoder, documents: Tokens) -> Any:
+    def _engine(self, encoder: Encoder, documents: Tokens) -> Encoded:
         """What searches these documents."""
 
     @abstractmethod
@@ -86,14 +96,27 @@ class Encoding(Retriever):
         trained = self._tune(encoder, documents, dataset, store, work)
         return replace(self._engine(encoder, documents), trained=trained)
 
-    def _made_from(self, engine: Any) -> dict[str, Any]:
+    def _made_from(self, engine: Encoded) -> dict[str, Any]:
         return {"weights": weights_of(engine.encoder), **engine.trained}
+
+    def _without(self, engine: Encoded, keep: np.ndarray) -> Encoded:
+        return replace(engine, index=engine.index.without(keep))
+
+    def _index_bytes(self, engine: Encoded) -> int:
+        return engine.index.bytes
+
+    def _write(self, engine: Encoded, writer: artifact.Writer) -> dict[str, Any]:
+        encoders.write(engine.encoder, writer)
+        engine.index.write(writer)
+        return {"trained": dict(engine.trained)}
+
+    def _opened(self, snapshot: artifact.Snapshot, index: Any) -> Encoded:
+        """The engine of an artifact whose index has been read."""
+        return Encoded(encoders.read(snapshot).to(self._place), index, snapshot.state.get("trained", {}))
 
     def _encoder(self, store: DocumentStore) -> Encoder:
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.training.seed)  # of what does not come with the backbone
-            return Encoder(backbone, self._shape(backbone)).to(self._place).eval()
+        return new_encoder(backbone, self._shape(backbone), self.training.seed, self._place)
 
     @property
     def _place(self) -> str:
@@ -102,11 +125,11 @@ class Encoding(Retriever):
     def _document_tokens(self, encoder: Encoder, documents: Iterable[Document], work: Path | None = None) -> Tokens:
         texts = (self.document_prefix + document.full_text for document in documents)
         folder = work / "documents" if work else None
-        return Tokens.of(texts, encoder.tokenizer, _most(encoder, self.document_length), folder)
+        return Tokens.of(texts, encoder.tokenizer, most(encoder, self.document_length), folder)
 
     def _query_tokens(self, encoder: Encoder, queries: Sequence[str]) -> Tokens:
         texts = (self.query_prefix + query for query in queries)
-        return Tokens.of(texts, encoder.tokenizer, _most(encoder, self.query_length))
+        return Tokens.of(texts, encoder.tokenizer, most(encoder, self.query_length))
 
     def _tune(
         self, encoder: Encoder, documents: Tokens, dataset: Dataset, store: DocumentStore, work: Path | None
@@ -129,6 +152,13 @@ class Encoding(Retriever):
         trained = training.run()
         encoder.to(self._place).eval()
         return summary(trained)
+
+
+def new_encoder(backbone: Backbone, shape: EncoderShape, seed: int, place: str) -> Encoder:
+    """An encoder in which what does not come with the backbone depends on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Encoder(backbone, shape).to(place).eval()
 
 
 def weights_of(encoder: Encoder) -> str:
@@ -159,7 +189,8 @@ def device(name: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _most(encoder: Encoder, wanted: int) -> int:
+def most(encoder: Encoder, wanted: int) -> int:
+    """How many tokens of a text are read: so many as are wanted, if the backbone can."""
     return min(wanted, encoder.longest or wanted)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,26 +16,16 @@ from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
 from triever.errors import UsageError
 from triever.index.token_vectors import TokenIndex, TokenOptions
-from triever.models import encoder as encoders
 from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder, EncoderShape, encode_tokens
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts
-from triever.retrievers.encoding import Encoding, named
+from triever.retrievers.encoding import Encoded, Encoding, most, named
 from triever.training.loop import gathered
 from triever.training.losses import late_scores
 
 QUERIES = 64
 """Queries that are scored at once; each may look at tens of thousands of token vectors."""
-
-
-@dataclass(frozen=True)
-class MultiVectorEngine:
-    """An encoder, and the token vectors that it made of the documents."""
-
-    encoder: Encoder
-    index: TokenIndex
-    trained: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -68,8 +58,8 @@ class MultiVector(Encoding):
         mask = encoder.tokenizer.number("[MASK]")
         if mask is None:
             raise UsageError(f"{self.backbone} has no [MASK] token", "set augment=false")
-        most = min(self.query_length, encoder.longest or self.query_length)
-        filled = [[*row.tolist(), *[mask] * (most - len(row))] for row in (tokens[at] for at in range(len(tokens)))]
+        length = most(encoder, self.query_length)
+        filled = [[*row.tolist(), *[mask] * (length - len(row))] for row in (tokens[at] for at in range(len(tokens)))]
         return Tokens.from_lists(filled, encoder.tokenizer.size)
 
     def _pair_scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
@@ -83,7 +73,7 @@ class MultiVector(Encoding):
     def _rank(self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int) -> np.ndarray:
         index = TokenIndex.of(*self._document_vectors(encoder, documents), self._options(exact=True))
         read = encode_tokens(encoder, queries, device=self._place)
-        return self._find(MultiVectorEngine(encoder, index), read, k)[1]
+        return self._find(Encoded(encoder, index), read, k)[1]
 
     def _options(self, *, exact: bool = False) -> TokenOptions:
         placed = replace(self.index, device=self._place)
@@ -93,12 +83,10 @@ class MultiVector(Encoding):
         keep = None if self.punctuation else documents.keep(encoder.tokenizer.punctuation())
         return encode_tokens(encoder, documents, keep=keep, device=self._place)
 
-    def _read_queries(self, engine: MultiVectorEngine, queries: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def _read_queries(self, engine: Encoded, queries: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         return encode_tokens(engine.encoder, self._query_tokens(engine.encoder, queries), device=self._place)
 
-    def _find(
-        self, engine: MultiVectorEngine, read: tuple[np.ndarray, np.ndarray], k: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _find(self, engine: Encoded, read: tuple[np.ndarray, np.ndarray], k: int) -> tuple[np.ndarray, np.ndarray]:
         flat, starts = read
         found = []
         for low in range(0, len(starts) - 1, QUERIES):  # some at a time: they are padded to the longest
@@ -106,19 +94,14 @@ class MultiVector(Encoding):
             found.append(engine.index.search(vectors, mask, k))
         return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
 
-    def _engine(self, encoder: Encoder, documents: Tokens) -> MultiVectorEngine:
-        return MultiVectorEngine(encoder, TokenIndex.of(*self._document_vectors(encoder, documents), self._options()))
+    def _engine(self, encoder: Encoder, documents: Tokens) -> Encoded:
+        return Encoded(encoder, TokenIndex.of(*self._document_vectors(encoder, documents), self._options()))
 
-    def _with_added(self, engine: MultiVectorEngine, documents: Sequence[Document]) -> MultiVectorEngine:
+    def _with_added(self, engine: Encoded, documents: Sequence[Document]) -> Encoded:
         tokens = self._document_tokens(engine.encoder, documents)
         return replace(engine, index=engine.index.with_added(*self._document_vectors(engine.encoder, tokens)))
 
-    def _without(self, engine: MultiVectorEngine, keep: np.ndarray) -> MultiVectorEngine:
-        return replace(engine, index=engine.index.without(keep))
-
-    def _explain(
-        self, engine: MultiVectorEngine, store: DocumentStore, query: str, result: Result
-    ) -> tuple[Parts, ...]:
+    def _explain(self, engine: Encoded, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """For each token of the query, how well the best token of the document matches it."""
         tokens = self._query_tokens(engine.encoder, [query])
         flat, _ = encode_tokens(engine.encoder, tokens, device=self._place)
@@ -134,19 +117,8 @@ class MultiVector(Encoding):
         other._held = replace(held, engine=replace(held.engine, index=held.engine.index.rebuilt(other._options())))
         return other
 
-    def _index_bytes(self, engine: MultiVectorEngine) -> int:
-        return engine.index.bytes
-
-    def _write(self, engine: MultiVectorEngine, writer: artifact.Writer) -> dict[str, Any]:
-        encoders.write(engine.encoder, writer)
-        engine.index.write(writer)
-        return {"trained": dict(engine.trained)}
-
-    def _read(self, snapshot: artifact.Snapshot) -> MultiVectorEngine:
-        encoder = encoders.read(snapshot).to(self._place)
-        return MultiVectorEngine(
-            encoder, TokenIndex.read(snapshot, device=self._place), snapshot.state.get("trained", {})
-        )
+    def _read(self, snapshot: artifact.Snapshot) -> Encoded:
+        return self._opened(snapshot, TokenIndex.read(snapshot, device=self._place))
 
 
 def _side_by_side(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

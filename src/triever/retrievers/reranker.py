@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from triever import artifact, config
@@ -20,10 +19,10 @@ from triever.errors import UsageError
 from triever.models import encoder as encoders
 from triever.models.backbones import load_backbone
 from triever.models.encoder import Encoder, EncoderShape, encode
-from triever.models.tokens import TextTokenizer, Tokens
+from triever.models.tokens import TextTokenizer, Tokens, places
 from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.bm25 import BM25
-from triever.retrievers.encoding import check_memory, device, weights_of
+from triever.retrievers.encoding import check_memory, device, new_encoder, weights_of
 from triever.training.loop import train
 from triever.training.losses import listwise
 from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of
@@ -99,9 +98,7 @@ class Reranked(Retriever):
     def _reranker(self, store: DocumentStore) -> Reranker:
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 1, "linear", unit=False)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.training.seed)
-            encoder = Encoder(backbone, shape).to(device(self.device)).eval()
+        encoder = new_encoder(backbone, shape, self.training.seed, device(self.device))
         return Reranker(encoder, self._document_tokens(encoder, store), device(self.device))
 
     def _document_tokens(self, encoder: Encoder, documents: Sequence[Document] | DocumentStore) -> Tokens:
@@ -215,22 +212,12 @@ def joined(
     length = np.clip(right.lengths - begin, 0, np.maximum(room, 0))
     starts = np.concatenate([[0], np.cumsum(left.lengths + length)])
     flat = np.empty(starts[-1], np.promote_types(left.flat.dtype, right.flat.dtype))
-    flat[_places(starts[:-1], left.lengths)] = left.flat
-    flat[_places(starts[:-1] + left.lengths, length)] = right.flat[_places(right.starts[:-1] + begin, length)]
+    flat[places(starts[:-1], left.lengths)] = left.flat
+    flat[places(starts[:-1] + left.lengths, length)] = right.flat[places(right.starts[:-1] + begin, length)]
     for back, symbol in enumerate(reversed(tokenizer.after), 1):
         cut = (length < right.lengths - begin) & (length >= back)
         flat[starts[1:][cut] - back] = symbol
     return Tokens(flat, starts)
-
-
-def _places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... of each length, end to end.
-
-    >>> _places(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
-    ends = np.cumsum(lengths)
-    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 @dataclass(frozen=True)
