@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import triever
-from triever import Dense, Fused, MultiVector, Negatives, Reranked, TokenOptions, Tuning
+from triever import Dense, Fused, MultiVector, Negatives, Reranked, RerankTuning, TokenOptions, Tuning
 from triever.lab import results
 from triever.retrievers.base import Retriever
 
@@ -45,7 +45,7 @@ def multivector(data: str, seed: int, _made: dict[str, Retriever]) -> Retriever:
 
 
 def reranked(data: str, seed: int, made: dict[str, Retriever]) -> Retriever:
-    settings = Tuning(split=TRAIN[data], seed=seed, rounds=3, steps=1500, batch=32, learning_rate=1e-4)
+    settings = RerankTuning(split=TRAIN[data], seed=seed, rounds=3, steps=1500, batch=32, learning_rate=1e-4)
     return Reranked(first=made["multivector"], depth=50, training=settings)
 
 

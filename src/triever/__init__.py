@@ -28,7 +28,7 @@ if _typing.TYPE_CHECKING:
     from triever.retrievers.multivector import MultiVector
     from triever.retrievers.reranker import Reranked
     from triever.training.pairs import Negatives
-    from triever.training.tuning import Tuning
+    from triever.training.tuning import RerankTuning, Tuning
 
 _LATER = {
     "Dense": "retrievers.dense",
@@ -37,6 +37,7 @@ _LATER = {
     "MultiVector": "retrievers.multivector",
     "Negatives": "training.pairs",
     "Reranked": "retrievers.reranker",
+    "RerankTuning": "training.tuning",
     "TokenOptions": "index.token_vectors",
     "Tuning": "training.tuning",
 }
@@ -74,6 +75,7 @@ __all__ = [
     "Query",
     "Report",
     "Reranked",
+    "RerankTuning",
     "Result",
     "Retriever",
     "TokenOptions",

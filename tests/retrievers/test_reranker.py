@@ -18,10 +18,10 @@ from triever.models.tokens import TextTokenizer, Tokens
 from triever.retrievers.bm25 import BM25
 from triever.retrievers.reranker import Reranked, joined
 from triever.training.pairs import Negatives
-from triever.training.tuning import Tuning
+from triever.training.tuning import RerankTuning
 
 SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
-TINY = Tuning(steps=40, batch=4, learning_rate=3e-3, holdout=0.0)
+TINY = RerankTuning(steps=40, batch=4, learning_rate=3e-3, holdout=0.0)
 
 
 class TestReranked(Contract):
@@ -30,7 +30,7 @@ class TestReranked(Contract):
 
 
 def test_scores_are_those_of_query_and_document_read_together() -> None:
-    reranked = Reranked(backbone=SMALL, training=Tuning(steps=0)).fit(dataset())
+    reranked = Reranked(backbone=SMALL, training=RerankTuning(steps=0)).fit(dataset())
     encoder = reranked._checked().engine.reranker.encoder
     query = "boiling water for tea leaves"
     texts = {document.id: document.full_text for document in DOCUMENTS}
@@ -45,7 +45,7 @@ def test_scores_are_those_of_query_and_document_read_together() -> None:
 
 
 def test_training_puts_the_right_document_first() -> None:
-    tuning = Tuning(steps=60, batch=4, rounds=2, learning_rate=3e-3, holdout=0.0)
+    tuning = RerankTuning(steps=60, batch=4, rounds=2, learning_rate=3e-3, holdout=0.0)
     reranked = Reranked(backbone=SMALL, training=tuning, negatives=Negatives(count=3)).fit(dataset())
     first = [result[0].id for result in reranked.search_many(QUERIES, 1)]
     assert first == ["tea", "bike", "東京", "bread"]
@@ -53,7 +53,7 @@ def test_training_puts_the_right_document_first() -> None:
 
 def test_a_long_document_loses_its_end_and_not_the_query() -> None:
     long = [*DOCUMENTS, triever.Document("long", "tea leaves " * 3000)]
-    reranked = Reranked(backbone=SMALL, training=Tuning(steps=0), document_length=5000).fit(dataset(long))
+    reranked = Reranked(backbone=SMALL, training=RerankTuning(steps=0), document_length=5000).fit(dataset(long))
     assert "long" in {hit.id for hit in reranked.search("tea leaves", 3)}
 
 

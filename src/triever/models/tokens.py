@@ -7,6 +7,7 @@ loop over rows. Knows nothing about models.
 
 from __future__ import annotations
 
+import functools
 import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -95,6 +96,7 @@ class TextTokenizer:
         """The number of a piece, if there is such a piece."""
         return self._tokenizer.token_to_id(piece)
 
+    @functools.cache  # noqa: B019 - every piece is looked at, and a tokenizer lives as long as its model
     def punctuation(self) -> list[int]:
         """The numbers of pieces that are nothing but punctuation."""
         numbers = range(self.size)

@@ -27,7 +27,7 @@ from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.bm25 import BM25
 from triever.training.memory import check, estimate
 from triever.training.pairs import Negatives, pairs_of
-from triever.training.tuning import PairTraining, Tuning, summary
+from triever.training.tuning import PairTraining, QueryTuning, Tuning, summary
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Encoding(Retriever):
     document_length: int = option(256, "tokens of a document that are read")
     query_prefix: str = option("", "what stands before every query, where a backbone was trained with such a thing")
     document_prefix: str = option("", "what stands before every document")
-    training: Tuning = option(Tuning(learning_rate=2e-5), "how it is trained; training.steps=0 leaves it as it comes")
+    training: Tuning = option(Tuning(), "how it is trained; training.steps=0 leaves it as it comes")
     negatives: Negatives = option(Negatives(), "where its negatives come from")
     device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
 
@@ -166,7 +166,7 @@ def weights_of(encoder: Encoder) -> str:
     return f"{encoder.backbone.source} (licence: {encoder.backbone.licence})"
 
 
-def check_memory(encoder: Encoder, training: Tuning, rows: int, length: int, place: str) -> None:
+def check_memory(encoder: Encoder, training: QueryTuning, rows: int, length: int, place: str) -> None:
     """Refuse a training of so many texts of so many tokens at once that cannot fit, before it starts."""
     shape = encoder.backbone.config
     needed = estimate(

@@ -65,10 +65,17 @@ class MultiVector(Encoding):
     def _pair_scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         assert isinstance(model, Encoder)
         documents = gathered(model.token_vectors(batch["document_ids"], batch["document_mask"]))
-        mask = gathered(batch["document_mask"])
+        mask = gathered(batch["document_mask"].bool() & self._kept(model, batch["document_ids"]))
         queries = model.token_vectors(batch["query_ids"], batch["query_mask"])
         # A mean, so that one temperature suits queries of any length.
         return late_scores(queries, batch["query_mask"], documents, mask, mean=True)
+
+    def _kept(self, encoder: Encoder, ids: Tensor) -> Tensor:
+        """Whether each token of a document has a vector, in training as in the index."""
+        kept = torch.ones(encoder.tokenizer.size, dtype=torch.bool)
+        if not self.punctuation:
+            kept[encoder.tokenizer.punctuation()] = False
+        return kept.to(ids.device)[ids]
 
     def _rank(self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int) -> np.ndarray:
         index = TokenIndex.of(*self._document_vectors(encoder, documents), self._options(exact=True))

@@ -26,7 +26,7 @@ from triever.retrievers.encoding import check_memory, device, new_encoder, weigh
 from triever.training.loop import train
 from triever.training.losses import listwise
 from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of
-from triever.training.tuning import WATCH, Tuning, summary
+from triever.training.tuning import WATCH, RerankTuning, summary
 
 QUERIES = 1024
 """Queries whose candidates are laid side by side at once."""
@@ -57,7 +57,7 @@ class RerankedEngine:
 
 @dataclass(eq=False)
 class Reranked(Retriever):
-    """Two stages: `Reranked(first=BM25(), training=Tuning(steps=500)).fit(data)`."""
+    """Two stages: `Reranked(first=BM25(), training=RerankTuning(steps=1500)).fit(data)`."""
 
     kind: ClassVar[str] = "reranked"
 
@@ -67,9 +67,7 @@ class Reranked(Retriever):
     fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
     query_length: int = option(64, "tokens of a query that are read")
     document_length: int = option(192, "tokens of a document that are read")
-    training: Tuning = option(
-        Tuning(steps=500, batch=16, learning_rate=5e-5, temperature=1.0), "how the cross-encoder is trained"
-    )
+    training: RerankTuning = option(RerankTuning(), "how the cross-encoder is trained")
     negatives: Negatives = option(
         Negatives(count=7, depth=30), "candidates beside the right one: of the first stage, and drawn at random"
     )
@@ -236,7 +234,7 @@ class CandidateBatches:
     candidates: Candidates
     reranker: Reranker
     negatives: Negatives
-    options: Tuning
+    options: RerankTuning
     steps: int
     round: int
 

@@ -34,25 +34,47 @@ WATCH = "RR@10"
 
 
 @dataclass(frozen=True)
-class Tuning(TrainOptions):
-    """How a model is trained on the queries of a dataset: `Tuning(steps=700, batch=256)`."""
+class QueryTuning(TrainOptions):
+    """How a model is trained on the queries of a dataset, whatever it makes of them."""
 
     steps: int = option(0, "optimizer steps; 0 leaves the backbone as it comes")
     split: str = option("train", "the split whose queries are learned")
     batch: int = option(64, "queries in a batch, each with its document")
     rounds: int = option(1, "the steps come in so many rounds; after each, held-out queries are asked")
-    temperature: float = option(0.05, "what scores are divided by; lower looks harder at the nearest wrong documents")
     holdout: float = option(0.05, "the share of queries that is not trained on, and chooses the best round")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least("batch", 1)
+        self._at_least("rounds", 1)
+        if not 0 <= self.holdout < 1:
+            raise UsageError(f"holdout = {self.holdout} should be from 0 to below 1", "it is a share of the queries")
+
+
+@dataclass(frozen=True)
+class Tuning(QueryTuning):
+    """How an encoder is trained on the queries of a dataset: `Tuning(steps=700, batch=256)`."""
+
+    learning_rate: float = option(2e-5, "the highest learning rate, reached after the warmup")
+    temperature: float = option(0.05, "what scores are divided by; lower looks harder at the nearest wrong documents")
     pool: int = option(10_000, "documents among which held-out queries are asked for theirs")
     blend: float = option(0.0, "the share of the backbone's own weights in the end: it keeps more of what it knew")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.batch < 1 or self.rounds < 1 or self.pool < 1:
-            raise UsageError(f"batch {self.batch}, rounds {self.rounds}, pool {self.pool}", "all are above zero")
-        if self.temperature <= 0 or not 0 <= self.holdout < 1 or not 0 <= self.blend <= 1:
-            problem = f"temperature {self.temperature}, holdout {self.holdout}, blend {self.blend}"
-            raise UsageError(problem, "temperature is above 0, the others are shares")
+        self._at_least("pool", 1)
+        if self.temperature <= 0 or not 0 <= self.blend <= 1:
+            problem = f"temperature = {self.temperature}, blend = {self.blend}"
+            raise UsageError(problem, "temperature is above 0, blend is a share")
+
+
+@dataclass(frozen=True)
+class RerankTuning(QueryTuning):
+    """How a cross-encoder is trained on the queries of a dataset: `RerankTuning(steps=1500, batch=32)`."""
+
+    steps: int = option(500, "optimizer steps")
+    batch: int = option(16, "queries in a batch, each with its right and wrong candidates")
+    learning_rate: float = option(5e-5, "the highest learning rate, reached after the warmup")
 
 
 @dataclass
