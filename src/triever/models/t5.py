@@ -1,17 +1,19 @@
 """A T5-shaped encoder and decoder of our own: T5, T5 v1.1 and Flan weights load into it.
 
-The encoder reads text; the decoder writes docids over a vocabulary of its own, so its output layer is as
-wide as the docids need. The same code trains and searches: in a search the keys and values of a query are
-computed once and shared by all of its prefixes.
+The reader reads text: T5's encoder, or any other that gives states of the decoder's width. The decoder
+writes docids over a vocabulary of its own, so its output layer is as wide as the docids need. The same code
+trains and searches: in a search the keys and values of a query are computed once and shared by all of its
+prefixes.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +42,7 @@ class T5Shape:
     epsilon: float = 1e-6
     tied: bool = False
     scaled: bool = False
+    pooled: bool = False  # the mean of the text's states is added to what the decoder reads at every place
     dropout: float = 0.0
 
     @classmethod
@@ -73,79 +76,127 @@ class T5Shape:
         )
 
 
-class T5(nn.Module):
-    """`model(ids, mask, docids)` for training; `encode` and `decode` for searching."""
+class Reader(Protocol):
+    """What reads texts for a decoder."""
+
+    def states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Hidden states of texts: ids and mask (rows, length) to (rows, length, d_model)."""
+        ...
+
+
+class TextEncoder(nn.Module):
+    """T5's encoder."""
 
     def __init__(self, shape: T5Shape) -> None:
         super().__init__()
         self.shape = shape
         self.embedding = nn.Embedding(shape.vocabulary, shape.d_model)
+        self.bias = nn.Embedding(shape.buckets, shape.heads)
+        self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.encoder_layers))
+        self.norm = Norm(shape)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Hidden states of texts: ids and mask (rows, length) to (rows, length, d_model)."""
+        hidden = self.dropout(self.embedding(ids))
+        place = torch.arange(ids.shape[1], device=ids.device)
+        bias = distances(self.bias, self.shape, place, place, both_ways=True) + additive(mask, hidden.dtype)
+        for layer in self.layers:
+            hidden = layer(hidden, bias)
+        return self.dropout(self.norm(hidden))
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the decoder looks up in texts, computed once."""
+
+    layers: list[Memory]  # keys and values for each layer, of (texts, heads, length, d_kv)
+    mask: Tensor  # (texts, 1, 1, length)
+    pooled: Tensor | None = None  # (texts, 1, d_model)
+
+    def of(self, text: Tensor) -> Read:
+        """A row for each of these texts (rows,)."""
+        layers = [(keys[text], values[text]) for keys, values in self.layers]
+        return Read(layers, self.mask[text], None if self.pooled is None else self.pooled[text])
+
+
+class T5(nn.Module):
+    """`model(ids, mask, docids)` for training; `read` and `decode` for searching."""
+
+    def __init__(self, shape: T5Shape, reader: nn.Module | None = None) -> None:
+        super().__init__()
+        self.shape = shape
+        self.reader = reader or TextEncoder(shape)
         self.symbols = nn.Embedding(max(shape.width, shape.start + 1), shape.d_model)
-        self.encoder_bias = nn.Embedding(shape.buckets, shape.heads)
-        self.decoder_bias = nn.Embedding(shape.buckets, shape.heads)
-        self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.decoder_layers))
-        self.encoder_norm = Norm(shape)
-        self.decoder_norm = Norm(shape)
+        self.bias = nn.Embedding(shape.buckets, shape.heads)
+        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.decoder_layers))
+        self.norm = Norm(shape)
         self.dropout = nn.Dropout(shape.dropout)
         if not shape.tied:
             self.output = nn.Linear(shape.d_model, shape.width, bias=False)
         self.reset()
 
     def reset(self) -> None:
-        """T5's own initial weights."""
-        for name, parameter in self.named_parameters():
+        """T5's own initial weights, in all but a reader that came with its own."""
+        own = [name for name, _ in self.named_parameters() if self._is_ours(name)]
+        for name in own:
+            parameter = self.get_parameter(name)
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=_spread(name, self.shape))
 
+    def _is_ours(self, name: str) -> bool:
+        return isinstance(self.reader, TextEncoder) or not name.startswith("reader.")
+
     def forward(self, ids: Tensor, mask: Tensor, docids: Tensor) -> Tensor:
         """Scores of every symbol at every place of the docids (rows, length): (rows, length, width)."""
-        memory = self.cross_memory(self.encode(ids, mask))
         begin = torch.full_like(docids[:, :1], self.shape.start)
-        hidden, _ = self.decode(torch.cat([begin, docids[:, :-1]], 1), None, memory, additive(mask, self.dtype))
+        hidden, _ = self.decode(torch.cat([begin, docids[:, :-1]], 1), None, self.read(ids, mask))
         return self.logits(hidden)
 
     @property
     def dtype(self) -> torch.dtype:
         """The type it computes in."""
-        return self.embedding.weight.dtype
+        return self.symbols.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.symbols.weight.device
 
     def encode(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Hidden states of texts: ids and mask (rows, length) to (rows, length, d_model)."""
-        hidden = self.dropout(self.embedding(ids))
-        place = torch.arange(ids.shape[1], device=ids.device)
-        bias = self._bias(self.encoder_bias, place, place, both_ways=True) + additive(mask, self.dtype)
-        for layer in self.encoder:
-            hidden = layer(hidden, bias)
-        return self.dropout(self.encoder_norm(hidden))
+        return cast("Reader", self.reader).states(ids, mask)
 
-    def cross_memory(self, encoded: Tensor) -> list[Memory]:
-        """What every decoder layer looks up in the encoded texts, computed once."""
-        return [layer.read(encoded) for layer in self._decoder_layers]
+    def read(self, ids: Tensor, mask: Tensor) -> Read:
+        """What every decoder layer looks up in texts, (rows, length)."""
+        states = self.encode(ids, mask)
+        layers = [layer.read(states) for layer in self._decoder_layers]
+        return Read(layers, additive(mask, states.dtype), _mean(states, mask) if self.shape.pooled else None)
 
     @property
     def _decoder_layers(self) -> list[DecoderLayer]:
-        return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
+        return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
 
-    def decode(
-        self, tokens: Tensor, past: list[Memory] | None, memory: list[Memory], mask: Tensor
-    ) -> tuple[Tensor, list[Memory]]:
+    def decode(self, tokens: Tensor, past: list[Memory] | None, read: Read) -> tuple[Tensor, list[Memory]]:
         """Hidden states after tokens (rows, t) that follow a past, and the past of whatever comes next.
 
-        The memory may have fewer rows than the tokens: then the rows of each text lie together, equally
+        What was read may have fewer rows than the tokens: then the rows of each text lie together, equally
         many for each.
         """
-        hidden = self.dropout(self.symbols(tokens))
+        hidden = self.symbols(tokens)
+        if read.pooled is not None:
+            hidden = hidden + read.pooled.repeat_interleave(len(tokens) // len(read.pooled), 0)
+        hidden = self.dropout(hidden)
         before = past[0][0].shape[2] if past else 0
         query = torch.arange(before, before + tokens.shape[1], device=tokens.device)
         key = torch.arange(before + tokens.shape[1], device=tokens.device)
-        bias = self._bias(self.decoder_bias, query, key, both_ways=False)
+        bias = distances(self.bias, self.shape, query, key, both_ways=False)
         bias = bias.masked_fill(key > query[:, None], -torch.inf)
         now: list[Memory] = []
-        for at, layer in enumerate(self.decoder):
-            hidden, kept = layer(hidden, past[at] if past else None, bias, memory[at], mask)
+        for at, layer in enumerate(self.layers):
+            hidden, kept = layer(hidden, past[at] if past else None, bias, read.layers[at], read.mask)
             now.append(kept)
-        return self.dropout(self.decoder_norm(hidden)), now
+        return self.dropout(self.norm(hidden)), now
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of every symbol."""
@@ -162,10 +213,17 @@ class T5(nn.Module):
         # The symbol that starts a docid may be behind the others; it is never written.
         return self.symbols.weight[: self.shape.width] if self.shape.tied else self.output.weight
 
-    def _bias(self, table: nn.Embedding, query: Tensor, key: Tensor, *, both_ways: bool) -> Tensor:
-        """(1, heads, queries, keys) how much each distance counts."""
-        distance = key - query[:, None]
-        return table(bucket(distance, self.shape.buckets, self.shape.max_distance, both_ways)).permute(2, 0, 1)[None]
+
+def distances(table: nn.Embedding, shape: T5Shape, query: Tensor, key: Tensor, *, both_ways: bool) -> Tensor:
+    """(1, heads, queries, keys) how much each distance counts."""
+    distance = key - query[:, None]
+    return table(bucket(distance, shape.buckets, shape.max_distance, both_ways)).permute(2, 0, 1)[None]
+
+
+def _mean(states: Tensor, mask: Tensor) -> Tensor:
+    """(rows, 1, d_model) the mean of each text's states (rows, length, d_model)."""
+    kept = mask[..., None].to(states.dtype)
+    return (states * kept).sum(1, keepdim=True) / kept.sum(1, keepdim=True).clamp(min=1)
 
 
 class Norm(nn.Module):
@@ -286,7 +344,7 @@ def bucket(distance: Tensor, buckets: int, max_distance: int, both_ways: bool) -
 def _spread(name: str, shape: T5Shape) -> float:
     if name.endswith((".q.weight",)):
         return (shape.d_model * shape.d_kv) ** -0.5
-    if name.startswith(("embedding", "symbols")):
+    if name.startswith(("reader.embedding", "symbols")):
         return 1.0
     if name.endswith((".o.weight",)):
         return (shape.heads * shape.d_kv) ** -0.5
@@ -299,8 +357,8 @@ def laid_out(model: T5) -> T5:
     Nothing changes but the speed: products of few rows are some 15% faster so, where the processor has
     no library that packs weights by itself.
     """
-    if model.dtype == torch.float32 and model.embedding.weight.device.type == "cpu":
-        for layer in (*model.encoder.modules(), *model.decoder.modules()):
+    if model.dtype == torch.float32 and model.device.type == "cpu":
+        for layer in (*model.reader.modules(), *model.layers.modules()):
             if isinstance(layer, nn.Linear):
                 layer.weight.data = layer.weight.data.t().contiguous().t()
     return model
@@ -308,22 +366,24 @@ def laid_out(model: T5) -> T5:
 
 # Names of transformers' T5 on the left, ours on the right.
 NAMES = (
-    (r"^shared\.weight$", "embedding.weight"),
-    (r"^(en|de)coder\.block\.0\.layer\.0\.SelfAttention\.relative_attention_bias\.", r"\1coder_bias."),
-    (r"^encoder\.block\.(\d+)\.layer\.0\.SelfAttention\.", r"encoder.\1.attention."),
-    (r"^encoder\.block\.(\d+)\.layer\.0\.layer_norm\.", r"encoder.\1.attention_norm."),
-    (r"^encoder\.block\.(\d+)\.layer\.1\.layer_norm\.", r"encoder.\1.feed_norm."),
-    (r"^decoder\.block\.(\d+)\.layer\.0\.SelfAttention\.", r"decoder.\1.own."),
-    (r"^decoder\.block\.(\d+)\.layer\.0\.layer_norm\.", r"decoder.\1.own_norm."),
-    (r"^decoder\.block\.(\d+)\.layer\.1\.EncDecAttention\.", r"decoder.\1.cross."),
-    (r"^decoder\.block\.(\d+)\.layer\.1\.layer_norm\.", r"decoder.\1.cross_norm."),
-    (r"^decoder\.block\.(\d+)\.layer\.2\.layer_norm\.", r"decoder.\1.feed_norm."),
-    (r"^(en|de)coder\.block\.(\d+)\.layer\.\d\.DenseReluDense\.wi_0\.", r"\1coder.\2.feed.gate."),
-    (r"^(en|de)coder\.block\.(\d+)\.layer\.\d\.DenseReluDense\.wi(_1)?\.", r"\1coder.\2.feed.up."),
-    (r"^(en|de)coder\.block\.(\d+)\.layer\.\d\.DenseReluDense\.wo\.", r"\1coder.\2.feed.down."),
-    (r"^(en|de)coder\.final_layer_norm\.", r"\1coder_norm."),
+    (r"^shared\.weight$", "reader.embedding.weight"),
+    (r"^encoder\.block\.0\.layer\.0\.SelfAttention\.relative_attention_bias\.", "reader.bias."),
+    (r"^decoder\.block\.0\.layer\.0\.SelfAttention\.relative_attention_bias\.", "bias."),
+    (r"^encoder\.block\.(\d+)\.layer\.0\.SelfAttention\.", r"reader.layers.\1.attention."),
+    (r"^encoder\.block\.(\d+)\.layer\.0\.layer_norm\.", r"reader.layers.\1.attention_norm."),
+    (r"^encoder\.block\.(\d+)\.layer\.1\.layer_norm\.", r"reader.layers.\1.feed_norm."),
+    (r"^decoder\.block\.(\d+)\.layer\.0\.SelfAttention\.", r"layers.\1.own."),
+    (r"^decoder\.block\.(\d+)\.layer\.0\.layer_norm\.", r"layers.\1.own_norm."),
+    (r"^decoder\.block\.(\d+)\.layer\.1\.EncDecAttention\.", r"layers.\1.cross."),
+    (r"^decoder\.block\.(\d+)\.layer\.1\.layer_norm\.", r"layers.\1.cross_norm."),
+    (r"^decoder\.block\.(\d+)\.layer\.2\.layer_norm\.", r"layers.\1.feed_norm."),
+    (r"^encoder\.block\.(\d+)\.layer\.\d\.DenseReluDense\.", r"reader.layers.\1.feed."),
+    (r"^decoder\.block\.(\d+)\.layer\.\d\.DenseReluDense\.", r"layers.\1.feed."),
+    (r"^encoder\.final_layer_norm\.", "reader.norm."),
+    (r"^decoder\.final_layer_norm\.", "norm."),
     (r"^lm_head\.", "output."),
 )
+FEED = {"feed.wi_0.": "feed.gate.", "feed.wi_1.": "feed.up.", "feed.wi.": "feed.up.", "feed.wo.": "feed.down."}
 
 
 def renamed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -333,16 +393,21 @@ def renamed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for theirs, ours in NAMES:
             changed, hits = re.subn(theirs, ours, name)
             if hits:
-                found[changed] = weight
+                found[_feed_name(changed)] = weight
                 break
-    found["symbols.weight"] = found["embedding.weight"]
+    found["symbols.weight"] = found["reader.embedding.weight"]
     return found
+
+
+def _feed_name(name: str) -> str:
+    theirs = next((part for part in FEED if part in name), None)
+    return name.replace(theirs, FEED[theirs]) if theirs else name
 
 
 def from_transformers(model: Any) -> T5:
     """Our model with the weights of a transformers T5 for generation, vocabulary and all."""
     weights = renamed(model.state_dict())
-    tied = torch.equal(weights["output.weight"], weights["embedding.weight"])
+    tied = torch.equal(weights["output.weight"], weights["reader.embedding.weight"])
     if tied:
         del weights["output.weight"]
     ours = T5(T5Shape.of(model.config, tied=tied))
@@ -356,7 +421,7 @@ def narrowed(model: T5, tokens: Tensor) -> T5:
     Scores are the old ones, so under `trie` normalisation nothing changes but the work.
     """
     shape = replace(model.shape, width=len(tokens), start=len(tokens), tied=False)
-    ours = T5(shape).to(model.dtype)
+    ours = _like(model, shape)
     weights = dict(model.state_dict())
     output = weights["symbols.weight"] if model.shape.tied else weights["output.weight"]
     begin = torch.tensor([model.shape.start], device=tokens.device)
@@ -375,12 +440,18 @@ def widened(model: T5, rows: Sequence[Sequence[int]]) -> T5:
     """
     old, more = model.shape, len(rows)
     shape = replace(old, width=old.width + more, start=old.start + more if old.start >= old.width else old.start)
-    ours = T5(shape).to(model.dtype)
+    ours = _like(model, shape)
     weights = dict(model.state_dict())
     for name in ("symbols.weight",) if old.tied else ("symbols.weight", "output.weight"):
         weights[name] = _with_means(weights[name], old.width, rows)
     ours.load_state_dict(weights)
-    return ours.to(model.embedding.weight.device).eval()
+    return ours.to(model.device).eval()
+
+
+def _like(model: T5, shape: T5Shape) -> T5:
+    """A model of another width with a reader of its own, whose weights are still to be loaded."""
+    reader = None if isinstance(model.reader, TextEncoder) else copy.deepcopy(model.reader)
+    return T5(shape, reader).to(model.dtype)
 
 
 def _with_means(table: Tensor, width: int, rows: Sequence[Sequence[int]]) -> Tensor:
