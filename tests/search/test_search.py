@@ -16,7 +16,7 @@ from triever.errors import UsageError
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
 from triever.search.hits import documents
-from triever.search.many import beam_many
+from triever.search.many import search_each
 
 STOP = 3
 QUERIES = ["first", "second"]
@@ -203,7 +203,10 @@ def test_ties_go_to_the_smaller_number() -> None:
 @given(st.lists(st.text("ab ", max_size=9), max_size=9), st.integers(1, 4))
 def test_many_queries_in_batches_are_each_by_itself(prompts: list[str], rows: int) -> None:
     walk, toy = Walk(Trie.of(WRONG_TURN)), Toy(4)
-    together = beam_many(toy, prompts, walk, 3, BeamOptions(width=4), rows=rows)
+    wide = BeamOptions(width=4)
+    together = search_each(
+        toy, prompts, lambda cache, hidden: documents(walk, beam(toy, cache, hidden, walk, wide, keep=3), 3), rows=rows
+    )
     assert len(together) == len(prompts)
     for prompt, found in zip(prompts, together, strict=True):
         alone = documents(walk, beam(toy, *toy.prefill([prompt]), walk, BeamOptions(width=4)), 3)[0]

@@ -32,6 +32,7 @@ from triever.docids.quantize import (
     residual_codes,
 )
 from triever.errors import UsageError
+from triever.errors import nearest as closest
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -66,6 +67,26 @@ class Scheme(ABC):
     def parse(self, text: str) -> Docid:
         """The docid that `readable` wrote."""
         return tuple(int(part) for part in text.split("-"))
+
+    def symbol(self, symbol: int) -> str:
+        """One symbol for a person."""
+        return str(symbol)
+
+    def rows(self) -> Tensor | None:
+        """(symbols, d) the vectors that the first symbols stand for, where they stand for any."""
+        return None
+
+    @classmethod
+    def of_options(cls, value: Any, where: str) -> Scheme:
+        """A scheme that is an option: itself, its name, or a table with its kind."""
+        if isinstance(value, Scheme):
+            return value
+        values = {"kind": value} if isinstance(value, str) else dict(value)
+        kind = values.pop("kind", None)
+        if kind not in SCHEMES:
+            hint = closest(str(kind), SCHEMES) if kind else f"for example: {where}.kind=semantic"
+            raise UsageError(f"{where} = {value!r} names no docid scheme", hint)
+        return config.build(SCHEMES[kind], values, where=f"{where}.")
 
     @abstractmethod
     def write(self, writer: Writer) -> dict[str, Any]:
@@ -138,6 +159,9 @@ class Atomic(Scheme):
             return []
         return nearest_few(self._vector(vector, self._known)[0], self._known, self.neighbours).tolist()
 
+    def rows(self) -> Tensor | None:
+        return self._known
+
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._known is not None:
             writer.array("docid_vectors", self._known.cpu().numpy())
@@ -177,6 +201,9 @@ class Naive(Scheme):
 
     def readable(self, docid: Docid) -> str:
         return "".join(self._letters[symbol] for symbol in docid[:-1])
+
+    def symbol(self, symbol: int) -> str:
+        return self._letters[symbol] if symbol < len(self._letters) else "end"
 
     def parse(self, text: str) -> Docid:
         return self.place(Document(text, ""))
@@ -407,6 +434,10 @@ class Title(Scheme):
     def readable(self, docid: Docid) -> str:
         tokenizer, _ = self._fitted
         return " ".join(_escaped(tokenizer.id_to_token(symbol)) for symbol in docid[:-1])
+
+    def symbol(self, symbol: int) -> str:
+        tokenizer, stop = self._fitted
+        return "end" if symbol == stop else tokenizer.id_to_token(symbol)
 
     def parse(self, text: str) -> Docid:
         tokenizer, stop = self._fitted

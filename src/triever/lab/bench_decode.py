@@ -25,7 +25,7 @@ from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
 from triever.models.precision import fast_dtype
 from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5, from_transformers, narrowed
+from triever.models.t5 import T5, from_transformers, laid_out, narrowed
 from triever.progress import track
 from triever.search.beam import BeamOptions, beam
 from triever.search.hits import documents
@@ -116,7 +116,7 @@ class _Work:
         model: T5 = from_transformers(self.peer)
         narrow = narrowed(model, self.tokens) if normalisation == "trie" else model
         narrow = narrow.to(self.options.device, getattr(torch, dtype))
-        return Seq2SeqGenerator(narrow, lambda _texts: (self._batch, torch.ones_like(self._batch)))
+        return Seq2SeqGenerator(laid_out(narrow), lambda _texts: (self._batch, torch.ones_like(self._batch)))
 
     def walk_for(self, normalisation: str) -> Walk:
         if normalisation == "trie":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triever.models.t5 import T5, Memory, Read, laid_out
+from triever.models.t5 import T5, Memory, Read
 
 FEW = 32
 """A candidate's row is fetched from memory, where a whole layer is one product: so many times dearer, roughly."""
@@ -30,7 +30,7 @@ class Seq2SeqGenerator:
     """`Seq2SeqGenerator(model, tokenise)`; keeps the Generator's shape."""
 
     def __init__(self, model: T5, tokenise: Tokenise) -> None:
-        self.model = laid_out(model.eval())
+        self.model = model.eval()
         self.tokenise = tokenise
         self.width = model.shape.width
         self.device = model.device

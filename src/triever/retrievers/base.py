@@ -32,6 +32,7 @@ KINDS = {
     "bm25": "triever.retrievers.bm25:BM25",
     "dense": "triever.retrievers.dense:Dense",
     "fused": "triever.retrievers.fusion:Fused",
+    "generative": "triever.retrievers.generative:Generative",
     "multivector": "triever.retrievers.multivector:MultiVector",
     "reranked": "triever.retrievers.reranker:Reranked",
 }

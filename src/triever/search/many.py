@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from triever.docids.walk import Walk
-from triever.models.generator import Generator
+from torch import Tensor
+
+from triever.models.generator import Cache, Generator
 from triever.models.tokens import by_length
 from triever.progress import track
-from triever.search.beam import BeamOptions, beam
-from triever.search.hits import documents
+
+Found = TypeVar("Found")
 
 
-def beam_many(
+def search_each(
     generator: Generator,
     prompts: Sequence[str],
-    walk: Walk,
-    k: int,
-    options: BeamOptions | None = None,
+    find: Callable[[Cache, Tensor], Sequence[Found]],
     *,
     rows: int = 64,
-) -> list[list[tuple[int, float]]]:
-    """The k best documents of each prompt with their log-probabilities, in the order of the prompts."""
-    found: list[list[tuple[int, float]]] = [[] for _ in prompts]
+) -> list[Found]:
+    """What `find` makes of prompts that were read together, one for each, in the order of the prompts."""
+    found: dict[int, Found] = {}
     # Characters stand for tokens: it is only about who is read together.
     lengths = [1 + len(prompt) for prompt in prompts]
     batches = by_length(lengths, rows=rows, tokens=rows * max(lengths, default=1))
     for batch in track(batches, "searching", len(batches)):
         cache, hidden = generator.prefill([prompts[place] for place in batch])
-        frontier = beam(generator, cache, hidden, walk, options, keep=k)
-        for place, hits in zip(batch.tolist(), documents(walk, frontier, k), strict=True):
-            found[place] = hits
-    return found
+        found |= zip(batch.tolist(), find(cache, hidden), strict=True)
+    return [found[place] for place in range(len(prompts))]

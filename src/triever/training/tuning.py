@@ -77,6 +77,15 @@ class RerankTuning(QueryTuning):
     learning_rate: float = option(5e-5, "the highest learning rate, reached after the warmup")
 
 
+@dataclass(frozen=True)
+class DocidTuning(QueryTuning):
+    """How a model is trained to write docids: `DocidTuning(steps=4000, batch=512)`."""
+
+    steps: int = option(2000, "optimizer steps; 0 leaves it as it begins")
+    batch: int = option(64, "texts in a batch, of all views together")
+    rounds: int = option(4, "the steps come in so many rounds; after each, held-out queries are asked")
+
+
 @dataclass
 class PairTraining:
     """One training: what it is given, and what it makes of it."""

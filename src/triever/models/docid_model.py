@@ -1,0 +1,160 @@
+"""A model that reads a text with any backbone and writes a docid: how one is made, saved and opened.
+
+It may begin as a dense retriever that writes: the mean state of the text goes straight through to the output
+layer, whose rows are vectors of the same space, and everything else has yet to learn what to add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from triever.artifact import Snapshot, Writer
+from triever.config import option, validate
+from triever.errors import ArtifactError, UsageError
+from triever.models import encoder as encoders
+from triever.models.encoder import Encoder
+from triever.models.seq2seq import Seq2SeqGenerator
+from triever.models.t5 import T5, DecoderLayer, T5Shape, renamed
+from triever.models.tokens import Tokens
+
+HEAD = 64
+"""Numbers of an attention head, where the width is a multiple."""
+SMALL = 0.02
+
+
+@dataclass(frozen=True)
+class DecoderOptions:
+    """The decoder that writes docids: `DecoderOptions(layers=2)`."""
+
+    layers: int = option(2, "decoder layers, where the backbone brings no decoder of its own")
+    dropout: float = option(0.1, "share of the decoder's states that is dropped in training")
+    begin: Literal["auto", "mean", "symbol"] = option(
+        "auto", "what every step starts from: the text's mean state, or a symbol alone; auto: mean, and symbol for T5"
+    )
+    rows: Literal["auto", "vectors", "random"] = option(
+        "auto", "what output rows start from: vectors of what they stand for, or chance; auto: vectors if there are any"
+    )
+
+    def __post_init__(self) -> None:
+        validate(self)
+        if self.layers < 0 or not 0 <= self.dropout < 1:
+            problem = f"decoder.layers = {self.layers}, decoder.dropout = {self.dropout}"
+            raise UsageError(problem, "layers are not negative, and dropout is a share below 1")
+
+
+def docid_model(reader: Encoder, width: int, options: DecoderOptions, rows: Tensor | None, seed: int) -> T5:
+    """A new model over `width` symbols; what does not come with the backbone depends on the seed alone.
+
+    rows (up to width, hidden) are vectors of the reader's space that the first symbols stand for.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _made(reader, width, options, rows)
+
+
+def _made(reader: Encoder, width: int, options: DecoderOptions, rows: Tensor | None) -> T5:
+    if reader.backbone.config["model_type"] == "t5":
+        return _of_t5(reader, width, options, rows)
+    shape = _shape(reader.backbone.hidden, width, options)
+    model = T5(shape, reader)
+    _start(model, options, rows)
+    return model
+
+
+def _shape(hidden: int, width: int, options: DecoderOptions) -> T5Shape:
+    d_kv = HEAD if hidden % HEAD == 0 else hidden
+    return T5Shape.for_docids(
+        1,
+        width,
+        d_model=hidden,
+        d_kv=d_kv,
+        heads=hidden // d_kv,
+        d_ff=2 * hidden,
+        encoder_layers=0,
+        decoder_layers=options.layers,
+        pooled=options.begin != "symbol",
+        dropout=options.dropout,
+    )
+
+
+def _of_t5(reader: Encoder, width: int, options: DecoderOptions, rows: Tensor | None) -> T5:
+    """The decoder that the checkpoint brings, with symbols of its own."""
+    theirs = reader.backbone.seq2seq_module()
+    shape = replace(
+        T5Shape.of(theirs.config, tied=False),
+        vocabulary=1,
+        width=width,
+        start=width,
+        encoder_layers=0,
+        scaled=False,
+        pooled=options.begin == "mean",
+        dropout=options.dropout,
+    )
+    model = T5(shape, reader)
+    weights = renamed(theirs.state_dict())
+    known = {name: weight for name, weight in weights.items() if name.startswith(("layers.", "norm.", "bias."))}
+    model.load_state_dict({**model.state_dict(), **known})
+    if options.begin == "mean":
+        _start(model, options, rows)
+    return model
+
+
+@torch.no_grad()
+def _start(model: T5, options: DecoderOptions, rows: Tensor | None) -> None:
+    """Let layers begin by adding nothing, so that the text's mean state reaches the output as it is."""
+    if not model.shape.pooled:
+        return
+    nn.init.normal_(model.symbols.weight, std=SMALL)
+    for layer in model.layers:
+        assert isinstance(layer, DecoderLayer)
+        for last in (layer.own.o, layer.cross.o, layer.feed.down):
+            nn.init.zeros_(last.weight)
+    if rows is not None and options.rows != "random":
+        model.output.weight[: len(rows)] = rows.to(model.output.weight)
+
+
+def generator_of(model: T5, most: int) -> Seq2SeqGenerator:
+    """What a search asks; of every text at most so many tokens are read."""
+    reader = reader_of(model)
+
+    def tokenise(texts: list[str]) -> tuple[Tensor, Tensor]:
+        tokens = Tokens.of(texts, reader.tokenizer, most)
+        return tokens.padded(range(len(texts)), reader.tokenizer.pad)
+
+    return Seq2SeqGenerator(model, tokenise)
+
+
+def reader_of(model: T5) -> Encoder:
+    """The encoder that reads texts for a model."""
+    assert isinstance(model.reader, Encoder)
+    return model.reader
+
+
+def write(model: T5, writer: Writer) -> None:
+    """Put a model into an artifact, with all that opening it needs."""
+    encoders.write(reader_of(model), writer, "reader")
+    writer.json("decoder", asdict(model.shape))
+    own = {name: weight for name, weight in model.state_dict().items() if not name.startswith("reader.")}
+    writer.tensors("decoder_weights", own)
+
+
+def read(snapshot: Snapshot) -> T5:
+    """The model of an artifact, on the processor and not in training."""
+    reader = encoders.read(snapshot, "reader")
+    try:
+        with torch.random.fork_rng(devices=[]):  # opening something must not change what chance does next
+            model = T5(T5Shape(**snapshot.json("decoder")), reader)
+        model.load_state_dict({**_reading(model), **snapshot.tensors("decoder_weights")})
+    except (RuntimeError, TypeError) as error:
+        problem = f"the decoder in {snapshot.path} cannot be made: {str(error).splitlines()[0]}"
+        raise ArtifactError(problem, "save it again with this version of Triever") from error
+    return model.eval()
+
+
+def _reading(model: T5) -> Mapping[str, Any]:
+    return {name: weight for name, weight in model.state_dict().items() if name.startswith("reader.")}

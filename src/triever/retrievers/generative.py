@@ -1,0 +1,388 @@
+"""Generative retrieval: a model reads the query and writes the docid of a document (DSI).
+
+A scheme gives docids, views teach them, and a search over the trie of those that exist finds the best.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triever import artifact, config
+from triever.config import option
+from triever.data.datasets import Dataset
+from triever.data.records import Document, Hit, Result, ranked
+from triever.data.store import DocumentStore
+from triever.docids.schemes import Atomic, Docid, Scheme
+from triever.docids.trie import Trie
+from triever.docids.walk import Walk
+from triever.errors import UsageError
+from triever.models import docid_model
+from triever.models import encoder as encoders
+from triever.models.backbones import load_backbone
+from triever.models.docid_model import DecoderOptions, generator_of, reader_of
+from triever.models.encoder import Encoder, EncoderShape, encode
+from triever.models.t5 import T5, laid_out, widened
+from triever.models.tokens import Tokens
+from triever.retrievers.base import Parts, Retriever
+from triever.retrievers.encoding import check_memory, device, most, new_encoder, weights_of
+from triever.search.beam import BeamOptions, beam
+from triever.search.exact import exact
+from triever.search.free import free
+from triever.search.hits import documents
+from triever.search.many import search_each
+from triever.search.paths import path_scores
+from triever.search.scores import Normalisation
+from triever.training.loop import train
+from triever.training.pairs import Pairs, held_out, pairs_of
+from triever.training.tuning import WATCH, DocidTuning, summary
+from triever.training.views import (
+    IGNORED,
+    Chunks,
+    Generated,
+    Labelled,
+    View,
+    ViewBatches,
+    ViewOptions,
+    coverage,
+    docid_rows,
+)
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How docids are searched: `SearchOptions(width=40)`."""
+
+    method: Literal["beam", "exact", "free"] = option(
+        "beam", "beam; exact, the true best with a certificate; free, a beam that may write docids that do not exist"
+    )
+    width: int = option(20, "prefixes that a beam keeps at each length; at least as many as hits are asked for")
+    normalisation: Normalisation = option(
+        "trie", "probabilities over the symbols that exist (trie) or all (vocabulary)"
+    )
+    temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
+    backoff: int = option(0, "how many of the best dropped prefixes a beam takes up again")
+    budget: int = option(10_000, "prefixes that an exact search may open for one query")
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        self.beam(1)  # which checks its own
+        if self.budget < 1:
+            raise UsageError(f"budget = {self.budget} should be above zero", "the default is 10000")
+
+    def beam(self, k: int) -> BeamOptions:
+        """The same for a beam that should find k."""
+        return BeamOptions(max(self.width, k), self.normalisation, self.temperature, backoff=self.backoff)
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A model that writes docids, the docids that exist, and what gives docids to new documents."""
+
+    model: T5
+    scheme: Scheme
+    trie: Trie
+    numbers: np.ndarray  # (documents,) under which number each row is in the trie, rising
+    placer: Encoder | None  # whose vectors the scheme places new documents by
+    trained: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def walk(self) -> Walk:
+        """The trie on the model's device."""
+        return Walk(self.trie, self.model.device)
+
+    @cached_property
+    def docids(self) -> Mapping[int, Docid]:
+        """The docid of each number."""
+        return {number: docid for docid, number in self.trie.items()}
+
+
+@dataclass(eq=False)
+class Generative(Retriever):
+    """Generative retrieval: `Generative(docids=Semantic(), training=DocidTuning(steps=4000)).fit(data)`."""
+
+    kind: ClassVar[str] = "generative"
+
+    docids: Scheme = option(Atomic(), "atomic, naive, title, semantic, codebook or cluster, or a table with its kind")
+    backbone: str = option("minilm", "what reads: minilm, scratch, a folder, an id of the hub; a T5 brings its decoder")
+    fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
+    vectors: Retriever | None = option(
+        None, "a dense retriever, or its folder, whose vectors docids are made from; none: the backbone as it comes"
+    )
+    decoder: DecoderOptions = option(DecoderOptions(), "what writes")
+    views: ViewOptions = option(ViewOptions(), "what stands for documents in training")
+    query_length: int = option(64, "tokens of a query that are read")
+    document_length: int = option(512, "tokens of a document that chunks are taken from")
+    training: DocidTuning = option(DocidTuning(), "how it is trained")
+    search_options: SearchOptions = option(SearchOptions(), "how docids are searched")
+    device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if self.query_length < 3 or self.document_length < 3:
+            problem = f"query_length = {self.query_length}, document_length = {self.document_length}"
+            raise UsageError(problem, "both are at least 3: special tokens count")
+        if self.vectors is not None and self.vectors.kind != "dense":
+            raise UsageError(f"vectors = {self.vectors.kind} has no vector for a document", "name a dense retriever")
+
+    # Learning
+
+    def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Writing:
+        placer, vectors = self._placed(dataset, store, work)
+        scheme = copy.deepcopy(self.docids)  # the option stays as it was given
+        docids = scheme.fit(list(store), vectors)
+        model = self._model(scheme, placer)
+        trie = Trie.of(zip(docids, range(len(docids)), strict=True))
+        engine = Writing(model, scheme, trie, np.arange(len(docids)), placer if self._places(scheme) else None)
+        trained = self._train(engine, docid_rows(docids), dataset, store, work)
+        laid_out(model)
+        return replace(engine, trained=trained)
+
+    def _placed(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> tuple[Encoder, Tensor | None]:
+        """The encoder whose vectors docids are made from, and where they are needed the vectors."""
+        wanted = self._places(self.docids) or self.decoder.rows == "vectors"
+        if self.vectors is not None:
+            engine = self.vectors._engine_for(dataset, store, work / "vectors" if work else None)
+            return engine.encoder, torch.from_numpy(np.array(engine.index.vectors(), np.float32)) if wanted else None
+        backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
+        shape = EncoderShape("last" if backbone.causal else "mean", 0, "none", unit=True)
+        placer = new_encoder(backbone, shape, self.training.seed, device(self.device))
+        return placer, self._vectors(placer, store) if wanted else None
+
+    def _places(self, scheme: Scheme) -> bool:
+        """Whether documents get their docids, or the rows of their docids, by a vector."""
+        return scheme.needs_vectors or (isinstance(scheme, Atomic) and self.decoder.rows != "random")
+
+    def _vectors(self, placer: Encoder, documents: Sequence[Document] | DocumentStore) -> Tensor:
+        tokens = Tokens.of((one.full_text for one in documents), placer.tokenizer, most(placer, 256))
+        return torch.from_numpy(encode(placer, tokens, device=device(self.device)))
+
+    def _model(self, scheme: Scheme, placer: Encoder) -> T5:
+        if placer.backbone.causal:
+            raise UsageError(f"{placer.backbone.name} is a causal model", "name one that reads both ways, or a T5")
+        reader = copy.deepcopy(placer)
+        rows = scheme.rows()
+        if rows is not None and (placer.shape.projection != "none" or self.decoder.rows == "random"):
+            rows = None  # vectors of another space than that of the reader's states
+        model = docid_model.docid_model(reader, scheme.width, self.decoder, rows, self.training.seed)
+        return model.to(device(self.device)).eval()
+
+    def _train(
+        self, engine: Writing, docids: np.ndarray, dataset: Dataset, store: DocumentStore, work: Path | None
+    ) -> dict[str, Any]:
+        if not self.training.steps:
+            return {}
+        views, held = self._views(engine, dataset, store, work)
+        options, reader = self.training, reader_of(engine.model)
+        check_memory(reader, options, options.batch, max(self.query_length, self.views.length), device(self.device))
+        steps = -(-options.steps * options.accumulate // options.rounds)
+        weights = self.views.weights or [1.0] * len(views)
+
+        def rounds(number: int) -> ViewBatches:
+            return ViewBatches(views, weights, docids, options.batch, steps, options.seed, number, reader.tokenizer.pad)
+
+        trained = train(
+            engine.model,
+            _loss,
+            rounds,
+            options,
+            evaluate=(lambda _model: self._quality(engine, held)) if held and len(held) else None,
+            watch=WATCH if held and len(held) else "",
+            folder=work / "training" if work else None,
+        )
+        engine.model.to(device(self.device)).eval()
+        covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
+        return {**summary(trained), **covered}
+
+    def _views(
+        self, engine: Writing, dataset: Dataset, store: DocumentStore, work: Path | None
+    ) -> tuple[dict[str, View], Pairs | None]:
+        """What there is to learn from, by name, and the judged queries that are held out."""
+        reader = reader_of(engine.model)
+        judged = pairs_of(dataset, self.training.split, store) if self._has_queries(dataset) else None
+        train_on, held = held_out(judged, self.training.holdout) if judged else (None, None)
+        views: dict[str, View] = {}
+        for name in self.views.names or self._there(dataset, store):
+            if name == "labelled":
+                if train_on is None or not len(train_on):
+                    raise UsageError("there are no queries to train on", "leave labelled out of views.names")
+                views[name] = Labelled(train_on, self._tokens(reader, train_on.texts, self.query_length))
+            elif name == "generated":
+                views[name] = self._generated(reader, store)
+            else:
+                views[name] = self._chunks(reader, store, name, work)
+        return views, held
+
+    def _has_queries(self, dataset: Dataset) -> bool:
+        """Whether there are judged queries; a split that was asked for by name must be there."""
+        named = "labelled" in self.views.names or self.training.split != "train"
+        return named or self.training.split in dataset.splits
+
+    def _there(self, dataset: Dataset, store: DocumentStore) -> list[str]:
+        there = {"labelled": self._has_queries(dataset), "generated": store.expanded > 0, "chunks": True}
+        return [name for name, is_there in there.items() if is_there]
+
+    def _tokens(self, reader: Encoder, texts: Sequence[str], length: int) -> Tokens:
+        return Tokens.of(texts, reader.tokenizer, most(reader, length))
+
+    def _generated(self, reader: Encoder, store: DocumentStore) -> Generated:
+        texts = [(row, text) for row, document in enumerate(store) for text in document.expansions]
+        if not texts:
+            problem = "no document has generated queries"
+            raise UsageError(problem, "write some with triever write-queries, and name the file by --expansions")
+        tokens = self._tokens(reader, [text for _, text in texts], self.query_length)
+        return Generated(tokens, np.array([row for row, _ in texts], np.int64))
+
+    def _chunks(self, reader: Encoder, store: DocumentStore, name: str, work: Path | None) -> Chunks:
+        folder = work / "documents" if work else None
+        # What is read in pieces may be longer than what can be read at once.
+        texts = (one.full_text for one in store)
+        length = min(self.views.length, self.document_length) if name == "first" else self.document_length
+        tokens = Tokens.of(texts, reader.tokenizer, length, folder / name if folder else None)
+        views = self.views
+        count = 0 if name == "first" else views.count
+        fresh = name != "first" and views.fresh
+        return Chunks(tokens, reader.tokenizer, most(reader, views.length), count, fresh, self.training.seed)
+
+    def _quality(self, engine: Writing, held: Pairs) -> dict[str, float]:
+        """How early the held-out queries find their documents, among all of them."""
+        found = self._found(engine, held.texts, 10)
+        ranks = []
+        for query, hits in enumerate(found):
+            right = set(held.of(query).tolist())
+            ranks.append(next((1 / rank for rank, (row, _) in enumerate(hits.documents, 1) if row in right), 0.0))
+        return {WATCH: float(np.mean(ranks)), "Success@1": float(np.mean(np.array(ranks) == 1))}
+
+    # Searching
+
+    def _search(self, engine: Writing, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        return [self._result(engine, store, one, k) for one in self._found(engine, queries, k)]
+
+    def _found(self, engine: Writing, queries: Sequence[str], k: int) -> list[Found]:
+        """For each query the numbers of the best documents with their log-probabilities."""
+        reader = reader_of(engine.model)
+        generator = generator_of(engine.model, most(reader, self.query_length))
+        return search_each(
+            generator, queries, lambda cache, hidden: self._found_by(engine, generator, cache, hidden, k)
+        )
+
+    def _found_by(self, engine: Writing, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
+        options = self.search_options
+        if options.method == "exact":
+            certified = exact(
+                generator,
+                cache,
+                hidden,
+                engine.walk,
+                k,
+                budget=options.budget,
+                normalisation=options.normalisation,
+                temperature=options.temperature,
+            )
+            return [Found(one.documents, certificate=str(one)) for one in certified]
+        if options.method == "free":
+            written = free(generator, cache, hidden, engine.walk, options.beam(k))
+            return [
+                Found(hits, note=f"{invalid} of {total} written docids do not exist")
+                for hits, invalid, total in written.documents(k)
+            ]
+        frontier = beam(generator, cache, hidden, engine.walk, options.beam(k), keep=k)
+        return [Found(one) for one in documents(engine.walk, frontier, k)]
+
+    def _result(self, engine: Writing, store: DocumentStore, found: Found, k: int) -> Result:
+        rows = np.searchsorted(engine.numbers, [number for number, _ in found.documents])
+        hits = (
+            Hit(store.ids[row], logprob, engine.scheme.readable(engine.docids[number]), logprob)
+            for row, (number, logprob) in zip(rows.tolist(), found.documents, strict=True)
+        )
+        return Result(ranked(hits)[:k], found.note, found.certificate)
+
+    def _explain(self, engine: Writing, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+        """The log-probability of each symbol of a docid after those before it; several documents share one."""
+        generator = generator_of(engine.model, most(reader_of(engine.model), self.query_length))
+        options = self.search_options
+        explained = []
+        for hit in result:
+            docid = engine.docids[int(engine.numbers[store.row(hit.id)])]
+            cache, hidden = generator.prefill([query])
+            scores, sharing = path_scores(
+                generator, cache, hidden, engine.walk, docid, options.normalisation, options.temperature
+            )
+            names = [f"{place}: {engine.scheme.symbol(symbol)}" for place, symbol in enumerate(docid, 1)]
+            shared = (("shared by several", -float(np.log(sharing))),) if sharing > 1 else ()
+            explained.append((*zip(names, scores, strict=True), *shared))
+        return tuple(explained)
+
+    # Changing
+
+    def _with_added(self, engine: Writing, documents: Sequence[Document]) -> Writing:
+        scheme = copy.deepcopy(engine.scheme)
+        vectors = self._vectors(engine.placer, documents) if engine.placer else [None] * len(documents)
+        docids = [scheme.place(document, vector) for document, vector in zip(documents, vectors, strict=True)]
+        first = int(engine.numbers[-1]) + 1 if len(engine.numbers) else 0
+        numbers = np.arange(first, first + len(documents))
+        trie = engine.trie.with_added(zip(docids, numbers.tolist(), strict=True))
+        both = np.concatenate([engine.numbers, numbers])
+        return replace(engine, model=_wide_enough(engine.model, scheme), scheme=scheme, trie=trie, numbers=both)
+
+    def _without(self, engine: Writing, keep: np.ndarray) -> Writing:
+        trie = engine.trie.without(engine.numbers[~keep].tolist())
+        return replace(engine, trie=trie, numbers=engine.numbers[keep])
+
+    def _index_bytes(self, engine: Writing) -> int:
+        return engine.trie.bytes
+
+    def _made_from(self, engine: Writing) -> dict[str, Any]:
+        return {"weights": weights_of(reader_of(engine.model)), **engine.trained}
+
+    # Keeping
+
+    def _write(self, engine: Writing, writer: artifact.Writer) -> dict[str, Any]:
+        docid_model.write(engine.model, writer)
+        engine.trie.write(writer)
+        writer.array("docid_numbers", engine.numbers)
+        if engine.placer:
+            encoders.write(engine.placer, writer, "placer")
+        return {"docids": engine.scheme.write(writer), "trained": dict(engine.trained)}
+
+    def _read(self, snapshot: artifact.Snapshot) -> Writing:
+        scheme = copy.deepcopy(self.docids)
+        scheme.read(snapshot, snapshot.state["docids"])
+        model = docid_model.read(snapshot).to(device(self.device))
+        placer = encoders.read(snapshot, "placer").to(device(self.device)) if snapshot.has("placer") else None
+        numbers = np.asarray(snapshot.array("docid_numbers"))
+        return Writing(laid_out(model), scheme, Trie.read(snapshot), numbers, placer, snapshot.state.get("trained", {}))
+
+
+@dataclass(frozen=True)
+class Found:
+    """Numbers of documents with their log-probabilities, best first, and what the search has to say."""
+
+    documents: Sequence[tuple[int, float]] = ()
+    note: str = ""
+    certificate: str = ""
+
+
+def _wide_enough(model: T5, scheme: Scheme) -> T5:
+    """The model with rows for the symbols that were added since."""
+    if scheme.width <= model.shape.width:
+        return model
+    near = scheme.untrained if isinstance(scheme, Atomic) else {}
+    return laid_out(widened(model, [near.get(symbol, []) for symbol in range(model.shape.width, scheme.width)]))
+
+
+def _loss(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    docids = batch["docids"]
+    logits = model(batch["ids"], batch["mask"], docids.clamp(min=0))
+    return {
+        "likelihood": functional.cross_entropy(logits.flatten(0, 1).float(), docids.flatten(), ignore_index=IGNORED)
+    }

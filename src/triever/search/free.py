@@ -1,0 +1,95 @@
+"""Free decoding: a beam over all symbols, as models write when nothing holds them to docids that exist.
+
+A prefix that has left the trie can no longer become a docid, but it keeps its place in the beam until the
+longest docid would have ended, as it would in a plain `generate`: that is what freedom costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from triever.docids.walk import Walk
+from triever.models.generator import Cache, Generator
+from triever.search.beam import BeamOptions
+from triever.search.hits import best, masses
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a free beam wrote, best first: (queries, width) each; a state of -1 is a docid that does not exist."""
+
+    walk: Walk
+    state: Tensor  # (queries, width, parts)
+    logprob: Tensor
+
+    @property
+    def valid(self) -> Tensor:
+        """(queries, width) whether what was written is a docid with a living document."""
+        return _inside(self.state) & self.walk.ended(self.state) & (self.walk.living(self.state) > 0)
+
+    def documents(self, k: int) -> list[tuple[list[tuple[int, float]], int, int]]:
+        """For each query the documents of the docids that exist, how many do not exist, and how many were written."""
+        found = []
+        there = self.logprob.isfinite()
+        for states, logprobs, valid, written in zip(
+            self.state.tolist(), self.logprob.tolist(), self.valid.tolist(), there.tolist(), strict=True
+        ):
+            kept = [at for at, is_valid in enumerate(valid) if is_valid and written[at]]
+            hits = best(masses(self.walk, [states[at] for at in kept], [logprobs[at] for at in kept]), k)
+            found.append((hits, sum(written) - len(kept), sum(written)))
+        return found
+
+
+def free(generator: Generator, cache: Cache, hidden: Tensor, walk: Walk, options: BeamOptions | None = None) -> Written:
+    """The likeliest sequences of symbols, whether they are docids or not; docids end where they end in the trie."""
+    options = options or BeamOptions()
+    queries = len(hidden)
+    state = walk.root(queries)[:, None]
+    logprob = torch.zeros(queries, 1, device=walk.device)
+    done_state, done = state[:, :0], logprob[:, :0]
+    for depth in range(_deepest(walk)):
+        width = logprob.shape[1]
+        logits = generator.logits(hidden).float() / options.temperature
+        total = logprob.flatten()[:, None] + logits.log_softmax(1)
+        top, at = total.view(queries, -1).topk(min(options.width, width * generator.width), dim=1)
+        parent, token = at // generator.width, at % generator.width
+        state = _followed(walk, state, parent, token, depth)
+        over = _inside(state) & walk.ended(state)
+        done_state = torch.cat([done_state, state], 1)
+        done = torch.cat([done, top.masked_fill(~over, -torch.inf)], 1)
+        logprob = top.masked_fill(over, -torch.inf)
+        if not logprob.isfinite().any():
+            break
+        first = torch.arange(queries, device=walk.device)[:, None] * width
+        cache, states = generator.extend(cache, (first + parent).flatten(), token.flatten()[:, None])
+        hidden = states[:, -1]
+    # What has not ended by now never will.
+    whole, scores = torch.cat([done_state, state], 1), torch.cat([done, logprob], 1)
+    top, at = scores.topk(min(options.width, scores.shape[1]), dim=1)
+    return Written(walk, whole.gather(1, at[..., None].expand(-1, -1, whole.shape[2])), top)
+
+
+def _deepest(walk: Walk) -> int:
+    """The length of the longest docid."""
+    paths = walk.trie.paths()
+    return int((paths.start[1:] - paths.start[:-1]).max(initial=0))
+
+
+def _inside(state: Tensor) -> Tensor:
+    return (state >= 0).any(-1)
+
+
+def _followed(walk: Walk, state: Tensor, parent: Tensor, token: Tensor, depth: int) -> Tensor:
+    """Where prefixes stand after one more symbol, -1 in all parts where none goes on so: (queries, width, parts)."""
+    parts = state.shape[2]
+    before = state.gather(1, parent[..., None].expand(-1, -1, parts)).reshape(-1, parts)
+    # One that is outside asks about the root, and is sent outside again.
+    outside = ~_inside(before)
+    children = walk.children(before.masked_fill(outside[:, None], 0), depth)
+    hit = (children.token == token.reshape(-1, 1)) & children.exists & ~outside[:, None]
+    at = hit.int().argmax(1)
+    found = children.state[torch.arange(len(before), device=before.device), at]
+    return found.masked_fill(~hit.any(1)[:, None], -1).view(*token.shape, parts)

@@ -1,0 +1,237 @@
+"""Views: what stands for a document while a model learns its docid, and batches of them, mixed.
+
+`labelled` has the queries that people judged, `generated` those that a query writer wrote (D2Q), `first` the
+beginning of the text (FirstP), `chunks` pieces from anywhere in it (DaQ). Tokens come in ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from triever.config import option, validate
+from triever.errors import UsageError, nearest
+from triever.models.tokens import TextTokenizer, Tokens, places
+from triever.training.pairs import Pairs
+
+VIEWS = {"labelled": "judged queries", "generated": "written queries", "first": "FirstP", "chunks": "DaQ"}
+ALSO = {"d2q": "generated", "firstp": "first", "daq": "chunks"}
+"""The papers' names."""
+IGNORED = -100
+"""Where a docid has ended; the loss does not look there."""
+
+
+@dataclass(frozen=True)
+class ViewOptions:
+    """What stands for a document: `ViewOptions(names=("labelled", "chunks"))`."""
+
+    names: tuple[str, ...] = option(
+        (), "which of labelled, generated (d2q), first (firstp), chunks (daq); none named: all but first that there are"
+    )
+    weights: tuple[float, ...] = option((), "how often each is drawn, in the same order; all the same where not said")
+    length: int = option(64, "tokens of a beginning or a chunk")
+    count: int = option(10, "chunks of a document, where they are not fresh")
+    fresh: bool = option(True, "new chunks in every pass, instead of the same ones")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(ALSO.get(name, name) for name in self.names))
+        validate(self)
+        for name in self.names:
+            if name not in VIEWS:
+                raise UsageError(f"views.names has {name!r}", nearest(name, [*VIEWS, *ALSO]))
+        if len(set(self.names)) < len(self.names):
+            raise UsageError(f"views.names = {','.join(self.names)} has one twice", "weigh it by views.weights instead")
+        if self.weights and (len(self.weights) != len(self.names) or min(self.weights) <= 0):
+            raise UsageError(
+                f"views.weights = {self.weights} for {len(self.names)} views", "give one above zero for each name"
+            )
+        if self.length < 3 or self.count < 1:
+            problem = f"views.length = {self.length}, views.count = {self.count}"
+            raise UsageError(problem, "a chunk has at least 3 tokens, special ones included, and there is at least one")
+
+
+class View(Protocol):
+    """Examples, each a text and the document that it stands for."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, examples: np.ndarray, chance: np.random.Generator) -> tuple[Tokens, np.ndarray]:
+        """The texts of some examples, and the rows of their documents."""
+        ...
+
+    def covered(self) -> np.ndarray:
+        """The rows of the documents that it has something for."""
+        ...
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Judged queries."""
+
+    pairs: Pairs
+    tokens: Tokens
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def take(self, examples: np.ndarray, chance: np.random.Generator) -> tuple[Tokens, np.ndarray]:
+        """The queries, each with one of its documents."""
+        starts, counts = self.pairs.start[examples], np.diff(self.pairs.start)[examples]
+        return self.tokens.take(examples), self.pairs.relevant[starts + chance.integers(counts)]
+
+    def covered(self) -> np.ndarray:
+        """The documents that some query is judged for."""
+        return np.unique(self.pairs.relevant)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Queries that were written for documents."""
+
+    tokens: Tokens
+    documents: np.ndarray  # (queries,)
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def take(self, examples: np.ndarray, chance: np.random.Generator) -> tuple[Tokens, np.ndarray]:
+        """The queries with their documents."""
+        return self.tokens.take(examples), self.documents[examples]
+
+    def covered(self) -> np.ndarray:
+        """The documents that have some."""
+        return np.unique(self.documents)
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Pieces of documents: fresh ones each time, so many fixed ones, or with `count` 0 the beginning alone."""
+
+    documents: Tokens  # with what stands before and after every text
+    tokenizer: TextTokenizer
+    length: int
+    count: int
+    fresh: bool
+    seed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.documents) * (1 if self.fresh or not self.count else self.count)
+
+    def take(self, examples: np.ndarray, chance: np.random.Generator) -> tuple[Tokens, np.ndarray]:
+        """The pieces with their documents."""
+        rows = examples % len(self.documents)
+        share = chance.random(len(examples)) if self.fresh else self._fixed[examples] if self.count else 0.0
+        return self._pieces(rows, np.broadcast_to(share, rows.shape)), rows
+
+    @cached_property
+    def _fixed(self) -> np.ndarray:
+        """(examples,) how far into its document each piece begins, as a share of where it may."""
+        return np.random.default_rng((self.seed, 64)).random(len(self))
+
+    def _pieces(self, rows: np.ndarray, share: np.ndarray) -> Tokens:
+        before, after = (np.asarray(part, self.documents.flat.dtype) for part in self._around)
+        room = self.length - len(before) - len(after)
+        inner = self.documents.starts[rows + 1] - self.documents.starts[rows] - len(before) - len(after)
+        length = np.clip(inner, 0, room)
+        first = (share * (inner - length + 1)).astype(np.int64)
+        flat = np.empty(int((length + len(before) + len(after)).sum()), self.documents.flat.dtype)
+        starts = np.concatenate([[0], np.cumsum(length + len(before) + len(after))])
+        for at, symbol in enumerate(before):
+            flat[starts[:-1] + at] = symbol
+        for back, symbol in enumerate(after[::-1], 1):
+            flat[starts[1:] - back] = symbol
+        source = self.documents.starts[rows] + len(before) + first
+        flat[places(starts[:-1] + len(before), length)] = self.documents.flat[places(source, length)]
+        return Tokens(flat, starts)
+
+    @property
+    def _around(self) -> tuple[Sequence[int], Sequence[int]]:
+        return self.tokenizer.before, self.tokenizer.after
+
+    def covered(self) -> np.ndarray:
+        """All documents with a word."""
+        return np.flatnonzero(self.documents.lengths > len(self.tokenizer.before) + len(self.tokenizer.after))
+
+
+@dataclass(frozen=True)
+class ViewBatches:
+    """A round of batches, each made when it is asked for, from its number alone: texts and their docids."""
+
+    views: Mapping[str, View]
+    weights: Sequence[float]
+    docids: np.ndarray  # (documents, longest), IGNORED behind the end
+    batch: int
+    steps: int
+    seed: int
+    round: int = 0
+    pad: int = 0
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getitem__(self, step: int) -> dict[str, Any]:
+        if not 0 <= step < self.steps:
+            raise IndexError(step)
+        chance = np.random.default_rng((self.seed, self.round, step))
+        parts = [
+            view.take(order[step], chance)
+            for view, order in zip(self.views.values(), self._orders, strict=True)
+            if order.shape[1]
+        ]
+        tokens = parts[0][0]
+        for more, _ in parts[1:]:
+            tokens = tokens.joined(more)
+        ids, mask = tokens.padded(np.arange(len(tokens)), self.pad)
+        docids = self.docids[np.concatenate([rows for _, rows in parts])]
+        return {"ids": ids, "mask": mask, "docids": torch.from_numpy(_trimmed(docids))}
+
+    @cached_property
+    def _orders(self) -> list[np.ndarray]:
+        """For each view its examples of every batch, (steps, share of the batch): pass after pass, newly ordered."""
+        shares = split_by(self.weights, self.batch)
+        return [
+            _passes(len(view), self.steps, share, np.random.default_rng((self.seed, self.round, number)))
+            for number, (view, share) in enumerate(zip(self.views.values(), shares, strict=True))
+        ]
+
+
+def split_by(weights: Sequence[float], total: int) -> list[int]:
+    """Whole numbers that sum to the total, as near to the weights as can be.
+
+    >>> split_by([1, 1, 2], 10)
+    [3, 2, 5]
+    """
+    ends = np.rint(np.cumsum(weights) / np.sum(weights) * total).astype(int)
+    return np.diff(np.concatenate([[0], ends])).tolist()
+
+
+def _passes(count: int, steps: int, share: int, chance: np.random.Generator) -> np.ndarray:
+    needed = steps * share
+    order = [chance.permutation(count) for _ in range(-(-needed // count))] or [np.empty(0, np.int64)]
+    return np.concatenate(order)[:needed].reshape(steps, share)
+
+
+def _trimmed(docids: np.ndarray) -> np.ndarray:
+    """Without the columns in which every docid has ended."""
+    return docids[:, : max(1, int((docids != IGNORED).sum(1).max(initial=1)))]
+
+
+def docid_rows(docids: Sequence[Sequence[int]]) -> np.ndarray:
+    """Docids side by side, (documents, longest), IGNORED behind the end of each."""
+    lengths = np.fromiter(map(len, docids), np.int64, len(docids))
+    rows = np.full((len(docids), max(1, int(lengths.max(initial=1)))), IGNORED, np.int64)
+    rows[np.arange(rows.shape[1]) < lengths[:, None]] = [symbol for docid in docids for symbol in docid]
+    return rows
+
+
+def coverage(views: Mapping[str, View], documents: int) -> dict[str, dict[str, float]]:
+    """For each view how many examples it has, and which share of the documents they cover."""
+    return {
+        name: {"examples": len(view), "documents covered": round(len(view.covered()) / max(1, documents), 4)}
+        for name, view in views.items()
+    }

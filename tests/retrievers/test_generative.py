@@ -1,0 +1,179 @@
+"""Generative retrieval: the contract for each scheme, scores by brute force, training that helps, new documents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import triever
+from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
+from triever import Document
+from triever.config import build
+from triever.docids.schemes import Atomic, Codebook, Naive, Scheme, Semantic
+from triever.errors import UsageError
+from triever.models.docid_model import DecoderOptions, generator_of
+from triever.retrievers.dense import Dense
+from triever.retrievers.generative import Generative, SearchOptions
+from triever.training.tuning import DocidTuning
+from triever.training.views import ViewOptions
+
+SMALL = "scratch:hidden=64,layers=1,heads=2,vocabulary=600"
+NOTHING = DocidTuning(steps=0)
+SCHEMES: dict[str, Scheme] = {
+    "atomic": Atomic(),
+    "naive": Naive(),
+    "semantic": Semantic(branch=2, leaf=2),
+    "codebook": Codebook(levels=2, bits=2),
+}
+
+
+def generative(scheme: str = "atomic", **options: object) -> Generative:
+    return Generative(docids=SCHEMES[scheme], **{"backbone": SMALL, "training": NOTHING} | options)  # ty: ignore[invalid-argument-type]
+
+
+class TestAtomic(Contract):
+    def make(self) -> triever.Retriever:
+        return generative()
+
+
+class TestSemantic(Contract):
+    def make(self) -> triever.Retriever:
+        return generative("semantic")
+
+
+class TestCodebook(Contract):
+    def make(self) -> triever.Retriever:
+        return generative("codebook")
+
+
+class TestExact(Contract):
+    def make(self) -> triever.Retriever:
+        return generative("semantic", search_options=SearchOptions(method="exact"))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_score_is_the_log_probability_that_a_plain_forward_pass_gives(scheme: str) -> None:
+    fitted = generative(scheme, search_options=SearchOptions(normalisation="vocabulary")).fit(dataset())
+    engine = fitted._checked().engine
+    generator = generator_of(engine.model, 64)
+    for query in QUERIES:
+        found = {hit.id: hit.score for hit in fitted.search(query, 10)}
+        ids, mask = generator.tokenise([query.text])
+        for row, document in enumerate(DOCUMENTS):
+            docid = torch.tensor([engine.docids[row]])
+            with torch.inference_mode():
+                each = engine.model(ids, mask, docid).log_softmax(2)[0].gather(1, docid.T)
+            sharing = sum(other == engine.docids[row] for other in engine.docids.values())
+            assert found[document.id] == pytest.approx(float(each.sum()) - np.log(sharing), abs=1e-4)
+
+
+def test_before_training_atomic_docids_rank_as_dense_retrieval() -> None:
+    data = dataset()
+    dense = Dense(backbone=SMALL).fit(data).search_many(QUERIES, 10)
+    written = generative().fit(data).search_many(QUERIES, 10)
+    assert [[hit.id for hit in result] for result in written] == [[hit.id for hit in result] for result in dense]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_training_learns_the_docids_of_queries(scheme: str) -> None:
+    training = DocidTuning(steps=60, batch=8, rounds=1, learning_rate=3e-3, holdout=0.0)
+    views = ViewOptions(names=("labelled",))
+    fitted = generative(scheme, training=training, views=views, decoder=DecoderOptions(rows="random")).fit(dataset())
+    assert [result[0].id for result in fitted.search_many(QUERIES, 1)] == ["tea", "bike", "東京", "bread"]
+    assert fitted.search(QUERIES[0], 1)[0].score > np.log(0.5)
+
+
+def test_parts_of_an_explanation_add_up_to_the_score() -> None:
+    for scheme in SCHEMES:
+        explanation = generative(scheme).fit(dataset()).explain("boiling water", 3)
+        for hit, parts in zip(explanation.result, explanation.parts, strict=True):
+            assert sum(weight for _, weight in parts) == pytest.approx(hit.score, abs=1e-4)
+
+
+def test_probabilities_of_all_documents_sum_to_one_under_trie_normalisation() -> None:
+    for scheme in SCHEMES:
+        result = generative(scheme).fit(dataset()).search("boiling water", 10)
+        assert sum(np.exp(hit.score) for hit in result) == pytest.approx(1, abs=1e-4)
+
+
+def test_free_decoding_finds_what_exists_and_counts_what_does_not() -> None:
+    fitted = generative("semantic").fit(dataset())
+    held = replace(fitted.search_options, method="free", normalisation="vocabulary", width=200)
+    bound = Generative(**{**vars_of(fitted), "search_options": replace(held, method="beam")})
+    loose = Generative(**{**vars_of(fitted), "search_options": held})
+    bound._held = loose._held = fitted._held
+    for query in QUERIES:
+        free, constrained = loose.search(query, 10), bound.search(query, 10)
+        assert [hit.id for hit in free] == [hit.id for hit in constrained]  # so wide a beam misses nothing
+        assert [hit.score for hit in free] == pytest.approx([hit.score for hit in constrained], abs=1e-4)
+        assert "do not exist" in free.note
+    narrow = Generative(**{**vars_of(fitted), "search_options": replace(held, width=1)})
+    narrow._held = fitted._held
+    assert all(len(narrow.search(query, 1)) <= 1 for query in QUERIES)
+
+
+def vars_of(retriever: Generative) -> dict:
+    return {name: getattr(retriever, name) for name in ("docids", "backbone", "training", "search_options")}
+
+
+def test_a_new_atomic_document_begins_near_its_neighbours_and_the_old_ones_keep_their_scores() -> None:
+    fitted = generative(search_options=SearchOptions(normalisation="vocabulary")).fit(dataset())
+    before = fitted._checked().engine.model.output.weight.clone()
+    fitted.add([Document("tea2", "Pour boiling water over the leaves and wait five minutes.", "How to brew green tea")])
+    after = fitted._checked().engine.model.output.weight
+    assert torch.equal(after[: len(before)], before)
+    assert "tea2" in [hit.id for hit in fitted.search("boiling water over tea leaves", 3)]
+
+
+def test_generated_queries_are_a_view_of_their_own() -> None:
+    expanded = dataset().with_expansions({"tides": ["what makes the water of the ocean come and go"]})
+    training = DocidTuning(steps=60, batch=4, rounds=1, learning_rate=3e-3)
+    fitted = generative(training=training, views=ViewOptions(names=("d2q",))).fit(expanded)
+    assert fitted.search("what makes the water of the ocean come and go", 1)[0].id == "tides"
+    assert "view generated" in fitted.card
+    with pytest.raises(UsageError, match="write-queries"):
+        generative(training=training, views=ViewOptions(names=("d2q",))).fit(dataset())
+
+
+def test_queries_are_not_needed() -> None:
+    alone = triever.Dataset.of("alone", DOCUMENTS, [], {})
+    training = DocidTuning(steps=5, batch=4, rounds=1)
+    fitted = generative("semantic", training=training).fit(alone)
+    assert list(fitted._checked().engine.trained)[-1] == "view chunks"
+    with pytest.raises(UsageError, match="no split"):
+        generative(training=training, views=ViewOptions(names=("labelled",))).fit(alone)
+
+
+def test_vectors_of_a_dense_retriever_make_the_docids_and_the_reader(tmp_path: Path) -> None:
+    data = dataset()
+    dense = Dense(backbone=SMALL).fit(data)
+    dense.save(tmp_path / "dense")
+    fitted = build(
+        Generative, {"docids": "semantic", "vectors": str(tmp_path / "dense"), "training": {"steps": "0"}}
+    ).fit(data)
+    engine = fitted._checked().engine
+    for name, weight in dense._checked().engine.encoder.state_dict().items():
+        assert torch.equal(weight, engine.model.reader.state_dict()[name])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"docids": "semantics"}, "semantic"),
+        ({"docids": {"kind": "semantic", "brnch": 3}}, "branch"),
+        ({"views": {"names": "labeled"}}, "labelled"),
+        ({"views": {"names": "d2q,generated"}}, "twice"),
+        ({"views": {"names": "daq", "weights": "1,2"}}, "one above zero for each"),
+        ({"vectors": "bm25"}, "dense"),
+        ({"search_options": {"method": "beem"}}, "beam"),
+        ({"search_options": {"width": 0}}, "width"),
+        ({"decoder": {"dropout": 1.0}}, "share below 1"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_helps(options: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        build(Generative, options)

@@ -1,0 +1,146 @@
+"""Views and their batches, against the obvious: what stands where, and how often."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triever.errors import UsageError
+from triever.models.backbones import load_backbone
+from triever.models.tokens import TextTokenizer, Tokens
+from triever.training.pairs import Pairs
+from triever.training.views import (
+    IGNORED,
+    Chunks,
+    Generated,
+    Labelled,
+    ViewBatches,
+    ViewOptions,
+    coverage,
+    docid_rows,
+    split_by,
+)
+
+TEXTS = ["a b c d e f g h i j k l m n o p", "one", "", "x y z " * 40]
+TOKENIZER: TextTokenizer = load_backbone(
+    "scratch:hidden=8,layers=1,heads=1,vocabulary=300", texts=["a b c d e f g x y z one"]
+).tokenizer
+
+
+def documents(most: int = 512) -> Tokens:
+    return Tokens.of(TEXTS, TOKENIZER, most)
+
+
+def labelled() -> Labelled:
+    pairs = Pairs(["q0", "q1"], ["first", "second"], np.array([0, 3, 1]), np.array([0, 2, 3]))
+    return Labelled(pairs, Tokens.of(pairs.texts, TOKENIZER, 16))
+
+
+def generated() -> Generated:
+    return Generated(Tokens.of(["who", "what", "when"], TOKENIZER, 16), np.array([3, 0, 0]))
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(3, 20), st.integers(0, 99), st.booleans())
+def test_a_chunk_is_a_piece_of_its_document_between_what_stands_around_every_text(
+    rows: list[int], length: int, seed: int, fresh: bool
+) -> None:
+    whole = documents()
+    view = Chunks(whole, TOKENIZER, length, 10, fresh, seed)
+    tokens, found = view.take(np.array(rows), np.random.default_rng(seed))
+    before, after = TOKENIZER.before, TOKENIZER.after
+    room = length - len(before) - len(after)
+    for place, row in enumerate(rows):
+        piece, text = tokens[place].tolist(), whole[row].tolist()
+        inner = text[len(before) : len(text) - len(after)]
+        chunk = piece[len(before) : len(piece) - len(after)]
+        assert found[place] == row
+        assert piece[: len(before)] == before
+        assert piece[len(piece) - len(after) :] == after
+        assert len(chunk) == min(room, len(inner))
+        assert any(inner[at : at + len(chunk)] == chunk for at in range(len(inner) + 1))
+
+
+def test_every_place_of_a_document_comes_up_as_a_fresh_chunk() -> None:
+    view = Chunks(documents(), TOKENIZER, 3 + len(TOKENIZER.before) + len(TOKENIZER.after), 10, True)
+    tokens, _ = view.take(np.zeros(2000, int), np.random.default_rng(0))
+    inner = len(documents()[0]) - len(TOKENIZER.before) - len(TOKENIZER.after)
+    assert len({tuple(tokens[at].tolist()) for at in range(2000)}) == inner - 3 + 1
+
+
+def test_fixed_chunks_are_the_same_in_every_pass_and_fresh_ones_are_not() -> None:
+    examples = np.full(8, 3)
+    for fresh in (False, True):
+        view = Chunks(documents(), TOKENIZER, 8, 10, fresh)
+        once, again = (view.take(examples, np.random.default_rng(seed))[0].flat.tolist() for seed in (1, 2))
+        assert (once == again) != fresh
+        assert len(view) == len(TEXTS) * (1 if fresh else 10)
+    many = Chunks(documents(), TOKENIZER, 8, 10, False)
+    pieces = [tuple(many.take(np.array([3 + 4 * at]), np.random.default_rng(0))[0].flat.tolist()) for at in range(10)]
+    assert len(set(pieces)) > 1  # ten chunks of one document, not ten times one
+
+
+def test_the_first_view_is_the_beginning() -> None:
+    view = Chunks(documents(), TOKENIZER, 8, 0, False)
+    tokens, rows = view.take(np.arange(4), np.random.default_rng(0))
+    assert rows.tolist() == [0, 1, 2, 3]
+    for at in range(4):
+        assert tokens[at].tolist() == TOKENIZER.ids([TEXTS[at]], 8)[0]
+
+
+def test_queries_come_with_their_documents() -> None:
+    chance = np.random.default_rng(0)
+    _, rows = labelled().take(np.zeros(200, int), chance)
+    assert Counter(rows.tolist()).keys() == {0, 3}
+    tokens, rows = generated().take(np.array([2, 0]), chance)
+    assert rows.tolist() == [0, 3]
+    assert [tokens[at].tolist() for at in range(2)] == TOKENIZER.ids(["when", "who"], 16)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6), st.integers(0, 1000))
+def test_a_batch_is_split_as_the_weights_say(weights: list[float], total: int) -> None:
+    shares = split_by(weights, total)
+    assert sum(shares) == total
+    for share, weight in zip(shares, weights, strict=True):
+        assert abs(share - weight / sum(weights) * total) <= 1 + 1e-6
+
+
+def test_batches_follow_from_their_number_and_pass_over_everything() -> None:
+    views = {"labelled": labelled(), "generated": generated()}
+    docids = docid_rows([(1, 2), (3,), (4, 5, 6), (7, 8)])
+    batches = ViewBatches(views, [1, 3], docids, batch=4, steps=6, seed=1, pad=TOKENIZER.pad)
+    again = ViewBatches(views, [1, 3], docids, batch=4, steps=6, seed=1, pad=TOKENIZER.pad)
+    for step in (3, 0):
+        assert all((batches[step][key] == again[step][key]).all() for key in ("ids", "mask", "docids"))
+    rows = [row[mask.bool()] for step in range(6) for row, mask in zip(*_texts(batches[step]), strict=True)]
+    written = Counter(tuple(row.tolist()) for row in rows)
+    assert sorted(written.values()) == [6, 6, 6]  # 18 places for three generated queries
+    assert batches[0]["docids"].shape == (4, 2)  # no document of these views has the longest docid
+    with pytest.raises(IndexError):
+        batches[6]
+
+
+def _texts(batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Those of the second view, which has three places of four."""
+    return batch["ids"][1:], batch["mask"][1:]
+
+
+def test_docids_are_filled_up_with_what_the_loss_ignores() -> None:
+    assert docid_rows([(1, 2), (3,)]).tolist() == [[1, 2], [3, IGNORED]]
+
+
+def test_coverage_is_the_share_of_documents_with_examples() -> None:
+    views = {"labelled": labelled(), "generated": generated(), "chunks": Chunks(documents(), TOKENIZER, 8, 10, True)}
+    found = {name: about["documents covered"] for name, about in coverage(views, 4).items()}
+    assert found == {"labelled": 0.75, "generated": 0.5, "chunks": 0.75}  # one document has no words
+
+
+def test_the_papers_names_are_known() -> None:
+    assert ViewOptions(names=("d2q", "daq", "firstp")).names == ("generated", "chunks", "first")
+    with pytest.raises(UsageError, match="chunks"):
+        ViewOptions(names=("chunk",))
