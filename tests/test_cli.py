@@ -19,8 +19,10 @@ import pytest
 
 from tests.cli_page import render
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES, dataset
-from triever import artifact
+from triever import DataError, UsageError, artifact, cli, commands
 from triever.data.writers import write_dataset, write_documents
+from triever.lab.docids import describe_docids
+from triever.retrievers.base import KINDS
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -117,6 +119,52 @@ def test_expansions_are_taken_from_a_file(folder: Path) -> None:
     (folder / "expansions.jsonl").write_text('{"_id": "tides", "texts": ["ebb and flow at the beach"]}\n')
     ok(folder, "fit", "bm25", "--data", "toy", "--out", "expanded", "--expansions", "expansions.jsonl")
     assert json.loads(ok(folder, "search", "expanded", "beach", "--json"))[0]["id"] == "tides"
+
+
+SMALL = "backbone=scratch:hidden=32,layers=1,heads=2,vocabulary=300"
+
+
+def test_expansions_that_nothing_reads_are_kept_with_a_warning(folder: Path) -> None:
+    (folder / "unread.jsonl").write_text('{"_id": "tides", "texts": ["ebb and flow at the beach"]}\n')
+    words = ("--data", "toy", "--expansions", "unread.jsonl")
+    done = triever(folder, "fit", "dense", *words, "--set", SMALL, "--out", "unread")
+    assert "triever: dense does not read expansions, only bm25 does" in done.stderr
+    assert done.returncode == 0
+    assert "expansions" not in triever(folder, "fit", "fused", *words, "--out", "read").stderr
+
+
+def test_a_system_s_options_may_have_commas_of_their_own(folder: Path) -> None:
+    small = f"small=dense:{SMALL},size=16,training.steps=0"
+    ok(folder, "compare", small, "fused:systems=bm25,bm25,method=rrf", "--data", "toy", "--out", "commas.json")
+    dense, fused = json.loads((folder / "commas.json").read_text())["systems"].values()
+    assert (f"backbone={dense['backbone']}", dense["size"]) == (SMALL, 16)
+    assert ([system["kind"] for system in fused["systems"]], fused["method"]) == (["bm25", "bm25"], "rrf")
+
+
+def test_a_model_is_saved_here(folder: Path) -> None:
+    (folder / "here").mkdir()
+    ok(folder / "here", "fit", "bm25", "--data", str(folder / "toy"), "--out", ".")
+    assert json.loads(ok(folder, "status", "here", "--json"))["documents"] == len(DOCUMENTS)
+    assert not (folder / "here.work").exists()
+
+
+LAUNCHED = {"WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "saved"),
+    [
+        ({"RANK": "1"}, True),  # as batch systems set it
+        ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}, True),
+        ({"RANK": "1", **LAUNCHED}, False),  # as torchrun does
+        ({"RANK": "0", **LAUNCHED}, True),
+    ],
+)
+def test_of_processes_that_were_launched_together_the_first_saves(
+    folder: Path, tmp_path: Path, variables: dict[str, str], saved: bool
+) -> None:
+    ok(folder, "fit", "bm25", "--data", "toy", "--out", str(tmp_path / "m"), **variables)
+    assert (tmp_path / "m").exists() == saved
 
 
 def test_add_delete_and_status(folder: Path) -> None:
@@ -309,6 +357,20 @@ def test_docids_are_described(folder: Path) -> None:
     assert json.loads(ok(folder, *words, "--json"))["docids"] == len(DOCUMENTS)
 
 
+@pytest.mark.parametrize(
+    ("array", "sentence"),
+    [
+        (np.zeros(3), "does not hold a row of numbers for each document"),
+        (np.array([["a"], ["b"]]), "does not hold a row of numbers for each document"),
+        (np.array([[1.0], [np.nan]]), "holds numbers that are not finite"),
+    ],
+)
+def test_vectors_that_are_no_rows_of_numbers_are_refused(tmp_path: Path, array: np.ndarray, sentence: str) -> None:
+    np.save(tmp_path / "odd.npy", array)
+    with pytest.raises(DataError, match=sentence):
+        describe_docids(dataset(), "codebook", (), tmp_path / "odd.npy")
+
+
 MISTAKES = {
     "no such scheme": (["docids", "info", "toy", "--scheme", "titel"], "did you mean title?"),
     "no vectors": (["docids", "info", "toy", "--scheme", "semantic"], "give them with --vectors"),
@@ -341,6 +403,39 @@ MISTAKES = {
     "no such file to add": (["add", "model", "nwe.jsonl"], "did you mean new.jsonl?"),
     "no such package": (["data", "info", "python:nmupy"], "no installed package named 'nmupy'"),
     "no results": (["results", "model"], "not a result file"),
+    "saving below a file": (
+        ["fit", "bm25", "--data", "not read yet", "--out", "new.jsonl/m"],
+        "new.jsonl/m cannot be made, as",
+    ),
+    "working in the model": (
+        ["fit", "bm25", "--data", "not read yet", "--out", "m", "--work", "m"],
+        "--work m and --out m are one folder, or one lies in the other; name two separate folders",
+    ),
+    "working inside the model": (
+        ["fit", "bm25", "--data", "not read yet", "--out", "m", "--work", "./x/../m/w"],
+        "and --out m are one folder, or one lies in the other",
+    ),
+    "saving inside the work": (
+        ["fit", "bm25", "--data", "not read yet", "--out", "w/m", "--work", "w"],
+        "--work w and --out w/m are one folder, or one lies in the other",
+    ),
+    "a list without quotes": (
+        ["fit", "fused", "--data", "toy", "--out", "m", "--set", 'systems=[{kind=bm25}, {kind="dense", size=64}]'],
+        """texts inside need quotes: --set 'systems=[{kind="bm25"}, {kind="dense", size=64}]'""",
+    ),
+    "a table without quotes": (
+        ["fit", "reranked", "--data", "toy", "--out", "m", "--set", "first={kind=bm25,k1=0.9}"],
+        """texts inside need quotes: --set 'first={kind="bm25",k1=0.9}'""",
+    ),
+    "a slip behind a comma": (["compare", "bm25:k1=0.9,bb=0.4", "--data", "toy"], "bb is not an option of BM25"),
+    "a result onto a folder": (
+        ["compare", "bm25", "--data", "toy", "--out", "model"],
+        "model is a folder; name a file",
+    ),
+    "a run onto a folder": (["run", "model", "toy", "--out", "toy"], "toy is a folder; name a file"),
+    "a benchmark without steps": (["bench", "train", "--set", "steps=0"], "steps = 0 should be from 1 to"),
+    "a benchmark onto a folder": (["bench", "trie", "new.jsonl", "--out", "toy"], "toy is a folder; name a file"),
+    "a benchmark of no such split": (["bench", "search", "bm25", "--data", "toy", "--split", "tset"], "mean test?"),
     "two systems of one name": (["compare", "bm25", "bm25", "--data", "toy"], "two systems are called 'bm25'"),
     "less than nothing": (["quickstart", "--questions", "-1"], "--questions"),
     "not a number": (["fit", "bm25", "--data", "toy", "--out", "m", "--set", "k1=nan"], "should be a finite number"),
@@ -358,6 +453,27 @@ def test_a_mistake_is_one_sentence_and_exit_2(folder: Path, mistake: str) -> Non
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_a_place_that_may_not_be_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != tmp_path)
+    with pytest.raises(UsageError, match="may not be changed"):
+        commands._check_parents(tmp_path / "new" / "model")
+    (tmp_path / "old").mkdir()
+    commands._check_parents(tmp_path / "old" / "model")
+
+
+def test_memory_that_pytorch_misses_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(why: str) -> None:
+        raise RuntimeError(why)
+
+    monkeypatch.setitem(cli.COMMANDS, "results", fails)
+    assert cli._run(["results", "CUDA out of memory. Tried to allocate 20.00 GiB."]) == 2
+    assert capsys.readouterr().err.startswith("triever: there is not enough memory; ")
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli._run(["results", "a bug"])
+
+
 def test_quiet_and_verbose_may_stand_anywhere(folder: Path) -> None:
     assert triever(folder, "fit", "bm25", "--data", "toy", "--out", "q", "-q").stderr == ""
     assert "wrote q" in triever(folder, "-v", "fit", "bm25", "--data", "toy", "--out", "q", "--replace").stderr
@@ -365,7 +481,9 @@ def test_quiet_and_verbose_may_stand_anywhere(folder: Path) -> None:
 
 def test_help_and_version(folder: Path) -> None:
     assert "quickstart" in ok(folder, "--help")
-    assert "--set" in ok(folder, "fit", "--help")
+    assert "--set" in (said := ok(folder, "fit", "--help"))
+    assert all(kind in said for kind in KINDS)
+    assert "A comma begins" in ok(folder, "compare", "--help")
     assert ok(folder, "--version").startswith("triever 0.")
 
 

@@ -67,6 +67,32 @@ def test_what_does_not_fit_is_named(values: dict[str, object], sentence: str) ->
     assert str(caught.value).startswith(sentence)
 
 
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        (
+            "views=[a, b-1]",
+            """views = [a, b-1] is not valid TOML; texts inside need quotes: --set 'views=["a", "b-1"]'""",
+        ),
+        ("views=[a, 2]", """--set 'views=["a", 2]'"""),
+        ("views=[a", "views = [a is not valid TOML; write lists as"),
+        ("inner={branch=x}", """--set 'inner={branch="x"}'"""),
+        ("inner={branch=x", "write lists as"),
+    ],
+)
+def test_lists_and_tables_that_are_not_toml_are_shown_with_quotes(word: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        config.from_words(Options, [word])
+    assert sentence in str(caught.value)
+
+
+def test_lists_and_tables_may_be_words() -> None:
+    found = config.from_words(Options, ['views=["a", "b, c"]', "inner={branch=5}", "name={query}"])
+    assert found == Options(views=("a", "b, c"), inner=Inner(5), name="{query}")
+    assert config.from_words(Outer, ["named={steps=4}"]) == Outer(Inner(7), Options(steps=4, rate=0.1))
+    assert config.from_words(Options, None) == Options()
+
+
 @pytest.mark.parametrize("word", ["k1", "=3", ""])
 def test_words_without_a_key_or_value_are_refused(word: str) -> None:
     with pytest.raises(UsageError, match="key=value"):

@@ -44,9 +44,9 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "cache": {"list": commands.cache_list, "clear": commands.cache_clear},
 }
 GROUPS = {
-    "weights": "Pretrained weights that come as packages.",
-    "docids": "Look at the identifiers that a scheme gives.",
-    "bench": "Speed and size beside the peers, in one run.",
+    "weights": "Pretrained weights that dense, multivector and reranked can start from.",
+    "docids": "Look at the identifiers that a scheme gives to documents.",
+    "bench": "Measure speed and size beside other libraries.",
     "data": "Look at, convert and cut datasets.",
     "cache": "List and remove what is cached.",
 }
@@ -54,7 +54,10 @@ GROUPS = {
 
 def app() -> typer.Typer:
     """The table as a Typer application."""
-    root = _group("Find documents by generating their identifiers; -v says more, -q says less, anywhere.")
+    root = _group(
+        "Fit retrievers on your documents, search them, and measure how well they find. "
+        "Begin with: triever quickstart. -v says more, -q says less, anywhere."
+    )
     root.callback(invoke_without_command=True)(_root)
     for name, command in COMMANDS.items():
         if isinstance(command, dict):
@@ -101,7 +104,11 @@ def _run(words: list[str]) -> int:
         sys.stderr.close()  # the reader has left, as `head` does; there is nobody to tell
         return 0
     except MemoryError:
-        return _complain("there is not enough memory; take a sample (triever data sample), or a larger machine")
+        return _complain(NO_MEMORY)
+    except RuntimeError as error:  # as which PyTorch says it too
+        if not _is_about_memory(error):
+            raise
+        return _complain(NO_MEMORY)
     except OSError as error:
         short = error.errno in (errno.ENOSPC, errno.EDQUOT)
         hint = "free some space, then run it again" if short else "check the path and its permissions"
@@ -114,9 +121,16 @@ def _run(words: list[str]) -> int:
 
 
 INTERRUPTED = 130
+NO_MEMORY = "there is not enough memory; take a sample (triever data sample), or a larger machine"
 
 # Typer has moved its copy of click about; the base of its errors has kept its name.
 CommandLineError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+
+def _is_about_memory(error: RuntimeError) -> bool:
+    from triever.training.loop import OUT_OF_MEMORY
+
+    return any(words in str(error) for words in OUT_OF_MEMORY)
 
 
 def _refuse(error: Any) -> int:

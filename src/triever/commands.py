@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from triever.config import from_words
+from triever.errors import UsageError
 from triever.terminal import describe, emit, note, table
 
 if TYPE_CHECKING:
@@ -27,10 +29,18 @@ if TYPE_CHECKING:
     from triever.evaluation.report import Report
     from triever.retrievers.base import Retriever
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A folder, a file, `python`, or a name under $TRIEVER_DATA.")]
-DataOption = Annotated[
-    str, typer.Option("--data", metavar="DATA", help="A folder, a file, `python`, or a name under $TRIEVER_DATA.")
-]
+DATA_HELP = "A folder, a file, a name under $TRIEVER_DATA, or `python`: the documentation of your Python."
+SYSTEMS_HELP = (
+    "Saved folders, or systems that are fitted here, such as bm25 or bm25:k1=0.9,b=0.4; NAME=... names one. "
+    "A comma begins the next option where an option's name and = follow it, and else belongs to the value: "
+    "dense:backbone=scratch:hidden=64,layers=1,size=32."
+)
+
+_log = logging.getLogger("triever")
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
+DataOption = Annotated[str, typer.Option("--data", metavar="DATA", help=DATA_HELP)]
+Systems = Annotated[list[str], typer.Argument(metavar="SYSTEM...", help=SYSTEMS_HELP)]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `triever fit` has written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Hits = Annotated[int, typer.Option("-k", "--hits", min=1, help="How many documents.")]
@@ -40,7 +50,34 @@ Measures = Annotated[
     list[str] | None, typer.Option("--measure", "-m", help="Such as nDCG@10 or Success@1; repeat for several.")
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the system; repeat for several.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="An option of the system, such as k1=0.9, or training.steps=700 for a part of one; repeat for several.",
+    ),
+]
+SchemeSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="An option of the scheme, such as branch=10; repeat for several."),
+]
+DecodeSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Such as device=cuda or beams=10,40; repeat for several. There are: docids, length, symbols, queries, "
+        "beams, rounds, query_tokens, device, dtypes, layers, width, finish, peer, peer_dtype.",
+    ),
+]
+TrainSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Such as device=cuda or batch=64; repeat for several. There are: batch, length, layers, width, inner, "
+        "steps, device, compile, matrix, peer.",
+    ),
 ]
 Wait = Annotated[
     float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait while another process writes to it.")
@@ -96,16 +133,29 @@ def data_sample(
 
 def fit(
     system: Annotated[
-        str, typer.Argument(metavar="SYSTEM", help="A system's name, or a TOML file with its kind and options.")
+        str,
+        typer.Argument(
+            metavar="SYSTEM",
+            help="bm25, dense, multivector, reranked or fused, or a TOML file with the kind and its options.",
+        ),
     ],
     data: DataOption,
     out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The folder to write.")],
     set_: Settings = None,
-    expansions: Annotated[Path | None, typer.Option(help="Expansion texts: lines of {_id, texts}.")] = None,
+    expansions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Texts that stand for documents too, such as generated queries: lines of {_id, texts}. "
+            "bm25 reads them, alone or as a part of fused or reranked; encoders do not."
+        ),
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a model that is there already.")] = False,
     work: Annotated[
         Path | None,
-        typer.Option(help="Where a training keeps checkpoints and metrics; a folder that is named here stays."),
+        typer.Option(
+            help="Where a training keeps checkpoints and metrics; a folder that is named here stays. "
+            "Without it they are in MODEL.work until MODEL is written."
+        ),
     ] = None,
     skip_bad: SkipBad = False,
 ) -> None:
@@ -115,20 +165,46 @@ def fit(
 
     retriever = new_system(system, set_ or ())
     artifact.check_place(out, replace=replace)  # before hours of work, and once more after
+    place = _work_folder(out, work)
     dataset = _dataset(data, skip_bad)
-    place = work or out.with_name(f"{out.name}.work")
+    if expansions and not retriever._reads_expansions():
+        _log.warning("%s does not read expansions, only bm25 does: they are kept, but not searched", retriever.kind)
     try:
         retriever.fit(dataset.with_expansions(expansions) if expansions else dataset, work=place)
     except BaseException:
         if not work and (place / "what.json").exists() and not any(place.rglob("training.json")):
             shutil.rmtree(place, ignore_errors=True)  # there is nothing to go on from
         raise
-    if os.environ.get("RANK", "0") != "0":  # of several processes that trained together, the first one saves
+    if not _is_first_process():
         return
     retriever.save(out, replace=replace)
     if not work:
         shutil.rmtree(place, ignore_errors=True)
     note(f"wrote {out}: {retriever.kind} with {len(retriever):,} documents")
+
+
+def _work_folder(out: Path, work: Path | None) -> Path:
+    """Where a fit works: the folder that is named, or one beside the model; neither may lie in the other."""
+    _check_parents(out)
+    if not work:
+        named = out if out.name not in ("", "..") else Path(os.path.abspath(out))
+        return named.with_name(f"{named.name}.work")
+    _check_parents(work)
+    places = out.resolve(), work.resolve()
+    if places[0] in (places[1], *places[1].parents) or places[1] in places[0].parents:
+        problem = f"--work {work} and --out {out} are one folder, or one lies in the other"
+        raise UsageError(problem, "name two separate folders")
+    return work
+
+
+LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")
+"""What torchrun and accelerate launch tell each of the processes that they start; batch systems set some of it too."""
+
+
+def _is_first_process() -> bool:
+    """Whether this process saves: of several that were launched to train together only the first does."""
+    together = all(name in os.environ for name in LAUNCHED) and os.environ["WORLD_SIZE"] != "1"
+    return not together or os.environ["RANK"] == "0"
 
 
 def search(
@@ -177,6 +253,7 @@ def run(
     from triever.evaluation.compare import search_all
     from triever.retrievers.base import load
 
+    _check_file(out)
     queries = _dataset(data, skip_bad).queries(split)
     tag = "-".join(model.resolve().name.split()) or "triever"
     write_run(out, search_all(load(model), queries, k), tag=tag)
@@ -184,7 +261,7 @@ def run(
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A TREC run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A TREC run, as `triever run` writes it.")],
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset as elsewhere, or a file of qrels alone.")],
     split: Split = "test",
     measure: Measures = None,
@@ -228,7 +305,7 @@ def _shallow(path: Path, run: Run, measures: Sequence[str], documents: Iterable[
     deepest = max(map(len, run.values()), default=0)
     if not 0 < deepest < depths[measure] or sum(1 for _ in islice(documents, deepest + 1)) <= deepest:
         return {}
-    logging.getLogger("triever").warning(
+    _log.warning(
         "%s reaches rank %d at most, and %s reads %d: what lies below counts as missed; for more: triever run -k %d",
         *(path, deepest, measure, depths[measure], depths[measure]),
     )
@@ -244,10 +321,7 @@ def _is_qrels(data: str) -> bool:
 
 
 def compare(
-    systems: Annotated[
-        list[str],
-        typer.Argument(metavar="SYSTEM...", help="Saved folders, or systems such as bm25:k1=0.9; NAME=... names one."),
-    ],
+    systems: Systems,
     data: DataOption,
     split: Split = "test",
     measure: Measures = None,
@@ -262,14 +336,14 @@ def compare(
     from triever.evaluation.compare import questions
     from triever.evaluation.measures import DEFAULT_MEASURES
     from triever.lab import results
-    from triever.lab.systems import labels, ready_system
+    from triever.lab.systems import ready_systems
 
     started = time.perf_counter()
     dataset = _dataset(data, skip_bad)
     measures = measure or DEFAULT_MEASURES
-    _check_before_work(measures, plot)
+    _check_before_work(measures, plot, out)
     questions(dataset, split)
-    retrievers = {name: ready_system(what, dataset) for name, what in labels(systems).items()}
+    retrievers = ready_systems(systems, dataset)
     report = measure_all(retrievers, dataset, split, measures, k=k)
     if out:
         about = {name: _about(retriever) for name, retriever in retrievers.items()}
@@ -332,7 +406,9 @@ def status(model: Model, json_: Json = False) -> None:
 
 
 def results(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of files written by `compare --out`.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder of files that `triever compare --out` has written.")
+    ],
 ) -> None:
     """All measured results of a folder as one Markdown page."""
     from triever.lab.results import render
@@ -344,7 +420,7 @@ def docids_info(
     data: Data,
     scheme: Annotated[str, typer.Option(help="atomic, naive, title, semantic, codebook or cluster.")] = "title",
     vectors: Annotated[Path | None, typer.Option(help="A .npy file with a row for each document.")] = None,
-    set_: Settings = None,
+    set_: SchemeSettings = None,
     json_: Json = False,
 ) -> None:
     """What the docids of a corpus would be like: depth, branching, collisions, bytes."""
@@ -354,61 +430,62 @@ def docids_info(
     emit(found if json_ else table([{"what": key, "value": value} for key, value in found.items()]))
 
 
-def bench_decode(set_: Settings = None, out: Out = None, json_: Json = False) -> None:
-    """Constrained decoding beside transformers' generate; --set device=cuda, beams=10,40 and the like."""
-    from triever.config import assignments, build
+def bench_decode(set_: DecodeSettings = None, out: Out = None, json_: Json = False) -> None:
+    """Speed of constrained decoding beside transformers' generate."""
     from triever.lab.bench_decode import DecodeOptions
     from triever.lab.bench_decode import bench_decode as measure
 
-    _tell_bench(measure(build(DecodeOptions, assignments(set_ or ()))), out, json_)
+    _bench(lambda: measure(from_words(DecodeOptions, set_)), out, json_)
 
 
 def bench_trie(
     titles: Annotated[Path, typer.Argument(metavar="FILE", help="One title a line; gzip and zstd as they are.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many titles.")] = None,
     out: Out = None,
     json_: Json = False,
 ) -> None:
-    """Building and size of the trie beside a dict and marisa-trie."""
+    """Time to build the trie, and its size, beside a dict and marisa-trie."""
     from triever.lab.bench_trie import bench_trie as measure
 
-    _tell_bench(measure(titles, limit), out, json_)
+    _bench(lambda: measure(titles, limit), out, json_)
 
 
-def bench_train(set_: Settings = None, out: Out = None, json_: Json = False) -> None:
-    """Training beside a plain loop over transformers' model, as a share of the hardware's rate."""
-    from triever.config import assignments, build
+def bench_train(set_: TrainSettings = None, out: Out = None, json_: Json = False) -> None:
+    """Speed of training beside a plain loop over transformers' model, as a share of the hardware's rate."""
     from triever.lab.bench_train import TrainBenchOptions
     from triever.lab.bench_train import bench_train as measure
 
-    _tell_bench(measure(build(TrainBenchOptions, assignments(set_ or ()))), out, json_)
+    _bench(lambda: measure(from_words(TrainBenchOptions, set_)), out, json_)
 
 
 def bench_search(
-    models: Annotated[
-        list[str], typer.Argument(metavar="SYSTEM...", help="Saved folders, or systems; NAME=... names one.")
-    ],
+    systems: Systems,
     data: DataOption,
     split: Split = "test",
-    most: Annotated[int, typer.Option(min=1, help="Only the first so many queries.")] = 1000,
+    most: Annotated[int, typer.Option(min=1, help="Only the first so many questions.")] = 1000,
     out: Out = None,
     json_: Json = False,
 ) -> None:
     """Speed, size and quality of retrievers, with each kind of index that they can have."""
+    from triever.evaluation.compare import questions
     from triever.lab.bench_search import bench_search as measure
-    from triever.lab.systems import labels, ready_system
+    from triever.lab.systems import ready_systems
 
     dataset = _dataset(data, False)
-    systems = {name: ready_system(what, dataset) for name, what in labels(models).items()}
-    _tell_bench(measure(systems, dataset, split, most), out, json_)
+    questions(dataset, split)
+    _bench(lambda: measure(ready_systems(systems, dataset), dataset, split, most), out, json_)
 
 
-def _tell_bench(rows: list[dict[str, Any]], out: Path | None, json_: bool) -> None:
-    """Print the rows of a benchmark, and write them down with the machine that they were measured on."""
+def _bench(measure: Callable[[], list[dict[str, Any]]], out: Path | None, json_: bool) -> None:
+    """Run a benchmark, print its rows, and write them down with the machine that they were measured on."""
     from triever.lab import results
 
     if out:
+        _check_file(out)
+    rows = measure()
+    if out:
         results.write(out, results.benchmark(["triever", *_command()], rows))
+        note(f"wrote {out}")
     keys = dict.fromkeys(key for row in rows for key in row)
     emit(rows if json_ else table([{key: row.get(key, "") for key in keys} for row in rows]))
 
@@ -439,7 +516,7 @@ def cache_list(json_: Json = False) -> None:
 
 
 def cache_clear() -> None:
-    """Remove all of it; it is made again when it is needed."""
+    """Remove all that is cached; it is made again when it is needed."""
     from triever.data.cache import clear
 
     note(f"removed {clear()} files")
@@ -471,7 +548,7 @@ def _about(retriever: Retriever) -> dict[str, Any]:
     return {"kind": retriever.kind, **to_dict(retriever), "fingerprint": retriever.fingerprint[:16]}
 
 
-def _check_before_work(measures: Sequence[str], plot: Path | None) -> None:
+def _check_before_work(measures: Sequence[str], plot: Path | None, out: Path | None = None) -> None:
     """What can be wrong with the words of a command is said before hours of work, not after."""
     from triever.evaluation.measures import check
     from triever.evaluation.picture import check_picture
@@ -479,6 +556,25 @@ def _check_before_work(measures: Sequence[str], plot: Path | None) -> None:
     check(measures)
     if plot:
         check_picture(plot)
+    for path in filter(None, (plot, out)):
+        _check_file(path)
+
+
+def _check_file(path: Path) -> None:
+    """Refuse a file to write that is a folder, or that cannot be made."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", "name a file to write")
+    _check_parents(path)
+
+
+def _check_parents(path: Path) -> None:
+    """Refuse a path to write to below a file, or where this user may not write."""
+    whole = Path(os.path.abspath(path))
+    there = next(one for one in (whole, *whole.parents) if one.exists())
+    if there != whole and not there.is_dir():
+        raise UsageError(f"{path} cannot be made, as {there} is a file", "choose another place")
+    if there.is_dir() and not os.access(there, os.W_OK):
+        raise UsageError(f"{path} cannot be written, as {there} may not be changed", "choose another place")
 
 
 def _texts(dataset: Dataset, measures: Sequence[str]) -> dict[str, str] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -37,8 +38,20 @@ def build(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
     for key in values:
         if key not in known:
             raise UsageError(f"{where}{key} is not an option of {cls.__name__}", nearest(key, known))
-    whole = {key: _completed(value, known[key].default) for key, value in values.items()}
+    tables = {key: _spelled_table(value, hints[key], f"{where}{key}") for key, value in values.items()}
+    whole = {key: _completed(value, known[key].default) for key, value in tables.items()}
     return cls(**{key: _fit(value, hints[key], f"{where}{key}") for key, value in whole.items()})
+
+
+def from_words(cls: type[T], words: Iterable[str] | None) -> T:
+    """An instance of a dataclass from the `key=value` words of a command line, which may have none."""
+    return build(cls, assignments(words or ()))
+
+
+def _spelled_table(value: Any, hint: Any, where: str) -> Any:
+    """The table that a word such as {kind="bm25"} spells, where the option takes a table."""
+    takes = hasattr(hint, "of_options") or dataclasses.is_dataclass(hint)
+    return _toml(value, where) if takes and isinstance(value, str) and value.startswith("{") else value
 
 
 def _completed(value: Any, default: Any) -> Any:
@@ -192,10 +205,30 @@ def _fit_nested(value: Any, hint: type, where: str) -> Any:
 
 def _items(value: Any, where: str) -> list[Any]:
     if isinstance(value, str):
-        return _parsed(value) if value.startswith("[") else [part for part in value.split(",") if part]
+        return _toml(value, where) if value.startswith("[") else [part for part in value.split(",") if part]
     if isinstance(value, list | tuple):
         return list(value)
     raise UsageError(f"{where} = {value!r} should be a list", f"for example: {where}=a,b")
+
+
+def _toml(word: str, where: str) -> Any:
+    """A list or a table as TOML reads it; where only quotes are missing, the error shows the word with them."""
+    found = _parsed(word)
+    if not isinstance(found, str):
+        return found
+    quoted = _BARE.sub(lambda piece: piece[1] + _quoted(piece[2]), word)
+    hint = f"texts inside need quotes: --set '{where}={quoted}'"
+    if isinstance(_parsed(quoted), str):
+        hint = 'write lists as ["one", "two"] and tables as {kind="bm25", k1=0.9}, in single quotes for the shell'
+    raise UsageError(f"{where} = {word} is not valid TOML", hint)
+
+
+# A piece of a list or table that has no quotes, and what stands before it.
+_BARE = re.compile(r"""([\[=,]\s*)([^\s"'\[\]{},=]+)(?=\s*[,\]}])""")
+
+
+def _quoted(word: str) -> str:
+    return f'"{word}"' if isinstance(_parsed(word), str) else word
 
 
 def _parsed(word: str) -> Any:

@@ -13,7 +13,18 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from tests.docids.test_quantize import clustered
 from triever import Document, UsageError, artifact, config
-from triever.docids.schemes import SCHEMES, Atomic, Cluster, Codebook, Naive, Scheme, Semantic, Title, learn_pieces
+from triever.docids.schemes import (
+    SCHEMES,
+    Atomic,
+    Cluster,
+    Codebook,
+    Naive,
+    Numbering,
+    Scheme,
+    Semantic,
+    Title,
+    learn_pieces,
+)
 from triever.docids.trie import Trie
 
 COUNT = 400
@@ -306,3 +317,12 @@ def test_mistakes_with_vectors_are_said(name: str) -> None:
     scheme, _ = fitted(name)
     with pytest.raises(UsageError, match="has 3 numbers"):
         scheme.place(DOCUMENTS[0], torch.zeros(3))
+
+
+def test_documents_of_one_beginning_are_numbered_and_share_numbers_once_it_is_full() -> None:
+    held = Numbering()
+    assert [held.next((3, 1), 2) for _ in range(3)] == [0, 1, 0]
+    assert held.next((3, 2), 2) == 0
+    again = Numbering.of_lists(json.loads(json.dumps(held.to_lists())))
+    assert again == held
+    assert again.next((3, 1), 2) == 1

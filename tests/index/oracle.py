@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+
+from triever import artifact
 
 
 def inner_products(vectors: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,3 +75,29 @@ def token_queries(flat: np.ndarray, starts: np.ndarray, count: int, length: int 
 def recall(found: np.ndarray, expected: np.ndarray) -> float:
     """The mean share of the expected rows that were found."""
     return float(np.mean([len(set(one) & set(other)) / len(other) for one, other in zip(found, expected, strict=True)]))
+
+
+class _Changed:
+    """A writer that puts other arrays in the place of some."""
+
+    def __init__(self, writer: artifact.Writer, changed: dict[str, np.ndarray]) -> None:
+        self.writer, self.changed = writer, changed
+        self.json = writer.json
+
+    def array(self, role: str, values: np.ndarray) -> None:
+        _, _, own = role.partition("_")  # behind the name of the index
+        self.writer.array(role, self.changed.get(own, values))
+
+
+def save(index: Any, path: Path, **changed: np.ndarray) -> None:
+    """An index into an artifact, with some arrays that are not its own."""
+    with artifact.writing(path) as writer:
+        index.write(_Changed(writer, changed))
+        writer.commit("index", {}, {}, "test")
+
+
+def broken(values: np.ndarray, place: int, value: int) -> np.ndarray:
+    """The same values but for one."""
+    values = values.copy()
+    values[place] = value
+    return values

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.index import oracle
+from tests.index.oracle import broken, save
 from triever import artifact
 from triever.errors import ArtifactError, UsageError
+from triever.index import codec as codec_module
 from triever.index import token_vectors as module
 from triever.index.token_vectors import TokenIndex, TokenOptions, blocks, starts_of
 
@@ -158,6 +160,20 @@ def test_the_rough_score_takes_what_the_lists_know_and_else_the_last_of_them() -
     np.testing.assert_allclose(rough.numpy(), list(expected.values()), atol=1e-5)
 
 
+def test_where_every_document_is_scored_no_clusters_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    kmeans = codec_module.kmeans
+    monkeypatch.setattr(
+        codec_module, "kmeans", lambda vectors, k, **more: asked.append(k) or kmeans(vectors, k, **more)
+    )
+    flat, starts = oracle.token_corpus(60)
+    for options, most in ((EVERYTHING, 1), (TokenOptions(), 128), (replace(EVERYTHING, bits=4), 128)):
+        asked.clear()
+        index = TokenIndex.of(flat, starts, options)
+        assert (max(asked), len(index.codec.centroids)) == (most, most)
+    assert len(TokenIndex.of(flat, starts, replace(EVERYTHING, centroids=7)).codec.centroids) == 7
+
+
 def test_candidates_are_the_right_ones_with_the_options_as_they_are() -> None:
     flat, starts = oracle.token_corpus(2000)
     queries = oracle.token_queries(flat, starts, 40)
@@ -274,26 +290,21 @@ def test_a_saved_index_answers_as_before(bits: int, tmp_path: Path) -> None:
     )
 
 
-def save(index: TokenIndex, path: Path, **changed: np.ndarray) -> None:
-    """Into an artifact, with some arrays that are not its own."""
-
-    class Writer:
-        def __init__(self, writer: artifact.Writer) -> None:
-            self.writer = writer
-            self.json = writer.json
-
-        def array(self, role: str, values: np.ndarray) -> None:
-            self.writer.array(role, changed.get(role.removeprefix("tokens_"), values))
-
-    with artifact.writing(path) as writer:
-        index.write(Writer(writer))  # type: ignore[invalid-argument-type]
-        writer.commit("index", {}, {}, "test")
-
-
-def broken(values: np.ndarray, place: int, value: int) -> np.ndarray:
-    values = values.copy()
-    values[place] = value
-    return values
+def test_what_was_saved_for_a_gpu_opens_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    flat, starts = oracle.token_corpus(30)
+    queries = oracle.token_queries(flat, starts, 3)
+    index = TokenIndex.of(flat, starts)
+    save(replace(index, options=replace(index.options, device="cuda")), tmp_path)
+    with artifact.read(tmp_path) as snapshot:
+        again = TokenIndex.read(snapshot)
+    assert "no CUDA device is here: cpu is used instead" in caplog.text
+    equal(again.search(queries, None, 5), index.search(queries, None, 5))
+    assert len(again.rebuilt(replace(again.options, bits=4))) == 30
+    with pytest.raises(UsageError, match="no CUDA device is here"):
+        TokenIndex.of(flat, starts, TokenOptions(device="cuda"))
 
 
 def test_arrays_that_lead_outside_are_refused(tmp_path: Path) -> None:

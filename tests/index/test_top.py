@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triever.errors import UsageError
-from triever.index.top import Running, best, device_of, merged, shared
+from triever.index.top import Running, best, merged, shared
+from triever.models.precision import device_of
 
 INF = float("inf")
 rows = st.lists(st.sampled_from([-INF, -1.0, 0.0, 0.5, 2.0]), min_size=1, max_size=20)  # few values: many ties
@@ -47,13 +48,40 @@ def test_two_searches_become_one() -> None:
     assert places.tolist() == [[2, 4, 7, 0, -1, -1]]
 
 
-def test_a_device_that_is_not_there_is_refused() -> None:
-    assert device_of("cpu").type == "cpu"
-    with pytest.raises(UsageError, match="is not a device; use cpu or cuda"):
-        device_of("abacus")
-    if not torch.cuda.is_available():
-        with pytest.raises(UsageError, match="no CUDA device is here; use device=cpu"):
-            device_of("cuda")
+@pytest.mark.parametrize("name", ["abacus", "meta", "cuda:x"])
+def test_what_is_no_device_is_refused(name: str) -> None:
+    for opening in (False, True):
+        with pytest.raises(UsageError, match=f"device = '{name}' is not a device.*; use cpu or cuda, or auto"):
+            device_of(name, opening=opening)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "problem"),
+    [
+        ("cuda", 0, "no CUDA device is here"),
+        ("cuda:0", 0, "no CUDA device is here"),
+        ("cuda:2", 2, "the last CUDA device here is cuda:1"),
+        ("mps", 0, "no MPS device is here"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_and_made_up_for_when_opening(
+    name: str, count: int, problem: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=f"device = '{name}', but {problem}; use device=cpu"):
+        device_of(name)
+    assert not caplog.records
+    assert device_of(name, opening=True) == torch.device("cpu")
+    assert [record.message for record in caplog.records] == [f"device = '{name}', but {problem}: cpu is used instead"]
+
+
+def test_auto_is_cuda_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert device_of("cpu") == torch.device("cpu")
+    for there, expected in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert device_of("auto") == torch.device(expected)
 
 
 @pytest.mark.filterwarnings("error")

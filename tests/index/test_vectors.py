@@ -10,10 +10,12 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.index import oracle
+from tests.index.oracle import broken, save
 from triever import artifact
 from triever.errors import ArtifactError, MissingExtra, UsageError
 from triever.index import finders
@@ -119,6 +121,8 @@ def test_any_adds_and_deletes_equal_a_rebuild(
             same(index, left, queries, k)
             same(before, was, queries, k)  # the old value has not changed
         np.testing.assert_array_equal(index.vectors(), left)
+        rows = np.arange(len(left))[::-2]
+        np.testing.assert_array_equal(index.take(rows), left[rows])
 
 
 def test_the_annex_is_merged_when_it_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,26 +220,23 @@ def test_a_saved_index_answers_as_before(kind: str, tmp_path: Path) -> None:
     assert oracle.recall(more.search(queries, 3)[1], expected) > 0.9
 
 
-def save(index: VectorIndex, path: Path, **changed: np.ndarray) -> None:
-    """Into an artifact, with some arrays that are not its own."""
-
-    class Writer:
-        def __init__(self, writer: artifact.Writer) -> None:
-            self.writer = writer
-            self.json = writer.json
-
-        def array(self, role: str, values: np.ndarray) -> None:
-            self.writer.array(role, changed.get(role.removeprefix("vectors_"), values))
-
-    with artifact.writing(path) as writer:
-        index.write(Writer(writer))  # type: ignore[invalid-argument-type]
-        writer.commit("index", {}, {}, "test")
-
-
-def broken(values: np.ndarray, place: int, value: int) -> np.ndarray:
-    values = values.copy()
-    values[place] = value
-    return values
+def test_what_was_saved_for_a_gpu_opens_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    vectors = oracle.clustered(30, 8)
+    index = VectorIndex.of(vectors)
+    with monkeypatch.context() as gpu:
+        gpu.setattr(torch.cuda, "is_available", lambda: True)
+        gpu.setattr(torch.cuda, "device_count", lambda: 1)
+        save(replace(index, options=IndexOptions(device="cuda")), tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with artifact.read(tmp_path) as snapshot:
+        again = VectorIndex.read(snapshot)
+    assert "no CUDA device is here: cpu is used instead" in caplog.text
+    np.testing.assert_array_equal(again.search(vectors, 3)[1], index.search(vectors, 3)[1])
+    assert len(again.without(np.arange(30) < 3)) == 3  # which builds it anew
+    with pytest.raises(UsageError, match="no CUDA device is here"):
+        VectorIndex.of(vectors, IndexOptions(device="cuda"))
 
 
 def test_arrays_that_would_lead_faiss_astray_are_refused(tmp_path: Path) -> None:

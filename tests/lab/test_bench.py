@@ -6,18 +6,24 @@ import gzip
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
+import torch
 
 from tests.retrievers.contract import QRELS, QUERIES, dataset
-from triever import BM25, Dense, MultiVector
+from triever import BM25, DataError, Dense, MultiVector, UsageError, config
+from triever.commands import DecodeSettings, TrainSettings
+from triever.config import from_words
 from triever.docids.trie import Trie
 from triever.lab.bench_decode import DecodeOptions, agreement, bench_decode
 from triever.lab.bench_search import bench_search
 from triever.lab.bench_train import TrainBenchOptions, bench_train
 from triever.lab.bench_trie import bench_trie, tokenised
 
+AUTOCAST = torch.autocast
 SMALL = DecodeOptions(docids=500, symbols=16, length=4, queries=(3,), beams=(4,), rounds=1, layers=1, width=32)
 
 
@@ -36,6 +42,44 @@ def test_decoding_agrees_with_generate_step_for_step() -> None:
             assert row["identical"] == 1
 
 
+@pytest.mark.parametrize("changes", [{"length": 40}, {"docids": 2}])
+def test_docids_are_told_apart_however_long_they_are_and_however_few(changes: dict[str, int]) -> None:
+    rows = bench_decode(replace(SMALL, finish=(False,), **changes))
+    assert [(row["overlap"], row["identical"]) for row in rows] == [(1, 1), (1, 1)]
+
+
+ODD = {
+    DecodeOptions: (
+        *("docids=0", "length=-1", "symbols=0", "symbols=40000", "queries=0", "queries=", "beams=4,0", "beams="),
+        *("rounds=0", "query_tokens=0", "layers=0", "width=0", "width=-1", "docids=1000000000000", "docids=many"),
+        *("device=abacus", "dtypes=int32", "dtypes=", "finish=", "finish=perhaps", "peer_dtype=float", "peer=perhaps"),
+    ),
+    TrainBenchOptions: (
+        *("batch=0", "batch=1", "batch=3", "batch=-2", "length=0", "layers=0", "width=32", "width=0", "width=100"),
+        *("inner=0", "steps=0", "steps=-1", "steps=few", "matrix=0", "device=abacus", "compile=", "compile=perhaps"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "word"), [(options, word) for options in ODD for word in ODD[options]])
+def test_odd_sizes_are_refused(options: type, word: str) -> None:
+    with pytest.raises(UsageError, match=word.partition("=")[0]):
+        from_words(options, [word])
+
+
+def test_what_no_memory_holds_is_refused_before_it_is_tried() -> None:
+    with pytest.raises(UsageError, match="GiB of memory on cpu"):
+        bench_decode(DecodeOptions(docids=10**9))
+    with pytest.raises(UsageError, match="GiB of memory on cpu"):
+        bench_train(TrainBenchOptions(matrix=10**8))
+
+
+def test_the_help_names_every_option() -> None:
+    for options, settings in ((DecodeOptions, DecodeSettings), (TrainBenchOptions, TrainSettings)):
+        text = settings.__metadata__[0].help
+        assert text.partition("There are: ")[2] == f"{', '.join(config.options(options))}."
+
+
 def test_agreement_is_counted_by_hand() -> None:
     expected, found = [[(1, -1.0), (2, -2.0)], [(5, -1.0)]], [[(1, -1.0), (3, -1.5)], [(5, -1.0)]]
     assert agreement(expected, found) == {"overlap": 0.75, "identical": 0.5, "not_worse": 1.0}
@@ -49,6 +93,12 @@ def test_the_trie_is_built_beside_its_peers(tmp_path: Path) -> None:
     assert [row["name"] for row in rows] == ["triever", "dict of dicts", "marisa-trie"]
     assert all(row["docids"] == 9 and row["bytes"] > 0 for row in rows)
     assert bench_trie(path, limit=4)[0]["docids"] == 4
+
+
+def test_a_file_without_titles_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n\n")
+    with pytest.raises(DataError, match="holds no titles"):
+        bench_trie(tmp_path / "empty.txt")
 
 
 def test_titles_become_docids_that_end() -> None:
@@ -76,6 +126,23 @@ def test_training_is_measured_beside_the_peer() -> None:
     assert all(row["tflops"] >= 0 for row in rows)
     assert rows[1]["ratio"] > 0
     assert 0 <= rows[1]["waited"] <= 1
+
+
+def test_all_rows_of_a_training_are_of_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triever.models.precision.has_matrix_unit", lambda: True)
+    made = []
+    monkeypatch.setattr(torch, "autocast", lambda *words, **more: made.append(more) or AUTOCAST(*words, **more))
+    options = TrainBenchOptions(batch=4, length=8, layers=1, width=64, inner=64, steps=1, matrix=64)
+    assert [row["dtype"] for row in bench_train(options)] == ["float32"] * 3
+    assert made
+    assert not any(one["enabled"] for one in made)
+
+
+def test_a_retriever_without_documents_is_not_measured() -> None:
+    empty = BM25().fit(dataset())
+    empty.delete(list(empty.documents.ids))
+    with pytest.raises(UsageError, match="empty holds no documents"):
+        bench_search({"empty": empty}, dataset(), "test")
 
 
 def test_every_kind_of_index_is_measured() -> None:

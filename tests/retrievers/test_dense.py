@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ import torch
 
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
-from triever.index.vectors import IndexOptions
+from triever.index.vectors import IndexOptions, VectorIndex
+from triever.retrievers import encoding
 from triever.retrievers.dense import Dense
 from triever.training.pairs import Negatives
 from triever.training.tuning import Tuning
@@ -55,6 +58,50 @@ def test_parts_of_an_explanation_add_up_to_the_score() -> None:
     for hit, parts in zip(explanation.result, explanation.parts, strict=True):
         assert sum(weight for _, weight in parts) == pytest.approx(hit.score, abs=1e-4)
         assert len(dict(parts)) == len(parts)
+
+
+def test_an_explanation_fetches_only_the_vectors_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = Dense(backbone=SMALL).fit(dataset())
+    dense.delete(["coffee", "tides"])
+    dense.add([triever.Document("kettle", "Boiling water in a kettle.")])
+    monkeypatch.setattr(VectorIndex, "vectors", lambda _: pytest.fail("all of them were copied"))
+    explanation = dense.explain("boiling water", 9)
+    assert {"kettle", "tea", "empty"} <= {hit.id for hit in explanation.result}
+    for hit, parts in zip(explanation.result, explanation.parts, strict=True):
+        assert sum(weight for _, weight in parts) == pytest.approx(hit.score, abs=1e-4)
+
+
+def test_no_queries_have_no_results() -> None:
+    dense = Dense(backbone=SMALL).fit(dataset())
+    held = dense._checked()
+    assert dense._search(held.engine, held.store, [], 5) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+@pytest.mark.parametrize("options", [{"device": "cuda"}, {"index": IndexOptions(device="cuda")}], ids=str)
+def test_a_device_that_is_not_here_is_said_before_anything_is_learned(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoding, "load_backbone", lambda *_, **__: pytest.fail("something was learned"))
+    with pytest.raises(triever.UsageError, match="device = 'cuda', but no CUDA device is here; use device=cpu"):
+        Dense(backbone=SMALL, **options).fit(dataset())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_what_was_saved_for_a_gpu_works_without_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    dense = Dense(backbone=SMALL).fit(dataset())
+    dense.device = "cuda"  # as a machine with one would have saved it
+    dense.index = replace(dense.index, device="cuda")
+    dense.save(tmp_path / "model")
+    again = triever.load(tmp_path / "model")
+    assert caplog.text.count("device = 'cuda', but no CUDA device is here: cpu is used instead") == 2
+    assert again.search_many(QUERIES, 5) == dense.search_many(QUERIES, 5)
+    again.delete([document.id for document in DOCUMENTS[:6]])  # of more than half: the index is built anew
+    again.add(DOCUMENTS[:1])
+    assert again.explain("boiling water for tea leaves", 1).result[0].id == "tea"
+    again.save(tmp_path / "model")
+    for one in (again, triever.load(tmp_path / "model")):
+        assert one.card.count("| device | cuda |") == 1, "a machine with a GPU will use it again"
 
 
 @pytest.mark.parametrize("source", ["bm25", "model"])

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +15,7 @@ import torch
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever.index.token_vectors import TokenOptions
+from triever.models import encoder
 from triever.retrievers.multivector import MultiVector
 from triever.training.pairs import Negatives
 from triever.training.tuning import Tuning
@@ -57,6 +64,76 @@ def test_parts_of_an_explanation_add_up_to_the_score(score: str) -> None:
     explanation = retriever.explain("boiling water, boiling water", 3)
     for hit, parts in zip(explanation.result, explanation.parts, strict=True):
         assert sum(weight for _, weight in parts) == pytest.approx(hit.score, abs=1e-2)
+
+
+def test_no_queries_have_no_results() -> None:
+    for index in (TokenOptions(), TokenOptions(candidates=2)):
+        late = MultiVector(backbone=SMALL, size=32, index=index).fit(dataset())
+        held = late._checked()
+        assert late._search(held.engine, held.store, [], 5) == []
+
+
+@pytest.mark.parametrize("bits", [16, 4])
+def test_vectors_for_which_memory_is_too_small_are_laid_into_a_file(
+    bits: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folders: list[Any] = []
+    nameless = encoder._nameless
+
+    def spied(folder: Any, *more: Any) -> np.ndarray:
+        folders.append(folder)
+        return nameless(folder, *more)
+
+    def fitted(work: Path) -> MultiVector:
+        tuning = Tuning(steps=2, batch=4, rounds=2, holdout=0.3)
+        negatives = Negatives(count=1, source="model")
+        late = MultiVector(backbone=SMALL, size=32, index=TokenOptions(bits=bits), training=tuning, negatives=negatives)
+        return late.fit(dataset(), work=work)
+
+    monkeypatch.setattr(encoder, "_nameless", spied)
+    in_memory = fitted(tmp_path / "one")
+    assert not folders
+    monkeypatch.setattr(encoder, "IN_MEMORY", 2000)
+    mapped = fitted(tmp_path / "other")
+    assert set(folders) == {tmp_path / "other"}
+    assert len(folders) >= 3, "for the index, and for what is mined before both rounds"
+    assert {path.name for path in (tmp_path / "other").iterdir()} == {
+        path.name for path in (tmp_path / "one").iterdir()
+    }
+    assert mapped.search_many(QUERIES, 5) == in_memory.search_many(QUERIES, 5)
+    if bits == 16:
+        packed = mapped._checked().engine.index.main.part.packed
+        assert isinstance(packed.base, np.memmap | mmap.mmap)
+    mapped.save(tmp_path / "model")
+    assert triever.load(tmp_path / "model").search_many(QUERIES, 5) == in_memory.search_many(QUERIES, 5)
+
+
+def test_a_disk_without_room_for_the_vectors_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(encoder, "IN_MEMORY", 0)
+    monkeypatch.setattr(encoder.os, "posix_fallocate", raise_full, raising=False)
+    with pytest.raises(triever.DataError, match=r"GiB of vectors cannot be laid into .*No space left"):
+        MultiVector(backbone=SMALL).fit(dataset(), work=tmp_path)
+
+
+def raise_full(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_what_was_saved_for_a_gpu_works_without_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    late = MultiVector(backbone=SMALL, size=32).fit(dataset())
+    late.device = "cuda"  # as a machine with one would have saved it
+    late.save(tmp_path / "model")
+    again = triever.load(tmp_path / "model")
+    assert caplog.text.count("device = 'cuda', but no CUDA device is here: cpu is used instead") == 1
+    assert again.search_many(QUERIES, 5) == late.search_many(QUERIES, 5)
+    again.delete([document.id for document in DOCUMENTS[:6]])
+    again.add(DOCUMENTS[:1])
+    assert again.search("boiling water for tea leaves", 1)[0].id == "tea"
+    assert isinstance(again, MultiVector)
+    assert len(again.reindexed(bits=4)) == 5
+    with pytest.raises(triever.UsageError, match="no CUDA device is here"):
+        MultiVector(backbone=SMALL, device="cuda").fit(dataset())
 
 
 def test_queries_may_be_filled_up_with_masks() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +16,17 @@ from hypothesis import strategies as st
 
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
-from triever import config
+from tests.retrievers.told import Told
+from triever import Dataset, Document, Query, config
 from triever.models.backbones import learn_tokenizer
 from triever.models.tokens import TextTokenizer, Tokens
+from triever.retrievers.base import Retriever
 from triever.retrievers.bm25 import BM25
-from triever.retrievers.reranker import Reranked, joined
-from triever.training.pairs import Negatives
-from triever.training.tuning import RerankTuning
+from triever.retrievers.dense import Dense
+from triever.retrievers.multivector import MultiVector
+from triever.retrievers.reranker import CandidateBatches, Reranked, joined
+from triever.training.pairs import Negatives, pairs_of
+from triever.training.tuning import RerankTuning, Tuning
 
 SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
 TINY = RerankTuning(steps=40, batch=4, learning_rate=3e-3, holdout=0.0)
@@ -51,6 +59,142 @@ def test_training_puts_the_right_document_first() -> None:
     assert first == ["tea", "bike", "東京", "bread"]
 
 
+TOPICS = ("amber", "basalt", "cedar", "dune", "ember", "fjord", "glacier", "heather")
+
+
+def misleading() -> Dataset:
+    """For each topic a document that answers, and one that only says the topic's name again and again."""
+    good = [Document(f"good {topic}", f"the answer about {topic} is found here") for topic in TOPICS]
+    bad = [Document(f"bad {topic}", f"{topic} {topic} {topic} {topic}") for topic in TOPICS]
+    queries = [Query(topic, f"tell me of {topic}") for topic in TOPICS]
+    return Dataset.of("misleading", [*good, *bad], queries, {"train": {one: {f"good {one}": 1} for one in TOPICS}})
+
+
+def right(retriever: Retriever, data: Dataset) -> int:
+    """How many queries find what is relevant first."""
+    found = retriever.search_many(data.queries("train"), 1)
+    return sum(result[0].id == f"good {topic}" for result, topic in zip(found, TOPICS, strict=True))
+
+
+def test_training_makes_it_better_than_its_first_stage() -> None:
+    data = misleading()
+    tuning = RerankTuning(steps=40, batch=8, learning_rate=3e-3, holdout=0.0)
+    reranked = Reranked(backbone=SMALL, training=tuning, negatives=Negatives(count=3)).fit(data)
+    assert right(BM25().fit(data), data) == 0
+    assert right(reranked, data) == len(TOPICS)
+
+
+def test_copies_of_what_is_relevant_are_not_wrong() -> None:
+    data = misleading()
+    copies = [replace(document, id=f"copy of {document.id}") for document in data.documents()]
+    qrels = {"train": data.qrels("train")}
+    twice = Dataset.of("twice", [*data.documents(), *copies], data.queries("train"), qrels)
+    tuning = RerankTuning(steps=1, batch=8)
+    reranked = Reranked(backbone=SMALL, training=tuning, negatives=Negatives(count=9, depth=3)).fit(twice)
+    held = reranked._checked()
+    candidates = reranked._candidates(held.engine, held.store, pairs_of(twice, "train", held.store))
+    batches = CandidateBatches(candidates, held.engine.reranker, reranked.negatives, tuning, 30, 0)
+    for query, topic in enumerate(TOPICS):
+        for chance in range(30):
+            row = batches._row(query, np.random.default_rng(chance))
+            ids = [held.store.ids[one] for one in row]
+            assert ids[0] == f"good {topic}"
+            assert not {f"good {topic}", f"copy of good {topic}"} & {*ids[1:]}
+
+
+def test_held_out_queries_choose_the_best_round() -> None:
+    tuning = RerankTuning(steps=4, batch=2, rounds=2, holdout=0.5)
+    card = Reranked(backbone=SMALL, training=tuning).fit(misleading()).card
+    assert "| held-out RR@10 |" in card
+    assert "| best step |" in card
+
+
+def test_an_untrained_cross_encoder_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "triever"):
+        Reranked(backbone=SMALL, training=RerankTuning(steps=0)).fit(dataset())
+    assert "the order that it gives means nothing" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "triever"):
+        Reranked(backbone=SMALL, training=RerankTuning(steps=1, holdout=0.0)).fit(dataset())
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_queries_and_documents_fit_into_a_small_backbone(steps: int) -> None:
+    small = "scratch:hidden=32,layers=1,heads=2,vocabulary=500,positions=16"
+    tuning = RerankTuning(steps=steps, batch=4, holdout=0.0)
+    reranked = Reranked(backbone=small, training=tuning, query_length=64, document_length=64).fit(dataset())
+    engine = reranked._checked().engine.reranker
+    tokens = reranked._query_tokens(engine.encoder, ["boiling water for tea leaves " * 20, "tea"])
+    assert tokens.lengths.tolist()[0] == 8, "half of it is for the document"
+    pairs = joined(tokens, np.zeros(10, int), engine.documents, np.arange(10), engine.encoder.tokenizer, 16)
+    assert pairs.lengths.max() == 16
+    scores = {hit.id: hit.score for hit in reranked.search("boiling water for tea leaves " * 20, 3)}
+    assert len(scores) == len(set(scores.values())) == 3, "what the documents say still counts"
+
+
+def test_hits_behind_those_that_are_read_are_explained_as_what_they_are() -> None:
+    reranked = Reranked(backbone=SMALL, training=RerankTuning(steps=0), depth=1).fit(dataset())
+    found = BM25().fit(dataset()).search("boiling water", 3)
+    explanation = reranked.explain("boiling water", 3)
+    assert [hit.id for hit in explanation.result] == [hit.id for hit in found]
+    assert [parts[0][0] for parts in explanation.parts] == [
+        "cross-encoder",
+        "first stage's order",
+        "first stage's order",
+    ]
+    assert [parts[0][1] for parts in explanation.parts] == [hit.score for hit in explanation.result]
+
+
+@pytest.mark.parametrize("first", [MultiVector(backbone=SMALL, size=8), BM25(), Told()])
+def test_no_queries_are_no_trouble(first: Retriever) -> None:
+    tuning = RerankTuning(steps=1, batch=2, holdout=0.0)  # so that no query is held out
+    reranked = Reranked(first=first, backbone=SMALL, training=tuning).fit(dataset())
+    held = reranked._checked()
+    assert reranked._search(held.engine, held.store, [], 3) == []
+    assert reranked.search_many([]) == []
+
+
+@pytest.mark.parametrize(
+    ("tuning", "message"),
+    [
+        (RerankTuning(holdout=0.999999), "all training queries are held out; lower training.holdout"),
+        (RerankTuning(split="trian"), "no split 'trian' to train on; did you mean train"),
+    ],
+)
+def test_queries_are_looked_for_before_anything_is_learned(
+    tuning: RerankTuning, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BM25, "_learn", lambda *_: pytest.fail("too late"))
+    with pytest.raises(triever.UsageError, match=message):
+        Reranked(backbone=SMALL, training=tuning).fit(dataset())
+    with pytest.raises(triever.UsageError, match="no split 'dev'"):
+        first = Dense(backbone=SMALL, training=Tuning(steps=1, split="dev"))
+        Reranked(first=first, backbone=SMALL, training=RerankTuning(steps=0)).fit(dataset())
+
+
+def test_a_backbone_that_is_not_there_is_said_before_anything_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BM25, "_learn", lambda *_: pytest.fail("too late"))
+    with pytest.raises(triever.UsageError, match="scratch"):
+        Reranked(backbone="scrach").fit(dataset())
+
+
+def test_a_saved_folder_is_a_first_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values: dict[str, Any] = {"backbone": SMALL, "training": {"steps": 0}}
+    dense = Dense(backbone=SMALL).fit(dataset())
+    dense.save(tmp_path / "first")
+    expected = config.build(Reranked, {**values, "first": dense}).fit(dataset()).search_many(QUERIES, 5)
+    monkeypatch.setattr(Dense, "_learn", lambda *_: pytest.fail("learned again"))
+    folder: Any = str(tmp_path / "first")
+    made = Reranked(first=folder, backbone=SMALL, training=RerankTuning(steps=0))
+    words = config.build(Reranked, {**values, **config.assignments([f"first={folder}"])})
+    for reranked in (made, words):
+        assert type(reranked.first) is Dense
+        assert reranked.fit(dataset()).search_many(QUERIES, 5) == expected
+    made.save(tmp_path / "both")
+    assert triever.load(tmp_path / "both").search_many(QUERIES, 5) == expected
+
+
 def test_a_long_document_loses_its_end_and_not_the_query() -> None:
     long = [*DOCUMENTS, triever.Document("long", "tea leaves " * 3000)]
     reranked = Reranked(backbone=SMALL, training=RerankTuning(steps=0), document_length=5000).fit(dataset(long))
@@ -63,9 +207,19 @@ def test_the_first_stage_may_be_any_system() -> None:
     assert "tea" in {hit.id for hit in reranked.search("tea leaves", 5)}
 
 
-def test_a_cross_encoder_without_wrong_candidates_is_refused() -> None:
-    with pytest.raises(triever.UsageError, match="learns from wrong candidates"):
-        Reranked(negatives=Negatives(count=0))
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"negatives": Negatives(count=0)}, "learns from wrong candidates"),
+        ({"negatives": Negatives(count=2, source="model")}, "is not asked: the first stage finds the hard ones; leave"),
+        ({"depth": 0}, "depth = 0 should be above zero"),
+        ({"query_length": 2}, "both are at least 3"),
+        ({"document_length": 0}, "both are at least 3"),
+    ],
+)
+def test_mistakes_are_said(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(triever.UsageError, match=message):
+        Reranked(**options)
 
 
 PIECES = learn_tokenizer(["some words to learn from"], 300)._tokenizer

@@ -39,6 +39,13 @@ def test_no_step_waits_for_the_gpu(workers: int, optimizer: str) -> None:
     assert calls == 20
 
 
+def test_one_process_trains_on_one_device_after_the_other() -> None:
+    for device in ("cpu", "cuda", "cpu", "cuda:0"):
+        model = toy(dropout=0.2)
+        train(model, square, Pairs, options(), device=device)
+        assert next(model.parameters()).device.type == torch.device(device).type
+
+
 def test_auto_is_bfloat16_with_weights_in_float32() -> None:
     seen = set()
 

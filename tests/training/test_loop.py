@@ -10,17 +10,20 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from accelerate import DistributedType, PartialState
 from torch import Tensor, nn
 from transformers.optimization import Adafactor
 
 from tests.training.toys import Pairs, Toy, contrast, square, toy, worth
 from triever import progress
 from triever.errors import DataError, UsageError
+from triever.training import loop
 from triever.training.loop import TrainOptions, train
 from triever.training.options import rate
 
@@ -234,7 +237,7 @@ def test_rounds_are_asked_for_in_order_with_the_model_not_in_training() -> None:
 
 @pytest.mark.parametrize("with_folder", [False, True])
 def test_the_best_step_is_kept(with_folder: bool, tmp_path: Path) -> None:
-    values = iter([0.2, 0.9, 0.9, 0.4])  # of two equal ones, the first
+    values = iter([0.1, 0.2, 0.9, 0.9, 0.4])  # of two equal ones, the first
     seen: list[dict[str, Tensor]] = []
 
     def evaluate(model: nn.Module) -> dict[str, float]:
@@ -246,8 +249,44 @@ def test_the_best_step_is_kept(with_folder: bool, tmp_path: Path) -> None:
     chosen = options(steps=20, keep="best", log_every=5)
     done = train(model, square, Pairs, chosen, evaluate=evaluate, watch="quality", folder=folder)
     assert (done.best_step, done.best["quality"], done.latest["quality"]) == (10, 0.9, 0.4)
-    assert all(torch.equal(part, seen[1][name]) for name, part in weights(model).items())
-    assert not all(torch.equal(part, seen[3][name]) for name, part in weights(model).items())
+    assert all(torch.equal(part, seen[2][name]) for name, part in weights(model).items())
+    assert not all(torch.equal(part, seen[4][name]) for name, part in weights(model).items())
+
+
+@pytest.mark.parametrize("with_folder", [False, True])
+def test_a_training_that_only_does_harm_leaves_the_model_as_it_came(
+    with_folder: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = iter([0.5, 0.4, 0.3])
+    model = toy()
+    folder = tmp_path if with_folder else None
+    chosen = options(keep="best")
+    done = train(model, square, Pairs, chosen, evaluate=lambda _: {"q": next(values)}, folder=folder)
+    assert (done.steps, done.best_step, done.best) == (10, 0, {"q": 0.5})
+    assert same(model, toy())
+    assert "no evaluation was as good as the first, so the model stays as it came" in caplog.text
+
+
+def test_a_training_that_does_no_harm_is_kept() -> None:
+    values = iter([0.5, 0.5, 0.5])
+    model, expected = toy(), toy()
+    done = train(model, square, Pairs, options(keep="best"), evaluate=lambda _: {"q": next(values)})
+    train(expected, square, Pairs, options(steps=5))
+    assert done.best_step == 5
+    assert same(model, expected)
+
+
+def test_the_first_evaluation_sees_the_model_as_it_came_and_is_told(tmp_path: Path) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        seen.append((same(model, toy()), model.training))
+        return {"q": float(len(seen))}
+
+    train(toy(), square, Pairs, options(keep="best"), evaluate=evaluate, folder=tmp_path)
+    assert seen == [(True, False), (False, False), (False, False)]
+    line = lines(tmp_path)[0]
+    assert line == {"step": 0, "round": 0, "evaluation": {"q": 1.0}, "best": True, "seconds": line["seconds"]}
 
 
 def test_the_last_step_is_kept_when_asked_for() -> None:
@@ -265,14 +304,31 @@ def test_patience_ends_a_training() -> None:
     assert (done.steps, done.best_step, done.stopped_early) == (20, 10, True)
 
 
+@pytest.mark.parametrize(
+    ("values", "steps", "best"),
+    [
+        ([math.nan, math.nan, 0.5, 0.1, 0.2], 20, 10),  # the first of all does not count
+        ([0.9, 0.1, 0.2], 10, 0),  # but it is what the others have to beat
+        ([0.9, 0.1, 0.95, 0.2, 0.3], 20, 10),
+    ],
+)
+def test_patience_is_for_what_the_training_does(values: list[float], steps: int, best: int) -> None:
+    left = iter(values)
+    chosen = options(steps=50, patience=2, keep="best")
+    done = train(toy(), square, Pairs, chosen, evaluate=lambda _: {"q": next(left)})
+    assert (done.steps, done.best_step, done.stopped_early) == (steps, best, True)
+
+
 @pytest.mark.parametrize(("every", "times"), [(1, [5, 10, 12]), (2, [10, 12]), (0, [12])])
-def test_how_often_it_is_evaluated(every: int, times: list[int], tmp_path: Path) -> None:
-    train(toy(), square, Pairs, options(steps=12, evaluate_every=every), evaluate=worth, folder=tmp_path)
-    assert [line["step"] for line in lines(tmp_path) if "evaluation" in line] == times
+@pytest.mark.parametrize(("keep", "first"), [("last", []), ("best", [0])])
+def test_how_often_it_is_evaluated(every: int, times: list[int], keep: str, first: list[int], tmp_path: Path) -> None:
+    chosen = options(steps=12, evaluate_every=every, keep=keep)
+    train(toy(), square, Pairs, chosen, evaluate=worth, folder=tmp_path)
+    assert [line["step"] for line in lines(tmp_path) if "evaluation" in line] == first + times
 
 
 def test_a_measure_that_is_no_number_is_never_the_best() -> None:
-    values = iter([math.nan, 0.1])
+    values = iter([math.nan, math.nan, 0.1])
     done = train(toy(), square, Pairs, options(keep="best"), evaluate=lambda _: {"q": next(values)})
     assert done.best_step == 10
 
@@ -370,8 +426,8 @@ def test_batches_are_fetched_ahead() -> None:
     assert train(toy(), slow_loss, lambda n: Slow(n, length=10), options()).waited < 0.3
 
 
-def test_workers_give_the_same_batches() -> None:
-    thread, process = toy(), toy()
+def test_workers_change_neither_batches_nor_dropout() -> None:
+    thread, process = toy(dropout=0.3), toy(dropout=0.3)
     train(thread, square, Pairs, options())
     train(process, square, Pairs, options(workers=2))
     assert same(thread, process)
@@ -398,6 +454,35 @@ def test_a_round_without_batches_is_an_error() -> None:
         train(toy(), square, lambda n: Pairs(n, length=0), options())
 
 
+# Devices
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_device_that_is_not_here_is_refused() -> None:
+    with pytest.raises(UsageError, match="device = 'cuda', but no CUDA device is here; use device=cpu"):
+        train(toy(), square, Pairs, options(), device="cuda")
+
+
+def test_it_trains_where_it_is_asked_to_whatever_accelerate_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, model = toy(), toy()
+    train(expected, square, Pairs, options(), device="cpu")
+    monkeypatch.setitem(PartialState._shared_state, "device", torch.device("meta"))  # once, and for the whole process
+    train(model, square, Pairs, options(), device="cpu")
+    assert same(model, expected)
+
+
+def test_processes_that_train_together_stay_on_their_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    own = torch.device("cuda", 1)
+    together: Any = SimpleNamespace(distributed_type=DistributedType.MULTI_GPU, device=own)
+    alone: Any = SimpleNamespace(distributed_type=DistributedType.NO, device=own)
+    assert loop._device("auto", together) == loop._device("cuda", together) == own
+    assert loop._device("cuda:0", alone) == torch.device("cuda", 0)
+    with pytest.raises(UsageError, match="train on cuda together, and device = 'cpu' is asked for; start them anew"):
+        loop._device("cpu", together)
+
+
 # What can go wrong
 
 
@@ -405,7 +490,8 @@ def test_memory_that_is_not_enough_says_what_to_do() -> None:
     def hungry(model: nn.Module, batch: Any) -> dict[str, Tensor]:
         return {"loss": torch.empty(2**55).mean()}
 
-    with pytest.raises(UsageError, match="not enough for step 1; halve the batch and double accumulate"):
+    said = "not enough for step 1; halve the batch and double accumulate .a query has half as many in-batch negatives"
+    with pytest.raises(UsageError, match=said):
         train(toy(), hungry, Pairs, options())
 
 
@@ -469,6 +555,7 @@ def test_frozen_parameters_stay() -> None:
         ({"warmup": 1.5}, "warmup = 1.5 should be between 0 and 1"),
         ({"decay": "step"}, "decay = 'step' is not a choice"),
         ({"seed": -3}, "seed = -3 should be at least 0"),
+        ({"checkpoint_minutes": -1.0}, "checkpoint_minutes = -1.0 should be at least 0"),
     ],
 )
 def test_options_that_do_not_fit_are_named(change: dict[str, Any], message: str) -> None:

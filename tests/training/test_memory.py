@@ -44,6 +44,26 @@ run(chosen, rows)
 print(peak() - before, sum(parameter.numel() for parameter in chosen.parameters()))
 """
 
+MEASURE_SCORES = """
+import re, sys, torch
+from pathlib import Path
+from triever.training.losses import contrastive, late_scores
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
+def run(queries, documents, length, longer):
+    asked, held = torch.randn(queries, length, 64), torch.randn(documents, longer, 64)
+    masks = torch.ones(queries, length), torch.ones(documents, longer)
+    scores = late_scores(asked.requires_grad_(), masks[0], held.requires_grad_(), masks[1], mean=True)
+    contrastive(scores, torch.arange(queries)).backward()
+
+run(2, 2, 2, 2)  # what torch needs by itself
+before = peak()
+run(*map(int, sys.argv[1:]))
+print(peak() - before)
+"""
+
 SHAPES = [
     (16, 64, 256, 4, "adamw"),
     pytest.param(32, 128, 256, 4, "adamw", marks=pytest.mark.slow),  # mostly activations
@@ -68,6 +88,15 @@ def test_the_estimate_is_within_a_factor_of_two(
     assert said / 2 < measured < said * 2, f"{measured / 2**20:.0f} MiB, not about {said / 2**20:.0f}"
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak from Linux")
+def test_scores_of_tokens_are_within_a_factor_of_two() -> None:
+    command = [sys.executable, "-c", MEASURE_SCORES, "32", "64", "24", "128"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = memory.estimate(0, batch=0, length=0, d_model=0, layers=0, scores=32 * 64 * 24 * 128)
+    assert said / 2 < int(done.stdout) < said * 2
+
+
 def test_what_the_estimate_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "SLACK", 1)
     nothing = {"batch": 0, "length": 0, "d_model": 64, "layers": 2}
@@ -81,6 +110,7 @@ def test_what_the_estimate_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.estimate(0, **some | {"batch": 5}) == 5 * one
     assert memory.estimate(0, **some, heads=4) == one + 2 * 4 * 8**2 * 4 * 4
     assert memory.estimate(0, **some, vocabulary=100) == one + 8 * 100 * 12
+    assert memory.estimate(0, **some, scores=1000) == one + 1000 * 5 * 4
 
 
 def test_there_is_some_memory() -> None:
@@ -100,3 +130,10 @@ def test_too_little_memory_says_how_much_and_what_to_set() -> None:
     memory.check(1, "cpu")
     with pytest.raises(UsageError, match=r"fit needs about 1048576.0 GiB of memory on cpu, and .* GiB are free; halve"):
         memory.check(2**50, "cpu", "fit")
+
+
+def test_what_is_advised_says_what_it_costs() -> None:
+    with pytest.raises(
+        UsageError, match=r"double accumulate .* half as many in-batch negatives then, .*, or set optimizer"
+    ):
+        memory.check(2**50, "cpu")

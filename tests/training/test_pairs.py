@@ -11,7 +11,7 @@ import triever
 from triever import Document, Query
 from triever.data.store import DocumentStore
 from triever.models.tokens import Tokens
-from triever.training.pairs import Negatives, PairBatches, Pairs, hard_negatives, held_out, pairs_of
+from triever.training.pairs import Negatives, PairBatches, Pairs, hard_negatives, held_out, pairs_of, text_numbers
 
 DOCUMENTS = [Document(f"d{number}", f"text {number}") for number in range(30)]
 
@@ -92,6 +92,42 @@ def test_hard_negatives_are_the_first_hits_that_are_not_relevant() -> None:
     found = hard_negatives([[0, 9, 3, 8, 7], [4]], pairs, Negatives(depth=3))
     assert found.tolist() == [[9, 8, 7], [-1, -1, -1]]
     assert hard_negatives([[0, 9, 8, 7], [6]], pairs, Negatives(depth=2, skip=2)).tolist() == [[8, 7], [-1, -1]]
+    assert hard_negatives([[9, -1, 8], [-1]], pairs, Negatives(depth=3)).tolist() == [[9, 8, -1], [-1, -1, -1]]
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=3), max_size=12))
+def test_copies_and_only_they_have_the_same_number(texts: list[list[int]]) -> None:
+    numbers = text_numbers(Tokens.from_lists(texts))
+    assert len(numbers) == len(texts)
+    for one, text in zip(numbers, texts, strict=True):
+        assert [number == one for number in numbers] == [other == text for other in texts]
+
+
+def test_copies_of_what_is_relevant_are_no_hard_negatives() -> None:
+    pairs = made(2)  # 0 and 3 are relevant to the first query, 1 and 4 to the second
+    same = np.arange(30)
+    same[[20, 21]], same[22] = same[3], same[8]  # copies of what is relevant, and of what is not
+    found = hard_negatives([[20, 0, 9, 21, 22, 8], [20, 4, 9]], pairs, Negatives(depth=4), same)
+    assert found.tolist() == [[9, 22, 8, -1], [20, 9, -1, -1]]
+    assert hard_negatives([[20, 9], []], pairs, Negatives(depth=2)).tolist() == [[20, 9], [-1, -1]]
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 20), st.integers(0, 3), st.integers(0, 3))
+def test_copies_of_what_is_relevant_are_excluded(batch: int, count: int, seed: int) -> None:
+    pairs = made()
+    texts = [number % 5 for number in range(30)]  # many copies, in the batch and among what is drawn
+    documents = Tokens.from_lists([[text] for text in texts])
+    chosen = {"negatives": Negatives(count=count), "mined": None, "batch": batch, "steps": 3, "seed": seed}
+    rounds = PairBatches(pairs, numbered(20), documents, same=text_numbers(documents), **chosen)
+    for step in range(3):
+        found = rounds[step]
+        for place, query in enumerate(found["query_ids"][:, 0].tolist()):
+            relevant = {texts[row] for row in pairs.of(query)}
+            expected = [text in relevant for text in found["document_ids"][:, 0].tolist()]
+            assert found["excluded"][place].tolist() == expected
+            assert expected[place], "its own positive is there"
+    assert pairs.of(4).tolist() == [4, 7], "what was judged stays as it is"
 
 
 @pytest.mark.parametrize(

@@ -28,14 +28,20 @@ def launched(root: Path, folder: Path, processes: int) -> list[dict[str, Any]]:
     """The weights that each process of one training ends with.
 
     By torchrun, as `accelerate launch --multi_gpu` does it; without GPUs that command starts one process only.
+    Nobody tells it that there are none: it has to find out.
     """
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
     launch += ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
     launch += ["-m", "tests.training.toys", str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(launch, cwd=root, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
+    run(launch, root)
     return [json.loads((folder / f"weights-{process}-of-{processes}.json").read_text()) for process in range(processes)]
+
+
+def run(command: list[str], root: Path, **more: str) -> None:
+    """Run a command where no GPU is seen."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **more}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def curve(folder: Path) -> list[tuple[int, float, float]]:
@@ -55,6 +61,12 @@ def test_two_processes_train_as_one(root: Path, tmp_path: Path) -> None:
     assert together[0] == together[1], "the processes have gone apart"
     for name, part in together[0].items():
         torch.testing.assert_close(torch.tensor(part), torch.tensor(alone[name]), atol=1e-5, rtol=0)
+
+
+def test_a_rank_that_something_else_has_set_does_not_matter(root: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.training.toys", str(tmp_path)]
+    run(command, root, RANK="3", WORLD_SIZE="4")
+    assert (tmp_path / "weights-0-of-1.json").exists()
 
 
 def test_each_process_takes_its_block_of_every_tensor() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
+import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -101,16 +103,126 @@ def test_every_place_can_be_gone_on_from(at: int, tmp_path: Path) -> None:
     assert same(resumed, whole)
 
 
-def test_a_kill_in_an_evaluation_loses_no_step(tmp_path: Path) -> None:
-    def evaluate(model: nn.Module) -> dict[str, float]:
-        raise Stop
+def ending(measure: Any, at: int) -> Any:
+    """An evaluation that ends the training when it is asked for the n-th time."""
+    calls = iter(range(at))
 
-    chosen = options(checkpoint_every=5)
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        if next(calls, None) is None:
+            raise Stop
+        return measure(model)
+
+    return evaluate
+
+
+@pytest.mark.parametrize(("at", "step"), [(0, 0), (1, 5), (2, 10)])
+def test_a_kill_in_an_evaluation_loses_no_step(at: int, step: int, tmp_path: Path) -> None:
+    chosen = options(keep="best", log_every=3)
+    first, resumed, whole = toy(dropout=0.2), toy(dropout=0.2, seed=1), toy(dropout=0.2)
     with pytest.raises(Stop):
-        train(toy(), square, Pairs, chosen, evaluate=evaluate, folder=tmp_path)
-    done = train(toy(), square, Pairs, chosen, evaluate=worth, folder=tmp_path)
-    assert done.resumed_from == 5
-    assert [line["step"] for line in lines(tmp_path) if "evaluation" in line] == [5, 10]
+        train(first, square, mined(first), chosen, evaluate=ending(worth, at), folder=tmp_path / "killed")
+    done = train(resumed, square, mined(resumed), chosen, evaluate=worth, folder=tmp_path / "killed")
+    assert done.resumed_from == step
+    train(whole, square, mined(whole), chosen, evaluate=worth, folder=tmp_path / "whole")
+    assert same(resumed, whole)
+    assert without_speeds(tmp_path / "killed") == without_speeds(tmp_path / "whole")
+    assert [line["step"] for line in lines(tmp_path / "killed") if "evaluation" in line] == [0, 5, 10]
+
+
+def test_the_first_evaluation_is_made_once(tmp_path: Path) -> None:
+    chosen, asked = options(keep="best"), []
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        asked.append(model)
+        return {"q": -float(len(asked))}
+
+    with pytest.raises(Stop):
+        train(toy(), stopping(0), Pairs, chosen, evaluate=evaluate, folder=tmp_path)
+    model = toy(seed=1)
+    done = train(model, square, Pairs, chosen, evaluate=evaluate, folder=tmp_path)
+    assert len(asked) == 3
+    assert (done.resumed_from, done.best_step, done.best) == (0, 0, {"q": -1.0})
+    assert same(model, toy()), "the best are the weights it was begun with, not those of the second call"
+
+
+# Checkpoints by the clock, and when somebody interrupts
+
+
+@pytest.mark.parametrize(("minutes", "step"), [(1e-9, 3), (5.0, 0), (0.0, 0)])
+def test_checkpoints_are_made_by_the_clock_too(minutes: float, step: int, tmp_path: Path) -> None:
+    chosen = options(checkpoint_every=0, checkpoint_minutes=minutes)
+    with pytest.raises(Stop):
+        train(toy(dropout=0.2), stopping(3), Pairs, chosen, folder=tmp_path)
+    resumed, whole = toy(seed=1, dropout=0.2), toy(dropout=0.2)
+    assert train(resumed, square, Pairs, options(), folder=tmp_path).resumed_from == step
+    train(whole, square, Pairs, options())
+    assert same(resumed, whole)
+
+
+def signalling(at: int, times: int = 1, number: int = signal.SIGINT) -> Any:
+    """A loss in whose n-th call, counted from 0, signals come."""
+    calls = iter(range(at))
+
+    def loss(model: nn.Module, batch: Any) -> Any:
+        if next(calls, None) is None:
+            for _ in range(times):
+                signal.raise_signal(number)
+        return square(model, batch)
+
+    return loss
+
+
+@pytest.mark.parametrize(("at", "workers"), [(0, 0), (3, 0), (4, 0), (7, 0), (9, 0), (3, 1)])
+def test_after_an_interrupt_it_goes_on_from_that_step(at: int, workers: int, tmp_path: Path) -> None:
+    chosen = options(log_every=3, workers=workers)
+    handler = signal.getsignal(signal.SIGINT)
+    first, resumed, whole = toy(dropout=0.2), toy(dropout=0.2, seed=1), toy(dropout=0.2)
+    with pytest.raises(KeyboardInterrupt):
+        train(first, signalling(at), mined(first), chosen, evaluate=worth, folder=tmp_path / "killed")
+    assert signal.getsignal(signal.SIGINT) is handler
+    done = train(resumed, square, mined(resumed), options(log_every=3), evaluate=worth, folder=tmp_path / "killed")
+    assert done.resumed_from == at + 1
+    train(whole, square, mined(whole), options(log_every=3), evaluate=worth, folder=tmp_path / "whole")
+    assert same(resumed, whole)
+    assert without_speeds(tmp_path / "killed") == without_speeds(tmp_path / "whole")
+
+
+def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(toy(), signalling(7, times=2), Pairs, options(), folder=tmp_path)
+    assert train(toy(), square, Pairs, options(), folder=tmp_path).resumed_from == 5
+
+
+def test_an_interrupt_without_a_folder_ends_it_at_once() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(toy(), signalling(7), Pairs, options())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_has_another_use_for_a_signal_gets_it(number: int, tmp_path: Path) -> None:
+    came: list[int] = []
+    before = signal.signal(number, lambda got, _frame: came.append(got))
+    try:
+        model, whole = toy(dropout=0.2), toy(dropout=0.2)
+        done = train(model, signalling(7, number=number), mined(model), options(), folder=tmp_path)
+    finally:
+        signal.signal(number, before)
+    train(whole, square, mined(whole), options())
+    assert (came, done.steps) == ([number] * 3, 10), "in the steps 8, 9 and 10"
+    assert same(model, whole)
+
+
+def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert train(toy(), signalling(7), Pairs, options(), folder=tmp_path).steps == 10
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_training_in_a_thread_leaves_signals_alone(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(train, toy(), square, Pairs, options(), folder=tmp_path).result().steps == 10
 
 
 def test_a_finished_folder_answers_at_once(tmp_path: Path) -> None:
@@ -127,7 +239,7 @@ def test_a_finished_folder_answers_at_once(tmp_path: Path) -> None:
 
 
 def test_only_what_is_needed_is_kept(tmp_path: Path) -> None:
-    values = iter([0.9, 0.1, 0.2])
+    values = iter([0.5, 0.9, 0.1, 0.2])
     chosen = options(steps=14, keep="best", checkpoint_every=2)
     train(toy(), square, Pairs, chosen, evaluate=lambda _: {"q": next(values)}, folder=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -175,7 +287,7 @@ def test_options_that_change_no_result_may_change(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         train(toy(), stopping(7), Pairs, options(checkpoint_every=2), folder=tmp_path)
     resumed, whole = toy(), toy()
-    others = options(checkpoint_every=3, log_every=1, workers=1, tensorboard=True)
+    others = options(checkpoint_every=3, checkpoint_minutes=1.0, log_every=1, workers=1, tensorboard=True)
     assert train(resumed, square, Pairs, others, folder=tmp_path).resumed_from == 6
     train(whole, square, Pairs, options())
     assert same(resumed, whole)

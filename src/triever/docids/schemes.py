@@ -40,6 +40,24 @@ if TYPE_CHECKING:
 Docid: TypeAlias = tuple[int, ...]
 
 
+class Numbering(Counter[Docid]):
+    """How many documents have each beginning of a docid, so that the next one there gets the next number."""
+
+    def next(self, beginning: Docid, most: int) -> int:
+        """The number of one more document; after so many it begins again, so that documents share docids."""
+        self[beginning] += 1
+        return (self[beginning] - 1) % most
+
+    def to_lists(self) -> list[list[Any]]:
+        """All of it as plain values; `of_lists` takes them back."""
+        return [[list(beginning), count] for beginning, count in self.items()]
+
+    @classmethod
+    def of_lists(cls, lists: Iterable[Sequence[Any]]) -> Numbering:
+        """What `to_lists` gave."""
+        return cls({tuple(beginning): count for beginning, count in lists})
+
+
 @dataclass(eq=False)
 class Scheme(ABC):
     """What every scheme can do."""
@@ -228,7 +246,7 @@ class Semantic(Scheme):
     seed: int = option(0, "another seed, other clusters")
 
     _tree: Tree | None = field(default=None, init=False, repr=False)
-    _held: Counter[Docid] = field(default_factory=Counter, init=False, repr=False)
+    _held: Numbering = field(default_factory=Numbering, init=False, repr=False)
     _depth: int = field(default=1, init=False, repr=False)
     _mean: Tensor | None = field(default=None, init=False, repr=False)  # (d,) of all vectors
 
@@ -249,7 +267,7 @@ class Semantic(Scheme):
         found = self._vectors(vectors, len(documents))
         self._mean = found.mean(0)
         self._tree = cluster_tree(found, self.branch, self.leaf, seed=self.seed)
-        self._held = Counter()
+        self._held = Numbering()
         paths = self._paths(found)
         self._depth = 1 + max(map(len, paths), default=0)
         return [self._numbered(path) for path in paths]
@@ -261,9 +279,8 @@ class Semantic(Scheme):
         return self._tree.paths(vectors) if self._tree else [() for _ in vectors]
 
     def _numbered(self, path: Docid) -> Docid:
-        """The next place in a cluster; one that is full begins again, so that documents share docids."""
-        docid = (*path, self._held[path] % self.leaf)
-        self._held[path] += 1
+        """The next place in a cluster."""
+        docid = (*path, self._held.next(path, self.leaf))
         if not self.positions:
             return docid
         return tuple(depth * self._symbols + symbol for depth, symbol in enumerate(docid))
@@ -275,11 +292,10 @@ class Semantic(Scheme):
             writer.array("docid_children", children)
         if self._mean is not None:
             writer.array("docid_mean", self._mean.cpu().numpy())
-        held = [[list(path), count] for path, count in self._held.items()]
-        return {"held": held, "depth": self._depth}
+        return {"held": self._held.to_lists(), "depth": self._depth}
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
-        self._held = Counter({tuple(path): count for path, count in state["held"]})
+        self._held = Numbering.of_lists(state["held"])
         self._depth = state["depth"]
         self._mean = torch.tensor(snapshot.array("docid_mean")) if snapshot.has("docid_mean") else None
         if snapshot.has("docid_centroids"):
@@ -298,7 +314,7 @@ class Codebook(Scheme):
     seed: int = option(0, "another seed, other codebooks")
 
     _books: Tensor | None = field(default=None, init=False, repr=False)
-    _held: Counter[Docid] = field(default_factory=Counter, init=False, repr=False)
+    _held: Numbering = field(default_factory=Numbering, init=False, repr=False)
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -318,7 +334,7 @@ class Codebook(Scheme):
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None) -> list[Docid]:
         found = self._vectors(vectors, len(documents))
         self._books = residual_codebooks(found, self.levels, self.width, seed=self.seed)
-        self._held = Counter()
+        self._held = Numbering()
         return self._numbered(residual_codes(found, self._books).tolist())
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
@@ -327,19 +343,15 @@ class Codebook(Scheme):
         return self._numbered(residual_codes(found, self._books).tolist())[0]
 
     def _numbered(self, codes: Iterable[Sequence[int]]) -> list[Docid]:
-        docids = []
-        for code in map(tuple, codes):
-            docids.append((*code, self._held[code] % self.width))
-            self._held[code] += 1
-        return docids
+        return [(*code, self._held.next(code, self.width)) for code in map(tuple, codes)]
 
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._books is not None:
             writer.array("docid_codebooks", self._books.cpu().numpy())
-        return {"held": [[list(code), count] for code, count in self._held.items()]}
+        return {"held": self._held.to_lists()}
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
-        self._held = Counter({tuple(code): count for code, count in state["held"]})
+        self._held = Numbering.of_lists(state["held"])
         self._books = torch.tensor(snapshot.array("docid_codebooks"))
 
 
@@ -406,8 +418,9 @@ class Title(Scheme):
 
     def __post_init__(self) -> None:
         config.validate(self)
-        if self.vocabulary < 100:
-            raise UsageError(f"vocabulary = {self.vocabulary} is too small", "use at least 100, the default is 8000")
+        if not 100 <= self.vocabulary <= 10**7:
+            problem = f"vocabulary = {self.vocabulary} should be from 100 to 10,000,000"
+            raise UsageError(problem, "the default is 8000")
 
     @property
     def width(self) -> int:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from triever.arrays import places
 from triever.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ class Paths:
         """Some of the entries, in the given order."""
         length = np.diff(self.start)[entries]
         start = np.concatenate([[0], np.cumsum(length)])
-        where = np.repeat(self.start[:-1][entries] - start[:-1], length) + np.arange(start[-1])
-        return Paths(self.flat[where], start, self.document[entries])
+        return Paths(self.flat[places(self.start[:-1][entries], length)], start, self.document[entries])
 
     def joined(self, other: Paths) -> Paths:
         """These entries and then the others."""
@@ -131,7 +131,7 @@ class Arrays:
         tails = np.diff(self.tail_start)
         start = np.concatenate([[0], np.cumsum(depth + tails)])
         flat = np.empty(start[-1], np.int64)
-        flat[np.repeat(start[:-1] + depth, tails) + _ranges(tails)] = self.tail
+        flat[places(start[:-1] + depth, tails)] = self.tail
         place = start[:-1] + depth
         while (above := node > 0).any():
             place[above] -= 1
@@ -142,20 +142,8 @@ class Arrays:
     def _leaf_of_entry(self) -> np.ndarray:
         leaves = np.flatnonzero(np.diff(self.child) == 0)
         node = np.zeros(self.entries, np.int64)
-        node[np.repeat(self.first[leaves], self.count[leaves]) + _ranges(self.count[leaves])] = np.repeat(
-            leaves, self.count[leaves]
-        )
+        node[places(self.first[leaves], self.count[leaves])] = np.repeat(leaves, self.count[leaves])
         return node
-
-
-def _ranges(lengths: np.ndarray) -> np.ndarray:
-    """0 .. length for each length, end to end.
-
-    >>> _ranges(np.array([2, 0, 3])).tolist()
-    [0, 1, 0, 1, 2]
-    """
-    ends = np.cumsum(lengths)
-    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
 
 
 def build(paths: Paths) -> Arrays:
@@ -206,7 +194,7 @@ class _Nodes:
     def arrays(self, paths: Paths, order: np.ndarray, depth_of: np.ndarray) -> Arrays:
         parent, token, first, count = (np.concatenate(column) for column in self._columns)
         tails = np.diff(paths.start)[order] - depth_of
-        where = np.repeat(paths.start[:-1][order] + depth_of, tails) + _ranges(tails)
+        where = places(paths.start[:-1][order] + depth_of, tails)
         return Arrays(
             token=_small(token),
             child=_indices(np.searchsorted(parent, np.arange(self._made + 1))),

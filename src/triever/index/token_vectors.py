@@ -28,8 +28,9 @@ from triever.config import option
 from triever.errors import ArtifactError, UsageError
 from triever.index.codec import MOST_CENTROIDS, Codec, wide
 from triever.index.finders import require
-from triever.index.top import CHUNK, Found, Running, best, device_of, filled, resident, shared
+from triever.index.top import CHUNK, Found, Running, best, filled, resident, shared
 from triever.index.vectors import at_least, checked, mask_of
+from triever.models.precision import device_of
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -55,7 +56,7 @@ class TokenOptions:
     centroids: int = option(0, "clusters of tokens; 0 takes about four times the root of their number")
     probes: int = option(4, "clusters that each query token looks into")
     candidates: int | None = option(None, "documents scored exactly; none set: 4 k, at least 256; 0: all of them")
-    device: str = option("cpu", "where scores are computed: cpu or cuda")
+    device: str = option("cpu", "where scores are computed: cpu, cuda, or auto: cuda where there is one")
     seed: int = option(0, "of the clusters")
 
     def __post_init__(self) -> None:
@@ -229,7 +230,9 @@ class TokenIndex:
             _same_width(flat, codec)
         else:
             device = device_of(options.device)
-            codec = Codec.learn(flat, options.bits, options.centroids, options.seed, device)
+            # Where every document is scored by its own vectors, nobody looks into a list: one is enough.
+            unlisted = options.candidates == 0 and options.bits == 16
+            codec = Codec.learn(flat, options.bits, options.centroids or int(unlisted), options.seed, device)
         part = Part.of(starts, *codec.encode(flat), len(codec.centroids))
         return cls._whole(part, options, codec)
 
@@ -509,14 +512,17 @@ class TokenIndex:
 
     @classmethod
     def read(cls, snapshot: Snapshot, name: str = "tokens", device: str | None = None) -> TokenIndex:
-        """Take it out of an artifact, memory-mapped; `device` is for a machine other than the one that saved it."""
+        """Take it out of an artifact, memory-mapped, to `device` or where it was; to cpu if that is not here."""
         state = snapshot.json(f"{name}_state")
         part = Part(**{field.name: snapshot.array(f"{name}_{field.name}") for field in fields(Part)})
         learned: dict[str, Any] = {role: snapshot.array(f"{name}_{role}") for role in LEARNED_ARRAYS}
         try:
             options = config.build(TokenOptions, state["options"] | ({"device": device} if device else {}))
+            where = device_of(options.device, opening=True)
+            if options.device != "auto":
+                options = replace(options, device=str(where))  # as it is built anew after changes
             known: dict[str, Any] = {key: kind(state[key]) for key, kind in LEARNED.items()}
-            codec = Codec(**known, **learned, device=device_of(options.device))
+            codec = Codec(**known, **learned, device=where)
             _check_codec(codec)
             _check_part(part, codec, int(state["documents"]), int(state["tokens"]))
         except (KeyError, TypeError, ValueError) as error:

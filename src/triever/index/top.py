@@ -11,24 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triever.errors import UsageError
-
 CHUNK = 2**24
 """So many numbers, scores or parts of vectors, are held at once."""
 
 Found = tuple[np.ndarray, np.ndarray]
 """Scores (queries, k) and where they are (queries, k): -inf and -1 where there is nothing more."""
-
-
-def device_of(name: str) -> torch.device:
-    """The device of a name, or an error if it is not there."""
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UsageError(f"device = {name!r} is not a device", "use cpu or cuda") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device = {name!r}, but no CUDA device is here", "use device=cpu")
-    return device
 
 
 def shared(array: np.ndarray) -> Tensor:

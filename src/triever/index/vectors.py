@@ -26,7 +26,8 @@ from triever.artifact import RESAVE
 from triever.config import option
 from triever.errors import ArtifactError, UsageError
 from triever.index.finders import FINDERS, Finder, require
-from triever.index.top import CHUNK, Found, Running, device_of, filled, merged, ordered, resident
+from triever.index.top import CHUNK, Found, Running, filled, merged, ordered, resident
+from triever.models.precision import device_of
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -43,7 +44,7 @@ class IndexOptions:
 
     kind: Literal["flat", "hnsw", "ivfpq"] = option("flat", "flat (exact), hnsw (a graph) or ivfpq (short codes)")
     dtype: Literal["float32", "float16"] = option("float32", "how vectors are stored: float32 or float16")
-    device: str = option("cpu", "where exact comparisons run: cpu or cuda")
+    device: str = option("cpu", "where exact comparisons run: cpu, cuda, or auto: cuda where there is one")
     hnsw_m: int = option(32, "hnsw: neighbours of each vector")
     ef_construction: int = option(200, "hnsw: vectors looked at to place a new one")
     ef_search: int = option(128, "hnsw: vectors looked at for a query; never fewer than k")
@@ -169,6 +170,16 @@ class VectorIndex:
         main, annex = alive[: len(self.main)], alive[len(self.main) :]
         return np.concatenate([self.main.array[main], self.annex.array[annex]])
 
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """The vectors of some rows (m, d)."""
+        rows = np.asarray(rows, np.int64)
+        places = rows if self.alive is None else np.searchsorted(self._row_of, rows)
+        found = np.empty((len(places), self.width), self.main.array.dtype)
+        added = places >= len(self.main)
+        found[~added] = self.main.array[places[~added]]
+        found[added] = self.annex.array[places[added] - len(self.main)]
+        return found
+
     def rebuilt(self, options: IndexOptions) -> VectorIndex:
         """The same vectors in another kind of index."""
         return VectorIndex.of(self.vectors(), options)
@@ -260,16 +271,18 @@ class VectorIndex:
 
     @classmethod
     def read(cls, snapshot: Snapshot, name: str = "vectors", device: str | None = None) -> VectorIndex:
-        """Take it out of an artifact, memory-mapped; `device` is for a machine other than the one that saved it."""
+        """Take it out of an artifact, memory-mapped, to `device` or where it was; to cpu if that is not here."""
         state = snapshot.json(f"{name}_state")
         try:
             options = config.build(IndexOptions, state["options"] | ({"device": device} if device else {}))
+            where = device_of(options.device, opening=True)
+            if options.device != "auto":
+                options = replace(options, device=str(where))  # as it is built anew after changes
             arrays = {role: snapshot.array(f"{name}_{role}") for role in state["arrays"]}
             _check_stored(arrays, state["arrays"], options)
             finder = _read_finder(arrays, options)
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{snapshot.path}: the index {name!r} {error}", RESAVE) from error
-        where = device_of(options.device)
         main, annex = Vectors(arrays["main"], where), Vectors(arrays["annex"], where)
         return cls(options, main, annex, arrays.get("alive"), finder)
 

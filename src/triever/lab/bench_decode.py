@@ -14,16 +14,18 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from triever.config import option
+from triever.config import option, validate
 from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
-from triever.models.precision import fast_dtype
+from triever.errors import UsageError
+from triever.lab.sizes import check_filled, check_memory, check_sizes
+from triever.models.precision import device_of, fast_dtype
 from triever.models.seq2seq import Seq2SeqGenerator
 from triever.models.t5 import T5, from_transformers, laid_out, narrowed
 from triever.progress import track
@@ -34,8 +36,12 @@ from triever.search.scores import Normalisation
 Found: TypeAlias = list[tuple[int, float]]
 """Documents and their log-probabilities, best first."""
 
+VOCABULARY = 32_128
 FIRST_TOKEN = 1000
 """Docid symbol i is token 1000 + i of the model's vocabulary."""
+FILLED_UP = -1e8
+"""Where there are fewer docids than beams, the peer fills up with anything, at scores below this."""
+HEADS, HEAD = 6, 64
 
 
 @dataclass(frozen=True)
@@ -49,20 +55,40 @@ class DecodeOptions:
     beams: tuple[int, ...] = option((10, 40), "widths of the beam")
     rounds: int = option(3, "how often each is timed; the median counts")
     query_tokens: int = option(16, "tokens in a query")
-    device: str = option("cpu", "cpu or cuda")
-    dtypes: tuple[str, ...] = option(
+    device: str = option("cpu", "cpu, cuda, or auto: cuda where there is one")
+    dtypes: tuple[Literal["auto", "float32", "bfloat16", "float16"], ...] = option(
         ("auto",), "what our model computes in; auto is float32, and bfloat16 beside it where the hardware has it"
     )
     layers: int = option(8, "layers of the encoder and of the decoder")
     width: int = option(512, "the model's width")
     finish: tuple[bool, ...] = option((True, False), "finish lone docids in one pass, or step by step")
     peer: bool = option(True, "run the peer too")
-    peer_dtype: str = option("float32", "what the peer computes in")
+    peer_dtype: Literal["float32", "bfloat16", "float16"] = option("float32", "what the peer computes in")
+
+    def __post_init__(self) -> None:
+        validate(self)
+        check_sizes(self, "docids", "length", "symbols", "queries", "beams", "rounds")
+        check_sizes(self, "query_tokens", "layers", "width")
+        check_filled(self, "dtypes", "finish")
+        object.__setattr__(self, "device", str(device_of(self.device)))
+        if self.symbols > VOCABULARY - FIRST_TOKEN:
+            problem = f"symbols = {self.symbols:,} is more than the model's vocabulary has room for"
+            raise UsageError(problem, f"set at most {VOCABULARY - FIRST_TOKEN:,}")
+
+    def check_memory(self) -> None:
+        """Refuse work for which the memory is not enough, by a rough count of docids, weights and beams."""
+        docids = self.docids * self.length * (400 if self.peer else 50)  # the peer's are a dict of tuples
+        check_memory(docids, "cpu", "docids or length")
+        weights = 2 * VOCABULARY * self.width + 12 * self.layers * self.width * (HEADS * HEAD + self.width)
+        kept = VOCABULARY + 2 * self.layers * HEADS * HEAD * (self.length + self.query_tokens)
+        numbers = weights + max(self.queries) * max(self.beams) * kept
+        check_memory(3 * 4 * numbers, self.device, "queries, beams, length, layers or width")
 
 
 def bench_decode(options: DecodeOptions | None = None) -> list[dict[str, Any]]:
     """One row for each batch, beam, normalisation and type."""
     chosen = options or DecodeOptions()
+    chosen.check_memory()
     work = _Work(chosen)
     cells = [(queries, width) for queries in chosen.queries for width in chosen.beams]
     return [row for cell in track(cells, "decoding") for row in work.rows(*cell)]
@@ -145,20 +171,21 @@ class _Work:
             return_dict_in_generate=True,
             output_scores=True,
         )
-        numbers = self._numbers(out.sequences[:, 1:]).reshape(queries, -1).tolist()
+        numbers = self._numbers(out.sequences[:, 1:].reshape(queries, -1, self.options.length))
         scores = out.sequences_scores.reshape(queries, -1).tolist()
-        return [list(zip(*row, strict=True)) for row in zip(numbers, scores, strict=True)]
+        pairs = [list(zip(*row, strict=True)) for row in zip(numbers, scores, strict=True)]
+        return [[(number, score) for number, score in row if score > FILLED_UP] for row in pairs]
 
     def _allowed(self, _batch: int, prefix: Tensor) -> list[int]:
         if not hasattr(self, "_following"):
             self._following = _following(self.docids + FIRST_TOKEN)
         return self._following[tuple(prefix[1:].tolist())]
 
-    def _numbers(self, sequences: Tensor) -> np.ndarray:
-        """The number of each docid in the sorted list."""
-        wanted = (sequences.cpu().numpy() - FIRST_TOKEN).astype(np.int64)
-        powers = self.options.symbols ** np.arange(self.options.length - 1, -1, -1)
-        return np.searchsorted(self.docids @ powers, wanted @ powers)
+    def _numbers(self, sequences: Tensor) -> list[list[int]]:
+        """The number of each docid in the sorted list, -1 for what is none."""
+        if not hasattr(self, "_number_of"):
+            self._number_of = {docid: number for number, docid in enumerate(map(tuple, self.docids.tolist()))}
+        return [[self._number_of.get(tuple(docid), -1) for docid in row] for row in (sequences - FIRST_TOKEN).tolist()]
 
     def _timed(self, run: Callable[[], list[Found]]) -> tuple[float, list[Found]]:
         found = run()  # not counted: the first call prepares things
@@ -208,10 +235,10 @@ def _model(options: DecodeOptions) -> Any:
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(
-        vocab_size=32_128,
+        vocab_size=VOCABULARY,
         d_model=options.width,
-        d_kv=64,
-        num_heads=6,
+        d_kv=HEAD,
+        num_heads=HEADS,
         d_ff=2 * options.width,
         num_layers=options.layers,
         feed_forward_proj="gated-gelu",

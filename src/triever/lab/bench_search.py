@@ -16,6 +16,7 @@ import numpy as np
 
 from triever.data.datasets import Dataset
 from triever.data.records import Query, Result
+from triever.errors import UsageError
 from triever.progress import track
 from triever.retrievers.base import Retriever, load
 
@@ -30,6 +31,8 @@ def bench_search(models: Mapping[str, Path | Retriever], dataset: Dataset, split
     rows = []
     for name, model in models.items():
         retriever = model if isinstance(model, Retriever) else load(model)
+        if not len(retriever):
+            raise UsageError(f"{name} holds no documents", "add some, or leave it out")
         exact: list[Result] | None = None
         for label, variant in track(variants(name, retriever).items(), f"measuring {name}"):
             row, found = _row(label, variant, queries, qrels)

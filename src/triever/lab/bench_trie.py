@@ -21,7 +21,7 @@ from triever.data.formats.lines import read_lines
 from triever.data.formats.problems import Problems
 from triever.docids.schemes import learn_pieces
 from triever.docids.trie import Paths, Trie
-from triever.errors import MissingExtra
+from triever.errors import DataError, MissingExtra
 
 VOCABULARY = 30_000
 TRAINED_ON = 200_000
@@ -31,7 +31,10 @@ DICT_SAMPLE = 200_000
 
 def bench_trie(path: str | Path, limit: int | None = None) -> list[dict[str, Any]]:
     """One row for each way to hold the docids of a file with one title a line."""
-    paths = tokenised([title for _, title in itertools.islice(read_lines(path, Problems()), limit)])
+    titles = [title for _, title in itertools.islice(read_lines(path, Problems()), limit)]
+    if not titles:
+        raise DataError(f"{path} holds no titles", "name a file with one title a line")
+    paths = tokenised(titles)
     return [_ours(paths), _dict(paths), *_marisa(paths)]
 
 

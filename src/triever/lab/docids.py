@@ -36,7 +36,7 @@ def describe_docids(dataset: Dataset, kind: str, settings: Sequence[str], vector
 def _scheme(kind: str, settings: Sequence[str]) -> Scheme:
     if kind not in SCHEMES:
         raise UsageError(f"there is no docid scheme {kind!r}", nearest(kind, SCHEMES))
-    return config.build(SCHEMES[kind], config.assignments(settings))
+    return config.from_words(SCHEMES[kind], settings)
 
 
 def _vectors(scheme: Scheme, path: Path | None) -> Tensor | None:
@@ -45,6 +45,12 @@ def _vectors(scheme: Scheme, path: Path | None) -> Tensor | None:
             raise UsageError(f"{scheme.kind} docids are made from vectors", "give them with --vectors FILE.npy")
         return None
     try:
-        return torch.from_numpy(np.load(path, allow_pickle=False)).float()
+        array = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is not a .npy file of numbers: {error}", "write it with numpy.save") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim != 2 or not array.size:
+        problem = f"{path} does not hold a row of numbers for each document"
+        raise DataError(problem, "write an array of (documents, numbers) with numpy.save")
+    if not np.isfinite(array).all():
+        raise DataError(f"{path} holds numbers that are not finite", "correct the vectors of those documents")
+    return torch.from_numpy(array).float()

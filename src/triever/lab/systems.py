@@ -1,9 +1,10 @@
-"""Systems by the words of a person: `bm25`, `bm25:k1=0.9`, a TOML file, a saved folder."""
+"""Systems by the words of a person: `bm25`, `bm25:k1=0.9,b=0.4`, a TOML file, a saved folder."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,18 @@ _log = logging.getLogger("triever")
 
 def new_system(system_or_file: str, settings: Sequence[str]) -> Retriever:
     """A system that has not been fitted, by its name or by a TOML file with its kind and options."""
+    kind, values = _kind_and_values(system_or_file)
+    return config.build(kind, config.merged(values, config.assignments(settings)))
+
+
+def _kind_and_values(system_or_file: str) -> tuple[type[Retriever], dict[str, Any]]:
     values: dict[str, Any] = {"kind": system_or_file}
     if system_or_file.endswith(".toml"):
         values = config.read_toml(system_or_file)
     kind = values.pop("kind", None)
     if not isinstance(kind, str):
         raise UsageError(f"{system_or_file} does not say which system", 'add a line such as: kind = "bm25"')
-    return config.build(system(kind), config.merged(values, config.assignments(settings)))
+    return system(kind), values
 
 
 def labels(words: Sequence[str]) -> dict[str, str]:
@@ -33,18 +39,54 @@ def labels(words: Sequence[str]) -> dict[str, str]:
         name, equals, rest = word.partition("=")
         named = bool(equals) and not any(mark in name for mark in ":/\\")
         what = rest if named else word
-        label = name if named else Path(what).name if Path(what).is_dir() else what
+        label = name if named else Path(what).name if os.path.isdir(what) else what
         if label in found:
             raise UsageError(f"two systems are called {label!r}", f"name one of them: other={what}")
         found[label] = what
     return found
 
 
-def ready_system(what: str, dataset: Dataset) -> Retriever:
-    """A system by its name, fitted here, or else a saved folder; ./bm25 is a folder."""
+def ready_systems(words: Sequence[str], dataset: Dataset) -> dict[str, Retriever]:
+    """Retrievers by their labels: saved folders, and systems, which are fitted here once all words are understood."""
+    found = {label: _opened(what) for label, what in labels(words).items()}
+    return {label: retriever.fit(dataset) if new else retriever for label, (retriever, new) in found.items()}
+
+
+def _opened(what: str) -> tuple[Retriever, bool]:
+    """A system by its name, or else a saved folder, and whether it has yet to be fitted; ./bm25 is a folder."""
     name, _, settings = what.partition(":")
-    if Path(what).is_dir():
+    if os.path.isdir(what):  # not Path.is_dir, for which a name may be too long
         if name not in KINDS:
-            return load(what)
+            return load(what), False
         _log.warning("%s is taken as the system, fitted here; the folder is ./%s", what, what)
-    return new_system(name, [part for part in settings.split(",") if part]).fit(dataset)
+    known = config.options(_kind_and_values(name)[0])
+    return new_system(name, split_settings(settings, known)), True
+
+
+def split_settings(text: str, known: Container[str]) -> list[str]:
+    """The `option=value` parts of a text: a comma begins one where the name of an option and = follow it.
+
+    Any other comma belongs to the value, and so does all that stands in brackets.
+
+    >>> split_settings("backbone=scratch:hidden=64,layers=1,training.steps=3", ("backbone", "training"))
+    ['backbone=scratch:hidden=64,layers=1', 'training.steps=3']
+    """
+    parts: list[str] = []
+    for piece in text.split(",") if text else ():
+        if parts and not _begins_option(piece, parts[-1], known):
+            parts[-1] += f",{piece}"
+        else:
+            parts.append(piece)
+    return parts
+
+
+def _begins_option(piece: str, before: str, known: Container[str]) -> bool:
+    key, equals, _ = piece.partition("=")
+    if not equals or _is_open(before):
+        return False
+    # A name that nobody knows is a slip that should be named, unless the value before has parts with names itself.
+    return key.partition(".")[0].strip() in known or ":" not in before
+
+
+def _is_open(text: str) -> bool:
+    return sum(map(text.count, "[{")) > sum(map(text.count, "]}"))

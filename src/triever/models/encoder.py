@@ -7,6 +7,8 @@ one padded batch is ever in memory. Knows nothing about indexes or about trainin
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,7 @@ from torch.nn import functional
 
 from triever.artifact import Snapshot, Writer
 from triever.config import build, option, to_dict, validate
-from triever.errors import ArtifactError, UsageError
+from triever.errors import ArtifactError, DataError, UsageError
 from triever.models.backbones import Backbone
 from triever.models.precision import fast_dtype
 from triever.models.tokens import TextTokenizer, Tokens, by_length
@@ -29,6 +31,8 @@ BATCH_TOKENS = {"cpu": 8_192}
 """Tokens of a padded batch; a processor is fastest while its caches hold one."""
 OTHER_BATCH_TOKENS = 32_768
 BATCH_ROWS = 1024
+IN_MEMORY = 2**30
+"""Bytes of token vectors that are held in memory; more than that lie in a file without a name, and are mapped."""
 Call: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Put: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
@@ -63,6 +67,11 @@ class Encoder(nn.Module):
         self.size = self.shape.size or backbone.hidden
         self.projection = _projection(self.shape.projection, backbone.hidden, self.size)
         self.longest = backbone.longest
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return next(self.parameters()).device
 
     @property
     def tokenizer(self) -> TextTokenizer:
@@ -137,6 +146,7 @@ def encode_tokens(
     *,
     keep: np.ndarray | None = None,
     file: str | Path | None = None,
+    folder: str | Path | None = None,
     device: str | torch.device | None = None,
     batch_tokens: int | None = None,
     what: str = "encoding tokens",
@@ -144,13 +154,14 @@ def encode_tokens(
     """A vector for each token, (all tokens, size) float16, and where each text begins, (texts + 1,) int64.
 
     `keep` says of each token in `tokens.flat` whether it gets one: `tokens.keep(tokenizer.punctuation())`. With a
-    file the vectors are written there as .npy, and mapped.
+    file the vectors are written there as .npy, and mapped. Without one they are in memory while they are few, else
+    in a file of the folder, or of the system's for such things, that is gone when they are.
     """
     if keep is not None and keep.shape != tokens.flat.shape:
         problem = f"keep is for {len(keep)} tokens, and there are {len(tokens.flat)}"
         raise UsageError(problem, "make it from these tokens")
     starts = tokens.starts if keep is None else _kept_starts(tokens, keep)
-    out = _room(file, (int(starts[-1]), encoder.size))
+    out = _room(file, folder, (int(starts[-1]), encoder.size))
 
     def put(rows: np.ndarray, mask: np.ndarray, vectors: np.ndarray) -> None:
         chosen = mask
@@ -175,13 +186,28 @@ def _kept_starts(tokens: Tokens, keep: np.ndarray) -> np.ndarray:
     return starts
 
 
-def _room(file: str | Path | None, shape: tuple[int, int]) -> np.ndarray:
+def _room(file: str | Path | None, folder: str | Path | None, shape: tuple[int, int]) -> np.ndarray:
+    size = shape[0] * shape[1] * np.dtype(np.float16).itemsize
     if file is None:
-        return np.empty(shape, np.float16)
+        return np.empty(shape, np.float16) if size <= IN_MEMORY else _nameless(folder, shape, size)
     if not shape[0]:  # nothing cannot be mapped
         np.save(file, np.empty(shape, np.float16))
         return np.load(file)
     return np.lib.format.open_memmap(file, "w+", np.float16, shape)
+
+
+def _nameless(folder: str | Path | None, shape: tuple[int, int], size: int) -> np.ndarray:
+    """An array in a file that nobody else sees and that no kill leaves behind."""
+    try:
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            if hasattr(os, "posix_fallocate"):  # a disk that is full should be an error now, not a signal later
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file, np.float16, "r+", shape=shape)
+    except OSError as error:
+        problem = f"{size / 2**30:.1f} GiB of vectors cannot be laid into {folder or tempfile.gettempdir()}: {error}"
+        raise DataError(problem, "make room there, or name another folder: --work for a fit, else TMPDIR") from error
 
 
 @dataclass(frozen=True)
@@ -197,7 +223,7 @@ class _Pass:
 
     def each(self, call: Call, put: Put) -> None:
         """Give `put` the rows of every batch, their mask, and what the call makes of them."""
-        place = torch.device(self.device) if self.device is not None else next(self.encoder.parameters()).device
+        place = torch.device(self.device) if self.device is not None else self.encoder.device
         dtype = fast_dtype(place)
         training = self.encoder.training
         self.encoder.to(place).eval()

@@ -1,10 +1,53 @@
-"""Which numbers to compute in: bfloat16 where the hardware has it, else float32."""
+"""Where to compute, and in which numbers: bfloat16 where the hardware has it, else float32."""
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 
 import torch
+
+from triever.errors import UsageError
+
+logger = logging.getLogger("triever")
+
+
+def device_of(name: str, *, opening: bool = False) -> torch.device:
+    """The device of a name, where auto is cuda if there is one, else cpu; one that is not here is an error.
+
+    What was saved on a larger machine is not lost on a smaller one: for `opening` it is cpu then, with a warning.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = _parsed(name)
+    problem = _missing(device, name)
+    if not problem:
+        return device
+    if not opening:
+        raise UsageError(problem, "use device=cpu, or auto")
+    logger.warning("%s: cpu is used instead", problem)
+    return torch.device("cpu")
+
+
+def _parsed(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"device = {name!r} is not a device", "use cpu or cuda, or auto") from error
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise UsageError(f"device = {name!r} is not a device that can be used", "use cpu or cuda, or auto")
+    return device
+
+
+def _missing(device: torch.device, name: str) -> str:
+    """What is missing for a device, or nothing."""
+    if device.type == "mps":
+        return "" if torch.backends.mps.is_available() else f"device = {name!r}, but no MPS device is here"
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cpu" or (device.index or 0) < there:
+        return ""
+    known = f"the last CUDA device here is cuda:{there - 1}" if there else "no CUDA device is here"
+    return f"device = {name!r}, but {known}"
 
 
 def fast_dtype(device: str | torch.device = "cpu") -> torch.dtype:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from triever.arrays import places
 from triever.errors import DataError, UsageError
 from triever.files import atomic
 
@@ -202,16 +203,6 @@ class Tokens:
     def keep(self, skip: Sequence[int]) -> np.ndarray:
         """For each token of `flat` whether it is none of these numbers, such as those of punctuation."""
         return ~np.isin(self.flat, np.asarray(skip, np.int64))
-
-
-def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... of each length, end to end: where the tokens of texts lie in a flat array.
-
-    >>> places(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
-    ends = np.cumsum(lengths)
-    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def by_length(lengths: Any, rows: int = 1024, tokens: int = 65_536) -> list[np.ndarray]:

@@ -8,12 +8,12 @@ itself as an artifact that `load` opens again.
 from __future__ import annotations
 
 import importlib
-import json
+import logging
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -24,8 +24,8 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Query, Result, normalise, ranked
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError, nearest
-from triever.files import atomic
 from triever.progress import track
+from triever.retrievers import claims
 from triever.version import __version__
 
 KINDS = {
@@ -38,6 +38,7 @@ KINDS = {
 }
 """Every retriever by its name on the command line; imported only when it is asked for."""
 
+_log = logging.getLogger("triever")
 
 Parts: TypeAlias = tuple[tuple[str, float], ...]
 """Named parts whose weights add up to a score."""
@@ -75,6 +76,7 @@ class Held:
     store: DocumentStore
     engine: Any
     origin: Mapping[str, Any]
+    made: str  # a fingerprint of all that the engine was learned from, or of the files that it was read from
 
 
 @dataclass(eq=False)
@@ -89,7 +91,7 @@ class Retriever(ABC):
         """A retriever that is an option of another: itself, its name, a saved folder, or a table with its kind."""
         if isinstance(value, Retriever):
             return value
-        if isinstance(value, str) and value not in KINDS and Path(value).is_dir():
+        if isinstance(value, Path) or (isinstance(value, str) and value not in KINDS and Path(value).is_dir()):
             return load(value)
         values = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
         kind = values.pop("kind", None)
@@ -136,6 +138,10 @@ class Retriever(ABC):
         """For the card: `weights`, whose they are and under which licence, and how a training went."""
         return {}
 
+    def _members(self) -> tuple[Retriever, ...]:
+        """The retrievers that it is made of."""
+        return ()
+
     # What a person uses.
 
     def fit(self, dataset: Dataset, *, work: str | Path | None = None) -> Self:
@@ -152,29 +158,55 @@ class Retriever(ABC):
             raise UsageError(f"{dataset.name} has no documents", "check it with: triever data info")
         store.fingerprint = dataset.fingerprint  # taken as the documents passed
         origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
-        self._held = Held(store, self._learn(dataset, store, self._claimed(work, dataset.fingerprint)), origin)
+        what = {"kind": self.kind, "options": config.to_dict(self), "documents": dataset.fingerprint}
+        what |= {"expansions": claims.of_expansions(store), **self._lessons(dataset, store)}
+        engine = self._learn(dataset, store, claims.claim(work, what) if work else None)
+        self._held = Held(store, engine, origin, claims.fingerprint([what]))
         return self
 
-    def _claimed(self, work: str | Path | None, fingerprint: str) -> Path | None:
-        """The folder to work in, unless it holds the unfinished work of something else."""
-        if not work:
-            return None
-        claim = Path(work) / "what.json"
-        if not claim.exists() and Path(work).exists() and any(Path(work).iterdir()):
-            raise UsageError(f"{work} holds other files", "work in a new folder, or move them away")
-        mine = {"kind": self.kind, "options": config.to_dict(self), "data": fingerprint}
-        begun = any(Path(work).rglob("training.json"))  # what failed before its first checkpoint left nothing to lose
-        if begun and json.loads(claim.read_text(encoding="utf-8")) != json.loads(json.dumps(mine)):
-            problem = f"{work} holds the unfinished training of other data or with other options"
-            raise UsageError(problem, "remove that folder, or name another one")
-        with atomic(claim) as file:
-            file.write(json.dumps(mine).encode())
-        return Path(work)
+    def _lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
+        """What is learned from besides documents, as fingerprints; where that is impossible, it is said here, early."""
+        parts = [part._made() if part._holds(store) else part._lessons(dataset, store) for part in self._members()]
+        lessons = {"parts": parts} if parts else {}
+        training = self._training
+        if not training:
+            return lessons
+        from triever.training.pairs import held_out, pairs_of  # needs PyTorch, as every training does
+
+        pairs = pairs_of(dataset, training.split, store)
+        if not len(held_out(pairs, training.holdout)[0]):
+            raise UsageError("all training queries are held out", "lower training.holdout")
+        backbone = claims.of_folder(getattr(self, "backbone", ""))
+        return {**lessons, "queries": claims.of_pairs(pairs), "backbone": backbone}
+
+    @property
+    def _training(self) -> Any:
+        """How it is trained, if it is."""
+        training = getattr(self, "training", None)
+        return training if training and training.steps else None
+
+    def _made(self) -> str:
+        """A fingerprint of a fitted retriever."""
+        held = self._checked()
+        return claims.fingerprint([held.made, held.store.fingerprint, claims.of_expansions(held.store)])
+
+    def _holds(self, store: DocumentStore) -> bool:
+        """Whether it is fitted to these very documents, and where it reads expansions, to these."""
+        if self._held is None or self._held.store.fingerprint != store.fingerprint:
+            return False
+        own, other = (one.table.column("expansions") for one in (self._held.store, store))
+        return own.equals(other) or not self._reads_expansions()
+
+    def _reads_expansions(self) -> bool:
+        return getattr(self, "expand", False) or any(part._reads_expansions() for part in self._members())
 
     def _engine_for(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Any:
         """The engine of these documents, as a part of another retriever: the one it has, or one that it learns."""
-        if self._held and self._held.store.fingerprint == store.fingerprint:
+        if self._held and self._holds(store):
             return self._held.engine
+        if self._held:
+            what = "the fitted %s is fitted anew, as its documents or their expansions are not those of %s"
+            _log.warning(what, self.kind, dataset.name)
         return self._learn(dataset, store, work)
 
     def search(self, query: str | Query, k: int = 10) -> Result:
@@ -196,7 +228,8 @@ class Retriever(ABC):
         """Take new documents in. An id that is there already is refused, and then nothing is added."""
         held, new = self._checked(), list(documents)
         store = held.store.with_added(new)
-        self._held = Held(store, self._with_added(held.engine, new), _changed(held.origin, added=len(new)))
+        engine = self._with_added(held.engine, new)
+        self._held = replace(held, store=store, engine=engine, origin=_changed(held.origin, added=len(new)))
 
     def delete(self, ids: Iterable[str]) -> None:
         """Drop documents by id. An id that is not there is refused, and then nothing is dropped."""
@@ -204,8 +237,9 @@ class Retriever(ABC):
             raise UsageError("delete takes a list of ids", f"for one document: delete([{ids!r}])")
         held = self._checked()
         keep = held.store.kept([normalise(document_id) for document_id in ids])
+        store, engine = held.store.where(keep), self._without(held.engine, keep)
         origin = _changed(held.origin, deleted=int((~keep).sum()))
-        self._held = Held(held.store.where(keep), self._without(held.engine, keep), origin)
+        self._held = replace(held, store=store, engine=engine, origin=origin)
 
     def save(self, path: str | Path, *, replace: bool = True) -> None:
         """Write an artifact: whole, or not at all.
@@ -244,9 +278,10 @@ class Retriever(ABC):
         held = self._checked()
         now = {"documents": len(held.store), "with expansions": held.store.expanded, "fingerprint": self.fingerprint}
         made_from = self._made_from(held.engine)
-        rows = {"kind": self.kind, **config.to_dict(self), **held.origin, **made_from, **now}
+        weights = made_from.pop("weights", "none")
+        named = {"model weights": weights, **made_from}  # an option may be called weights too
+        rows = {"kind": self.kind, **config.to_dict(self), **held.origin, **named, **now}
         table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
-        weights = made_from.get("weights", "none")
         licence = f"Weights: {weights}. The documents are inside; their licence is that of the corpus."
         title = f"# A Triever {type(self).__name__} retriever"
         return f"{title}\n\n| what | value |\n| --- | --- |\n{table}\n\n{licence}\n"
@@ -319,7 +354,9 @@ def load(path: str | Path) -> Retriever:
         retriever = config.build(system(manifest.kind), manifest.options)
         store = DocumentStore(snapshot.table("documents"))
         store.fingerprint = manifest.state["fingerprint"]
-        retriever._held = Held(store, retriever._read(snapshot), dict(manifest.state["origin"]))
+        hashes = {role: entry.sha256 for role, entry in manifest.files.items()}
+        made = claims.fingerprint([hashes, dict(manifest.state)])
+        retriever._held = Held(store, retriever._read(snapshot), dict(manifest.state["origin"]), made)
     return retriever
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from triever.data.store import DocumentStore
 from triever.index.vectors import IndexOptions, VectorIndex
 from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder, EncoderShape, encode
+from triever.models.precision import device_of
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts
 from triever.retrievers.encoding import Encoded, Encoding, named
@@ -40,26 +42,29 @@ class Dense(Encoding):
         pooling = self.pooling if self.pooling != "auto" else "last" if backbone.causal else "mean"
         return EncoderShape(pooling, self.size, "two-layer" if self.size else "none", self.unit)
 
+    def _encoder(self, store: DocumentStore) -> Encoder:
+        device_of(self.index.device)  # a device that is not here is better known before a training than after it
+        return super()._encoder(store)
+
     def _pair_scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         queries = model(batch["query_ids"], batch["query_mask"])
         return queries @ gathered(model(batch["document_ids"], batch["document_mask"])).T
 
-    def _rank(self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int) -> np.ndarray:
-        exact = VectorIndex.of(self._vectors(encoder, documents), IndexOptions(device=self._place))
-        return exact.search(self._vectors(encoder, queries), k)[1]
+    def _rank(
+        self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int, work: Path | None = None
+    ) -> np.ndarray:
+        exact = VectorIndex.of(encode(encoder, documents), IndexOptions(device=str(encoder.device)))
+        return exact.search(encode(encoder, queries), k)[1]
 
-    def _vectors(self, encoder: Encoder, tokens: Tokens) -> np.ndarray:
-        return encode(encoder, tokens, device=self._place)
-
-    def _engine(self, encoder: Encoder, documents: Tokens) -> Encoded:
-        return Encoded(encoder, VectorIndex.of(self._vectors(encoder, documents), self.index))
+    def _engine(self, encoder: Encoder, documents: Tokens, work: Path | None = None) -> Encoded:
+        return Encoded(encoder, VectorIndex.of(encode(encoder, documents), self.index))
 
     def _with_added(self, engine: Encoded, documents: Sequence[Document]) -> Encoded:
-        vectors = self._vectors(engine.encoder, self._document_tokens(engine.encoder, documents))
+        vectors = encode(engine.encoder, self._document_tokens(engine.encoder, documents))
         return replace(engine, index=engine.index.with_added(vectors))
 
     def _read_queries(self, engine: Encoded, queries: Sequence[str]) -> np.ndarray:
-        return self._vectors(engine.encoder, self._query_tokens(engine.encoder, queries))
+        return encode(engine.encoder, self._query_tokens(engine.encoder, queries))
 
     def _find(self, engine: Encoded, read: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         return engine.index.search(read, k)
@@ -71,13 +76,13 @@ class Dense(Encoding):
         if encoder.shape.pooling != "mean" or encoder.shape.projection != "none":
             return tuple((("similarity", hit.score),) for hit in result)
         tokens = self._query_tokens(encoder, [query])
-        ids, mask = (one.to(self._place) for one in tokens.padded([0], encoder.tokenizer.pad))
+        ids, mask = (one.to(encoder.device) for one in tokens.padded([0], encoder.tokenizer.pad))
         states = encoder.states(ids, mask)[0].float()
         mean = states.mean(0)
         share = states / (len(states) * (mean.norm() if encoder.shape.unit else 1))
-        stored = engine.index.vectors()
         pieces = encoder.tokenizer.pieces(ids[0].tolist())
-        rows = [torch.from_numpy(np.array(stored[store.row(hit.id)], np.float32)).to(share.device) for hit in result]
+        stored = engine.index.take(np.array([store.row(hit.id) for hit in result], np.int64))
+        rows = torch.from_numpy(stored.astype(np.float32)).to(share.device)
         return tuple(named(pieces, (share @ row).tolist()) for row in rows)
 
     def reindexed(self, **options: Any) -> Dense:
@@ -89,4 +94,5 @@ class Dense(Encoding):
         return other
 
     def _read(self, snapshot: artifact.Snapshot) -> Encoded:
-        return self._opened(snapshot, VectorIndex.read(snapshot))
+        index = VectorIndex.read(snapshot, device=self.index.device)
+        return self._opened(snapshot, self._read_encoder(snapshot), index)

@@ -22,6 +22,7 @@ from triever.errors import UsageError
 from triever.models import encoder as encoders
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.encoder import Encoder, EncoderShape
+from triever.models.precision import device_of
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.bm25 import BM25
@@ -70,11 +71,13 @@ class Encoding(Retriever):
         """(queries, documents) the scores of all pairs of a training batch."""
 
     @abstractmethod
-    def _rank(self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int) -> np.ndarray:
+    def _rank(
+        self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int, work: Path | None = None
+    ) -> np.ndarray:
         """(queries, k) the rows of the best documents, by exact search."""
 
     @abstractmethod
-    def _engine(self, encoder: Encoder, documents: Tokens) -> Encoded:
+    def _engine(self, encoder: Encoder, documents: Tokens, work: Path | None = None) -> Encoded:
         """What searches these documents."""
 
     @abstractmethod
@@ -92,9 +95,9 @@ class Encoding(Retriever):
         encoder = self._encoder(store)
         documents = self._document_tokens(encoder, store, work)
         if not self.training.steps:
-            return self._engine(encoder, documents)
+            return self._engine(encoder, documents, work)
         trained = self._tune(encoder, documents, dataset, store, work)
-        return replace(self._engine(encoder, documents), trained=trained)
+        return replace(self._engine(encoder, documents, work), trained=trained)
 
     def _made_from(self, engine: Encoded) -> dict[str, Any]:
         return {"weights": weights_of(engine.encoder), **engine.trained}
@@ -110,17 +113,18 @@ class Encoding(Retriever):
         engine.index.write(writer)
         return {"trained": dict(engine.trained)}
 
-    def _opened(self, snapshot: artifact.Snapshot, index: Any) -> Encoded:
-        """The engine of an artifact whose index has been read."""
-        return Encoded(encoders.read(snapshot).to(self._place), index, snapshot.state.get("trained", {}))
+    def _read_encoder(self, snapshot: artifact.Snapshot) -> Encoder:
+        """The encoder of an artifact, on its device as far as that is here."""
+        return encoders.read(snapshot).to(device_of(self.device, opening=True))
+
+    def _opened(self, snapshot: artifact.Snapshot, encoder: Encoder, index: Any) -> Encoded:
+        """The engine of an artifact whose encoder and index have been read."""
+        return Encoded(encoder, index, snapshot.state.get("trained", {}))
 
     def _encoder(self, store: DocumentStore) -> Encoder:
+        place = device(self.device)  # first: to read the texts for a backbone may take long
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
-        return new_encoder(backbone, self._shape(backbone), self.training.seed, self._place)
-
-    @property
-    def _place(self) -> str:
-        return device(self.device)
+        return new_encoder(backbone, self._shape(backbone), self.training.seed, place)
 
     def _document_tokens(self, encoder: Encoder, documents: Iterable[Document], work: Path | None = None) -> Tokens:
         texts = (self.document_prefix + document.full_text for document in documents)
@@ -134,12 +138,10 @@ class Encoding(Retriever):
     def _tune(
         self, encoder: Encoder, documents: Tokens, dataset: Dataset, store: DocumentStore, work: Path | None
     ) -> dict[str, Any]:
-        length = int(np.percentile(documents.lengths, 99)) if len(documents) else 1
-        check_memory(encoder, self.training, self.training.batch * (2 + self.negatives.count), length, self._place)
         training = PairTraining(
             model=encoder,
             scores=self._pair_scores,
-            rank=lambda queries, some, k: self._rank(encoder, queries, some, k),
+            rank=lambda queries, some, k: self._rank(encoder, queries, some, k, work),
             mine=lambda texts, depth: bm25_rows(dataset, store, texts, depth),
             queries=lambda texts: self._query_tokens(encoder, texts),
             documents=documents,
@@ -148,10 +150,24 @@ class Encoding(Retriever):
             negatives=self.negatives,
             pad=encoder.tokenizer.pad,
             folder=work / "training" if work else None,
+            device=self.device,
         )
-        trained = training.run()
-        encoder.to(self._place).eval()
-        return summary(trained)
+        self._check_memory(encoder, training)
+        return summary(training.run())
+
+    def _check_memory(self, encoder: Encoder, training: PairTraining) -> None:
+        """Refuse a training that cannot fit, by texts as long as nearly all of them are."""
+        query, document = (_usual(tokens) for tokens in (training.query_tokens, training.documents))
+        queries = min(self.training.batch, len(training.query_tokens))
+        documents = queries * (1 + self.negatives.count)
+        scores = self._scored(queries * query, documents * document)
+        check_memory(
+            encoder, self.training, queries + documents, max(query, document), str(encoder.device), scores=scores
+        )
+
+    def _scored(self, query_tokens: int, document_tokens: int) -> int:
+        """How many scores of tokens with tokens a training batch makes, on the way to those of its texts."""
+        return 0
 
 
 def new_encoder(backbone: Backbone, shape: EncoderShape, seed: int, place: str) -> Encoder:
@@ -166,7 +182,14 @@ def weights_of(encoder: Encoder) -> str:
     return f"{encoder.backbone.source} (licence: {encoder.backbone.licence})"
 
 
-def check_memory(encoder: Encoder, training: QueryTuning, rows: int, length: int, place: str) -> None:
+def _usual(tokens: Tokens) -> int:
+    """How long a text is at most, but for one in a hundred."""
+    return int(np.percentile(tokens.lengths, 99)) if len(tokens) else 1
+
+
+def check_memory(
+    encoder: Encoder, training: QueryTuning, rows: int, length: int, place: str, *, scores: int = 0
+) -> None:
     """Refuse a training of so many texts of so many tokens at once that cannot fit, before it starts."""
     shape = encoder.backbone.config
     needed = estimate(
@@ -176,17 +199,16 @@ def check_memory(encoder: Encoder, training: QueryTuning, rows: int, length: int
         d_model=encoder.backbone.hidden,
         layers=int(shape.get("num_hidden_layers") or shape.get("num_layers") or 12),
         d_ff=int(shape.get("intermediate_size") or shape.get("d_ff") or 0),
+        scores=scores,
         optimizer=training.optimizer,
-        precision="bfloat16" if place == "cuda" else "float32",
+        precision="bfloat16" if torch.device(place).type == "cuda" else "float32",
     )
     check(needed, place)
 
 
 def device(name: str) -> str:
-    """A device by name; auto is cuda where there is one."""
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    """The name of a device that is here, by one that may be auto."""
+    return str(device_of(name))
 
 
 def most(encoder: Encoder, wanted: int) -> int:

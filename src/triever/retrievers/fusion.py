@@ -5,8 +5,9 @@ The weights can be fitted on queries that were held out. Every part learns, take
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -47,10 +48,16 @@ class Fused(Retriever):
     method: Literal["rrf", "scores"] = option("scores", "join reciprocal ranks (rrf), or scores put between 0 and 1")
     weights: tuple[float, ...] = option((), "what each system counts for; all the same where nothing is said")
     tune: str = option("", "fit the weights on held-out queries of this split instead")
-    holdout: float = option(0.05, "the share of that split that is held out; the same as the systems were trained with")
-    depth: int = option(100, "how many hits each system brings")
+    holdout: float = option(
+        0.05, "the share of that split that is held out; no more than the systems hold out in training"
+    )
+    depth: int = option(
+        100, "how many hits of each system are joined; what is found further down follows behind them, by turns"
+    )
 
     def __post_init__(self) -> None:
+        if self.systems is type(self).systems:  # one object for all fusions, and a retriever holds documents
+            self.systems = (BM25(),)
         config.validate(self)
         if not self.systems:
             raise UsageError("a fusion needs systems", "for example: systems=bm25,dense")
@@ -68,17 +75,42 @@ class Fused(Retriever):
         )
         equal = tuple(1 / len(engines) for _ in engines)
         engine = Fusion(engines, self.weights or equal)
-        if not self.tune or len(engines) == 1:
-            return engine
+        return Fusion(engines, self._fitted(engine, store, self._asked(dataset, store))) if self._tunes else engine
+
+    def _members(self) -> tuple[Retriever, ...]:
+        return self.systems
+
+    @property
+    def _tunes(self) -> bool:
+        return bool(self.tune) and len(self.systems) > 1
+
+    def _lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
+        if self._tunes:
+            self._check_holdouts()
+            self._asked(dataset, store)
+        return super()._lessons(dataset, store)
+
+    def _check_holdouts(self) -> None:
+        """Refuse systems that learn the queries on which the weights are to be fitted."""
+        for system in _with_members(self.systems):
+            training = system._training
+            # Which queries are held out depends on their ids alone: a smaller share is a part of a larger one.
+            if training and training.split == self.tune and training.holdout < self.holdout:
+                problem = f"{system.kind} learns queries of {self.tune} that the weights are fitted on"
+                said = f"its training.holdout is {training.holdout}, the fusion's holdout {self.holdout}"
+                raise UsageError(f"{problem}: {said}", "hold out as many queries in training as in the fusion, or more")
+
+    def _asked(self, dataset: Dataset, store: DocumentStore) -> Pairs:
+        """The queries on which the weights are fitted."""
         _, held = held_out(pairs_of(dataset, self.tune, store), self.holdout)
         if not len(held):
             problem = f"no query of {self.tune} is held out at a share of {self.holdout}"
             raise UsageError(problem, "raise holdout")
-        return Fusion(engines, self._fitted(engine, store, held))
+        return held
 
     def _fitted(self, engine: Fusion, store: DocumentStore, held: Pairs) -> tuple[float, ...]:
         """The weights, of a grid, with the best mean reciprocal rank; each is set in turn until none moves."""
-        parts = self._parts(engine, store, held.texts, self.depth)
+        parts = [self._values(results) for results in self._found(engine, store, held.texts, self.depth)]
         relevant = [{store.ids[row] for row in held.of(query)} for query in range(len(held))]
 
         def quality(weights: tuple[float, ...]) -> float:
@@ -109,28 +141,35 @@ class Fused(Retriever):
     def _pairs(self, engine: Fusion) -> zip[tuple[Retriever, Any]]:
         return zip(self.systems, engine.engines, strict=True)
 
-    def _parts(
-        self, engine: Fusion, store: DocumentStore, queries: Sequence[str], k: int
-    ) -> list[list[Mapping[str, float]]]:
-        """For each query, what each system gives to each document it finds, between 0 and 1."""
+    def _found(self, engine: Fusion, store: DocumentStore, queries: Sequence[str], k: int) -> list[tuple[Result, ...]]:
+        """For each query, what each system finds."""
+        if not queries:
+            return []
         depth = min(max(self.depth, k), len(store))
         found = [system._search(one, store, queries, depth) for system, one in self._pairs(engine)]
+        return list(zip(*found, strict=True))
+
+    def _values(self, results: Iterable[Result]) -> list[dict[str, float]]:
+        """What each system gives to each document that it brings, between 0 and 1, however many are asked for."""
         value = _reciprocal_ranks if self.method == "rrf" else _scaled
-        return [[value(result) for result in results] for results in zip(*found, strict=True)]
+        return [value(result[: self.depth]) for result in results]
 
     def _search(self, engine: Fusion, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
-        parts = self._parts(engine, store, queries, k)
-        return [Result(_joined(one, engine.weights)[:k]) for one in parts]
+        found = self._found(engine, store, queries, k)
+        return [Result(self._order(results, engine.weights)[:k]) for results in found]
+
+    def _order(self, results: Sequence[Result], weights: Sequence[float]) -> tuple[Hit, ...]:
+        """The first hits joined, and the others behind them."""
+        first = _joined(self._values(results), weights)
+        return (*first, *_behind(first, [result[self.depth :] for result in results]))
 
     def _explain(self, engine: Fusion, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
-        parts = self._parts(engine, store, [query], len(result))[0]
+        values = self._values(self._found(engine, store, [query], len(result))[0])
         names = [f"{system.kind} {number}" for number, system in enumerate(self.systems, 1)]
+        parts = list(zip(names, engine.weights, values, strict=True))
         return tuple(
-            tuple(
-                (name, weight * part[hit.id])
-                for name, weight, part in zip(names, engine.weights, parts, strict=True)
-                if hit.id in part
-            )
+            tuple((name, weight * value[hit.id]) for name, weight, value in parts if hit.id in value)
+            or ((f"found behind the first {self.depth}", hit.score),)
             for hit in result
         )
 
@@ -165,17 +204,24 @@ def _with_share(weights: tuple[float, ...], at: int, share: float) -> tuple[floa
     return tuple(share if number == at else round(one, 6) for number, one in enumerate(spread))
 
 
-def _reciprocal_ranks(result: Result) -> dict[str, float]:
-    return {hit.id: (RRF + 1) / (RRF + rank) for rank, hit in enumerate(result, 1)}
+def _with_members(systems: Iterable[Retriever]) -> Iterator[Retriever]:
+    """Systems, and all that they are made of."""
+    for system in systems:
+        yield system
+        yield from _with_members(system._members())
 
 
-def _scaled(result: Result) -> dict[str, float]:
+def _reciprocal_ranks(hits: Sequence[Hit]) -> dict[str, float]:
+    return {hit.id: (RRF + 1) / (RRF + rank) for rank, hit in enumerate(hits, 1)}
+
+
+def _scaled(hits: Sequence[Hit]) -> dict[str, float]:
     """Scores between 0 and 1: the best hit has 1, and the last one a little, since it was found."""
-    if not len(result):
+    if not hits:
         return {}
-    high, low = result[0].score, result[-1].score
+    high, low = hits[0].score, hits[-1].score
     span = (high - low) * 1.01
-    return {hit.id: 1 - (high - hit.score) / span if span > 0 else 1.0 for hit in result}
+    return {hit.id: 1 - (high - hit.score) / span if span > 0 else 1.0 for hit in hits}
 
 
 def _joined(parts: Sequence[Mapping[str, float]], weights: Sequence[float]) -> tuple[Hit, ...]:
@@ -184,6 +230,14 @@ def _joined(parts: Sequence[Mapping[str, float]], weights: Sequence[float]) -> t
         for document, value in part.items():
             total[document] = total.get(document, 0.0) + weight * value
     return ranked(Hit(document, score) for document, score in total.items())
+
+
+def _behind(first: Sequence[Hit], others: Sequence[Sequence[Hit]]) -> list[Hit]:
+    """What the systems find further down, by turns: an order that stays when more is asked for."""
+    seen = {hit.id for hit in first}
+    turns = (hit.id for rank in zip_longest(*others) for hit in rank if hit and hit.id not in seen)
+    least = min((hit.score for hit in first), default=0.0)
+    return [Hit(document, least - place) for place, document in enumerate(dict.fromkeys(turns), 1)]
 
 
 def _reciprocal(hits: Sequence[Hit], relevant: set[str]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -77,32 +78,40 @@ class MultiVector(Encoding):
             kept[encoder.tokenizer.punctuation()] = False
         return kept.to(ids.device)[ids]
 
-    def _rank(self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int) -> np.ndarray:
-        index = TokenIndex.of(*self._document_vectors(encoder, documents), self._options(exact=True))
-        read = encode_tokens(encoder, queries, device=self._place)
-        return self._find(Encoded(encoder, index), read, k)[1]
+    def _scored(self, query_tokens: int, document_tokens: int) -> int:
+        return query_tokens * document_tokens
 
-    def _options(self, *, exact: bool = False) -> TokenOptions:
-        placed = replace(self.index, device=self._place)
-        return replace(placed, bits=16, candidates=0) if exact else placed
+    def _rank(
+        self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int, work: Path | None = None
+    ) -> np.ndarray:
+        exact = replace(self._options(encoder), bits=16, candidates=0, centroids=0)
+        index = TokenIndex.of(*self._document_vectors(encoder, documents, work), exact)
+        return self._find(Encoded(encoder, index), encode_tokens(encoder, queries, folder=work), k)[1]
 
-    def _document_vectors(self, encoder: Encoder, documents: Tokens) -> tuple[np.ndarray, np.ndarray]:
+    def _options(self, encoder: Encoder) -> TokenOptions:
+        """The index is where the encoder is."""
+        return replace(self.index, device=str(encoder.device))
+
+    def _document_vectors(
+        self, encoder: Encoder, documents: Tokens, work: Path | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         keep = None if self.punctuation else documents.keep(encoder.tokenizer.punctuation())
-        return encode_tokens(encoder, documents, keep=keep, device=self._place)
+        return encode_tokens(encoder, documents, keep=keep, folder=work)
 
     def _read_queries(self, engine: Encoded, queries: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        return encode_tokens(engine.encoder, self._query_tokens(engine.encoder, queries), device=self._place)
+        return encode_tokens(engine.encoder, self._query_tokens(engine.encoder, queries))
 
     def _find(self, engine: Encoded, read: tuple[np.ndarray, np.ndarray], k: int) -> tuple[np.ndarray, np.ndarray]:
         flat, starts = read
         found = []
-        for low in range(0, len(starts) - 1, QUERIES):  # some at a time: they are padded to the longest
+        for low in range(0, max(1, len(starts) - 1), QUERIES):  # some at a time: they are padded to the longest
             vectors, mask = _side_by_side(flat, starts[low : low + QUERIES + 1])
             found.append(engine.index.search(vectors, mask, k))
         return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
 
-    def _engine(self, encoder: Encoder, documents: Tokens) -> Encoded:
-        return Encoded(encoder, TokenIndex.of(*self._document_vectors(encoder, documents), self._options()))
+    def _engine(self, encoder: Encoder, documents: Tokens, work: Path | None = None) -> Encoded:
+        vectors = self._document_vectors(encoder, documents, work)
+        return Encoded(encoder, TokenIndex.of(*vectors, self._options(encoder)))
 
     def _with_added(self, engine: Encoded, documents: Sequence[Document]) -> Encoded:
         tokens = self._document_tokens(engine.encoder, documents)
@@ -111,7 +120,7 @@ class MultiVector(Encoding):
     def _explain(self, engine: Encoded, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """For each token of the query, how well the best token of the document matches it."""
         tokens = self._query_tokens(engine.encoder, [query])
-        flat, _ = encode_tokens(engine.encoder, tokens, device=self._place)
+        flat, _ = encode_tokens(engine.encoder, tokens)
         pieces = engine.encoder.tokenizer.pieces(tokens[0].tolist())
         count = len(pieces) if self.index.score == "avgmax" else 1
         scores = [engine.index.matches(flat, store.row(hit.id))[1] for hit in result]
@@ -121,11 +130,13 @@ class MultiVector(Encoding):
         """The same documents and encoder with another index: `late.reindexed(bits=2)`."""
         held = self._checked()
         other = replace(self, index=replace(self.index, **options))
-        other._held = replace(held, engine=replace(held.engine, index=held.engine.index.rebuilt(other._options())))
+        index = held.engine.index.rebuilt(other._options(held.engine.encoder))
+        other._held = replace(held, engine=replace(held.engine, index=index))
         return other
 
     def _read(self, snapshot: artifact.Snapshot) -> Encoded:
-        return self._opened(snapshot, TokenIndex.read(snapshot, device=self._place))
+        encoder = self._read_encoder(snapshot)
+        return self._opened(snapshot, encoder, TokenIndex.read(snapshot, device=str(encoder.device)))
 
 
 def _side_by_side(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,17 +21,20 @@ from triever.errors import UsageError
 from triever.models import encoder as encoders
 from triever.models.backbones import load_backbone
 from triever.models.encoder import Encoder, EncoderShape, encode
+from triever.models.precision import device_of
 from triever.models.tokens import TextTokenizer, Tokens, places
 from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.bm25 import BM25
-from triever.retrievers.encoding import check_memory, device, new_encoder, weights_of
+from triever.retrievers.encoding import check_memory, device, most, new_encoder, weights_of
 from triever.training.loop import train
 from triever.training.losses import listwise
-from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of
+from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of, text_numbers
 from triever.training.tuning import WATCH, RerankTuning, summary
 
 QUERIES = 1024
 """Queries whose candidates are laid side by side at once."""
+
+_log = logging.getLogger("triever")
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,17 @@ class Reranker:
 
     encoder: Encoder  # its vectors have one number: the score
     documents: Tokens
-    place: str
     trained: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def same(self) -> np.ndarray:
+        """(documents,) the numbers of their texts: a copy of what is relevant is not wrong."""
+        return text_numbers(self.documents)
 
     def scores(self, queries: Tokens, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """(pairs,) the score of each pair of a query and a document, by their numbers."""
         pairs = joined(queries, query, self.documents, rows, self.encoder.tokenizer, self.encoder.longest)
-        return encode(self.encoder, pairs, device=self.place, what="reranking")[:, 0]
+        return encode(self.encoder, pairs, what="reranking")[:, 0]
 
 
 @dataclass(frozen=True)
@@ -65,28 +74,42 @@ class Reranked(Retriever):
     depth: int = option(50, "candidates that are read again; hits behind them stay in their order")
     backbone: str = option("minilm", "what the cross-encoder starts from: minilm, scratch, a folder, an id of the hub")
     fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
-    query_length: int = option(64, "tokens of a query that are read")
-    document_length: int = option(192, "tokens of a document that are read")
+    query_length: int = option(64, "tokens of a query that are read, at most half of what the backbone can read")
+    document_length: int = option(192, "tokens of a document that are read, so far as there is room behind the query")
     training: RerankTuning = option(RerankTuning(), "how the cross-encoder is trained")
     negatives: Negatives = option(
-        Negatives(count=7, depth=30), "candidates beside the right one: of the first stage, and drawn at random"
+        Negatives(count=7, depth=30),
+        "candidates beside the right one: hits of the first stage, which is their only source, and drawn at random",
     )
     device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
 
     def __post_init__(self) -> None:
+        if self.first is type(self).first:  # one object for all rerankers, and a retriever holds documents
+            self.first = BM25()
         config.validate(self)
         if self.depth < 1:
             raise UsageError(f"depth = {self.depth} should be above zero", "the usual range is 20 to 100")
+        if self.query_length < 3 or self.document_length < 3:
+            problem = f"query_length = {self.query_length}, document_length = {self.document_length}"
+            raise UsageError(problem, "both are at least 3: special tokens count")
         if self.negatives.count < 1:
             raise UsageError("a cross-encoder learns from wrong candidates", "set negatives.count to 1 or more")
+        if self.negatives.source != Negatives().source:
+            problem = f"negatives.source = {self.negatives.source!r} is not asked: the first stage finds the hard ones"
+            raise UsageError(problem, "leave it out, and choose the first stage")
 
     def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> RerankedEngine:
+        reranker = self._reranker(store)  # first: a backbone that is not there is no reason to train for hours
         first = self.first._engine_for(dataset, store, work / "first" if work else None)
-        engine = RerankedEngine(first, self._reranker(store))
+        engine = RerankedEngine(first, reranker)
         if not self.training.steps:
+            _log.warning("the cross-encoder is not trained, so the order that it gives means nothing: training.steps=0")
             return engine
         trained = self._tune(engine, dataset, store, work)
-        return replace(engine, reranker=replace(engine.reranker, trained=trained))
+        return replace(engine, reranker=replace(reranker, trained=trained))
+
+    def _members(self) -> tuple[Retriever, ...]:
+        return (self.first,)
 
     def _made_from(self, engine: RerankedEngine) -> dict[str, Any]:
         first = self.first._made_from(engine.first)
@@ -94,16 +117,19 @@ class Reranked(Retriever):
         return {"weights": "; ".join([*both, weights_of(engine.reranker.encoder)]), **engine.reranker.trained}
 
     def _reranker(self, store: DocumentStore) -> Reranker:
+        place = device(self.device)  # first: to read the texts for a backbone may take long
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 1, "linear", unit=False)
-        encoder = new_encoder(backbone, shape, self.training.seed, device(self.device))
-        return Reranker(encoder, self._document_tokens(encoder, store), device(self.device))
+        encoder = new_encoder(backbone, shape, self.training.seed, place)
+        return Reranker(encoder, self._document_tokens(encoder, store))
 
     def _document_tokens(self, encoder: Encoder, documents: Sequence[Document] | DocumentStore) -> Tokens:
-        return Tokens.of((one.full_text for one in documents), encoder.tokenizer, self.document_length)
+        return Tokens.of((one.full_text for one in documents), encoder.tokenizer, most(encoder, self.document_length))
 
     def _query_tokens(self, encoder: Encoder, queries: Sequence[str]) -> Tokens:
-        return Tokens.of(queries, encoder.tokenizer, self.query_length)
+        # The document needs room behind it.
+        longest = encoder.longest // 2 if encoder.longest else self.query_length
+        return Tokens.of(queries, encoder.tokenizer, min(self.query_length, longest))
 
     def _tune(
         self, engine: RerankedEngine, dataset: Dataset, store: DocumentStore, work: Path | None
@@ -111,33 +137,34 @@ class Reranked(Retriever):
         train_on, held = held_out(pairs_of(dataset, self.training.split, store), self.training.holdout)
         learned, judged = (self._candidates(engine, store, some) for some in (train_on, held))
         rows = self.training.batch * (1 + self.negatives.count)
-        longest = self.query_length + self.document_length
-        check_memory(engine.reranker.encoder, self.training, rows, longest, device(self.device))
+        encoder = engine.reranker.encoder
+        longest = most(encoder, self.query_length + self.document_length)
+        check_memory(encoder, self.training, rows, longest, str(encoder.device))
         steps = -(-self.training.steps * self.training.accumulate // self.training.rounds)
 
         def rounds(number: int) -> CandidateBatches:
             return CandidateBatches(learned, engine.reranker, self.negatives, self.training, steps, number)
 
         trained = train(
-            engine.reranker.encoder,
+            encoder,
             _loss,
             rounds,
             self.training,
             evaluate=(lambda _model: _quality(judged, engine.reranker)) if len(held) else None,
             watch=WATCH if len(held) else "",
             folder=work / "training" if work else None,
+            device=self.device,
         )
-        engine.reranker.encoder.to(device(self.device)).eval()
         return summary(trained)
 
     def _candidates(self, engine: RerankedEngine, store: DocumentStore, pairs: Pairs) -> Candidates:
         """The wrong hits of the first stage for each query."""
         # Relevant documents are among the hits, so a few more are asked for.
         depth = min(self.negatives.depth + self.negatives.skip + 20, len(store))
-        found = self.first._search(engine.first, store, pairs.texts, depth)
+        found = self.first._search(engine.first, store, pairs.texts, depth) if len(pairs) else []
         rows = [[store.row(hit.id) for hit in result] for result in found]
         tokens = self._query_tokens(engine.reranker.encoder, pairs.texts)
-        return Candidates(pairs, tokens, hard_negatives(rows, pairs, self.negatives))
+        return Candidates(pairs, tokens, hard_negatives(rows, pairs, self.negatives, engine.reranker.same))
 
     def _with_added(self, engine: RerankedEngine, documents: Sequence[Document]) -> RerankedEngine:
         more = self._document_tokens(engine.reranker.encoder, documents)
@@ -164,7 +191,8 @@ class Reranked(Retriever):
         return [_reordered(result, one.tolist(), k) for result, one in zip(found, split, strict=True)]
 
     def _explain(self, engine: RerankedEngine, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
-        return tuple((("cross-encoder", hit.score),) for hit in result)
+        names = ("cross-encoder" if place < self.depth else "first stage's order" for place in range(len(result)))
+        return tuple(((name, hit.score),) for name, hit in zip(names, result, strict=True))
 
     def _index_bytes(self, engine: RerankedEngine) -> int:
         own = engine.reranker.documents
@@ -178,12 +206,10 @@ class Reranked(Retriever):
         return {"first": first, "trained": dict(engine.reranker.trained)}
 
     def _read(self, snapshot: artifact.Snapshot) -> RerankedEngine:
-        encoder = encoders.read(snapshot).to(device(self.device))
+        encoder = encoders.read(snapshot).to(device_of(self.device, opening=True))
         documents = Tokens(snapshot.array("document_tokens"), np.asarray(snapshot.array("document_starts")))
         first = self.first._read(snapshot.inside("first"))
-        return RerankedEngine(
-            first, Reranker(encoder, documents, device(self.device), snapshot.state.get("trained", {}))
-        )
+        return RerankedEngine(first, Reranker(encoder, documents, snapshot.state.get("trained", {})))
 
 
 def _reordered(result: Result, scores: Sequence[float], k: int) -> Result:
@@ -245,9 +271,9 @@ class CandidateBatches:
         if not 0 <= step < self.steps:
             raise IndexError(step)
         chance = np.random.default_rng((self.options.seed, self.round, step))
-        pairs, wrong = self.candidates.pairs, self.candidates.wrong
+        pairs = self.candidates.pairs
         queries = chance.choice(len(pairs), min(self.options.batch, len(pairs)), replace=False)
-        rows = np.stack([self._row(pairs.of(query), wrong[query], chance) for query in queries])
+        rows = np.stack([self._row(query, chance) for query in queries])
         encoder = self.reranker.encoder
         tokens = joined(
             self.candidates.queries,
@@ -261,13 +287,14 @@ class CandidateBatches:
         shape = (*rows.shape, ids.shape[1])
         return {"ids": ids.view(shape), "mask": mask.view(shape)}
 
-    def _row(self, relevant: np.ndarray, wrong: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+    def _row(self, query: int, chance: np.random.Generator) -> np.ndarray:
         """One right document and the wrong ones: mined as far as there are, the others drawn."""
+        relevant, wrong, same = self.candidates.pairs.of(query), self.candidates.wrong[query], self.reranker.same
         there = wrong[wrong >= 0]
         hard = chance.permutation(there)[: self.negatives.mined]
         needed = self.negatives.count - len(hard)
         drawn = chance.integers(len(self.reranker.documents), size=8 * needed)
-        wrong_ones = drawn[~np.isin(drawn, relevant)][:needed]
+        wrong_ones = drawn[~np.isin(same[drawn], same[relevant])][:needed]
         # In a corpus where nearly all is relevant, a right one may stand among the wrong.
         filled = np.concatenate([wrong_ones, drawn[: needed - len(wrong_ones)]])
         return np.concatenate([[chance.choice(relevant)], hard, filled])

@@ -87,6 +87,7 @@ def _by_workers(share: Share, places: range, workers: int, pin: bool) -> Generat
         prefetch_factor=AHEAD,
         pin_memory=pin,
         collate_fn=_as_it_is,
+        generator=torch.Generator(),  # else it draws from the one whose next number is the dropout of a step
     )
 
 

@@ -4,7 +4,9 @@
 
 Before every round `rounds(n)` is asked for its batches, with the model as it is then: it may mine
 negatives with it or rebuild its buffers, but not change the shape of anything. Between rounds the model
-is evaluated. With a folder, a training that ended early goes on where it was, to the same weights.
+is evaluated, and where the best is kept before the first of them too: a training that makes nothing but
+harm leaves the model as it came. With a folder, a training that ended early, by Ctrl-C or by a kill,
+goes on where it was, to the same weights.
 Everything is called in every process of `accelerate launch`, and must give the same in each.
 """
 
@@ -14,6 +16,7 @@ import contextlib
 import functools
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -22,14 +25,18 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs, DistributedType
+from accelerate.state import is_initialized
 from accelerate.utils import broadcast_object_list
 from torch import Tensor, nn
 
 from triever import config, progress
 from triever.errors import UsageError, nearest
+from triever.models.precision import device_of
 from triever.training import randomness
 from triever.training.checkpoints import Checkpoints, Standing, set_weights, weights_of
+from triever.training.interrupts import Interrupts
 from triever.training.loader import Batches, Feed, Pace, Share, rows
+from triever.training.memory import SMALLER
 from triever.training.metrics import History, Meter, Window
 from triever.training.optimizers import make_optimizer, trained
 from triever.training.options import TrainOptions, rate
@@ -76,6 +83,7 @@ def train(
     watch: str = "",
     folder: str | Path | None = None,
     what: str = "training",
+    device: str = "auto",
 ) -> Trained:
     """Train a model in place, for as many rounds as the steps need.
 
@@ -83,29 +91,45 @@ def train(
     it, the first measure does. `evaluate` must leave the model as it found it. Several processes need a
     folder that all of them can read.
     """
-    accelerator = _accelerator()
-    precision = _precision(options, accelerator.device)
+    accelerator = _accelerator(device)
+    there = _device(device, accelerator)
+    precision = _precision(options, there)
     place = Path(folder) if folder else None
     store = _store(place, options, watch, precision)
     history = History(place if accelerator.is_main_process else None, tensorboard=options.tensorboard)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(randomness.restored(accelerator.device))
+        stack.enter_context(randomness.restored(there))
+        if there.type == "cuda":
+            stack.enter_context(torch.cuda.device(there))  # seeds and events are those of the current device
         if store and accelerator.is_main_process:
             stack.enter_context(store.held())
         stack.callback(history.close)
-        work = _Work(accelerator, model, loss, rounds, options, precision, evaluate, watch, what)
+        work = _Work(accelerator, there, model, loss, rounds, options, precision, evaluate, watch, what)
         return _Run(work, store, history).play()
 
 
-def _accelerator() -> Accelerator:
+def _accelerator(device: str) -> Accelerator:
     # A model may have parts that a loss does not use. Buffers are the same everywhere already, and may be large.
     handler = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
-    # "no": autocast is set here, around the loss, since accelerate can be told its precision only once per process.
-    accelerator = Accelerator(mixed_precision="no", kwargs_handlers=[handler])
+    # Accelerate can be told its device and precision only once in a process. So both are set here: autocast around
+    # the loss, and the model is moved. It has to know of the CPU only where torchrun has started several processes.
+    cpu = device_of(device).type == "cpu" and "LOCAL_RANK" in os.environ and not is_initialized()
+    accelerator = Accelerator(cpu=cpu, device_placement=False, mixed_precision="no", kwargs_handlers=[handler])
     if accelerator.distributed_type in SHARDED:
         problem = f"training cannot be split by {accelerator.distributed_type.value}"
         raise UsageError(problem, "run accelerate launch with --multi_gpu, where each process has the whole model")
     return accelerator
+
+
+def _device(name: str, accelerator: Accelerator) -> torch.device:
+    """The device of a name; of several processes, each has its own."""
+    asked, own = device_of(name), accelerator.device
+    if accelerator.distributed_type == DistributedType.NO:
+        return asked
+    if name != "auto" and asked.type != own.type:
+        problem = f"these processes train on {own.type} together, and device = {name!r} is asked for"
+        raise UsageError(problem, "start them anew for another device")
+    return own
 
 
 def _precision(options: TrainOptions, device: torch.device) -> str:
@@ -151,6 +175,7 @@ class _Work:
     """What `train` was asked to do."""
 
     accelerator: Accelerator
+    device: torch.device
     model: nn.Module
     loss: Loss
     rounds: Callable[[int], Batches]
@@ -168,7 +193,8 @@ class _Run:
         self.work = work
         self.options = work.options
         self.accelerator = work.accelerator
-        self.model = work.model
+        self.device = work.device
+        self.model = work.model.to(work.device)
         objective: nn.Module = _Objective(work.model, work.loss)
         if work.options.compile:
             objective = torch.compile(objective)  # ty: ignore[invalid-assignment]
@@ -178,7 +204,7 @@ class _Run:
         self.store = store
         self.history = history
         self.meter = Meter(work.accelerator)
-        self.pace = Pace(work.accelerator.device)
+        self.pace = Pace(work.device)
         self.standing = Standing()
         self.resumed_from: int | None = None
         self.behind = False  # the weights are those of the round's start, not yet those of the step
@@ -186,10 +212,12 @@ class _Run:
         self.window = Window()
         self.note = ""  # beside the bar
         self.started = time.perf_counter()  # less what earlier calls took
+        self.saved = self.started  # when the last checkpoint was made
 
     def play(self) -> Trained:
         """All that is left to do."""
         self._take_up()
+        self._evaluate_first()
         while not self.standing.finished:
             batches = self._begin_round()
             self._take_steps(batches)
@@ -236,6 +264,7 @@ class _Run:
         self.standing.history = self.history.size
         if self.accelerator.is_main_process:
             self.store.save(self.standing, self.model, self.optimizer)
+        self.saved = time.perf_counter()
 
     # A round
 
@@ -257,7 +286,7 @@ class _Run:
     @contextlib.contextmanager
     def _looking(self, place: int, number: int) -> Generator[None]:
         """For those who look at the model but do not train it: the same seed in every process, no dropout."""
-        randomness.set_seeds(self.accelerator.device, self.options.seed, place, number)
+        randomness.set_seeds(self.device, self.options.seed, place, number)
         self.model.eval()
         with torch.no_grad():
             yield
@@ -266,15 +295,28 @@ class _Run:
         """The steps of a round, as far as they are wanted."""
         standing, options, accelerator = self.standing, self.options, self.accelerator
         wanted = (options.steps - standing.step) * options.accumulate
-        places = range(standing.position, min(len(batches), standing.position + wanted))
+        stop = min(len(batches), standing.position + wanted)
         share = Share(batches, accelerator.process_index, accelerator.num_processes)
+        # Several processes would hear of a signal at different steps, and each would wait for the others to save.
+        hold = self.store is not None and accelerator.num_processes == 1
         self.model.train()
+        while standing.position < stop:
+            with Interrupts(hold=hold) as interrupts:
+                self._take_steps_until(interrupts, share, range(standing.position, stop))
+            if interrupts.came is not None:
+                self._save()
+                logger.warning("%s can go on from step %d", self.work.what, standing.step)
+                interrupts.deliver()
+
+    def _take_steps_until(self, interrupts: Interrupts, share: Share, places: range) -> None:
+        """Steps to the end of the places, or to the first interrupt."""
+        standing, options = self.standing, self.options
         self.window.restart()
         with (
-            contextlib.closing(Feed(share, places, accelerator.device, options.workers)) as feed,
+            contextlib.closing(Feed(share, places, self.device, options.workers)) as feed,
             self._bar() as show,
         ):
-            while standing.position < places.stop:
+            while standing.position < places.stop and interrupts.came is None:
                 self._step(feed, min(options.accumulate, standing.length - standing.position))
                 show(standing.step, self.note)
                 self._after_step()
@@ -291,6 +333,7 @@ class _Run:
         over = standing.step >= self.options.steps
         self._log()
         if self.work.evaluate and (over or self._is_due()):
+            self._save()  # an evaluation may take long, and may be interrupted
             self._evaluate()
         if standing.position >= standing.length:
             standing.round, standing.position, standing.round_start = standing.round + 1, 0, standing.step
@@ -304,9 +347,8 @@ class _Run:
 
     def _step(self, feed: Feed, count: int) -> None:
         """One step of the optimizer, over so many micro batches."""
-        standing, accelerator = self.standing, self.accelerator
-        seed = self.options.seed
-        randomness.set_seeds(accelerator.device, seed, randomness.STEP, standing.step, accelerator.process_index)
+        standing, process = self.standing, self.accelerator.process_index
+        randomness.set_seeds(self.device, self.options.seed, randomness.STEP, standing.step, process)
         with _memory_hint(standing.step):
             for number in range(count):
                 self._micro_step(next(feed), count, last=number == count - 1)
@@ -323,10 +365,9 @@ class _Run:
         self._count_time(feed)
 
     def _micro_step(self, batch: Any, count: int, *, last: bool) -> None:
-        device = self.accelerator.device.type
         together = contextlib.nullcontext() if last else self.accelerator.no_sync(self.objective)
         with together:
-            with torch.autocast(device, torch.bfloat16, enabled=self.work.precision == "bfloat16"):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.work.precision == "bfloat16"):
                 total, parts = self.objective(batch)
             self.accelerator.backward(total / count)
         named = {f"parts/{name}": value for name, value in parts.items()}
@@ -342,9 +383,18 @@ class _Run:
         standing, options = self.standing, self.options
         if standing.step % options.log_every == 0:
             self._log()
-        if options.checkpoint_every and standing.step % options.checkpoint_every == 0:
+        if (options.checkpoint_every and standing.step % options.checkpoint_every == 0) or self._is_late():
             self._save()
             self.window.pause()
+
+    def _is_late(self) -> bool:
+        """Whether the last checkpoint was made too many minutes ago, by the clock of the first process."""
+        options = self.options
+        late = bool(options.checkpoint_minutes) and time.perf_counter() - self.saved >= 60 * options.checkpoint_minutes
+        if self.accelerator.num_processes == 1:
+            return late
+        # To ask the first process takes time, so it is asked only when a line has been written.
+        return self.standing.step % options.log_every == 0 and broadcast_object_list([late])[0]
 
     # What it says about itself
 
@@ -369,6 +419,15 @@ class _Run:
     def _is_due(self) -> bool:
         every = self.options.evaluate_every
         return bool(every) and (self.standing.round + 1) % every == 0
+
+    def _evaluate_first(self) -> None:
+        """Where the best step is kept, the model as it came is the first to be better than."""
+        standing = self.standing
+        wanted = self.work.evaluate and self.options.keep == "best" and not standing.finished
+        if wanted and standing.step == 0 and not standing.latest:
+            self._evaluate()
+            standing.since_best = 0  # patience is for what the training does
+            self._save()
 
     def _evaluate(self) -> None:
         standing = self.standing
@@ -397,7 +456,8 @@ class _Run:
         if watch not in measures:
             raise UsageError(f"watch = {watch!r} is not a measure of the evaluation", nearest(watch, measures))
         value, best = measures[watch], self.standing.best.get(watch, -math.inf)
-        return value > best or (self.standing.best_step < 0 and not math.isnan(value))
+        # Of equal steps the first, but a training that does no harm is not thrown away.
+        return value > best or (self.standing.best_step <= 0 and value >= best)
 
     def _remember(self) -> None:
         if self.store is None and self.options.keep == "best":
@@ -407,6 +467,8 @@ class _Run:
         """Leave the model with the weights that the options ask for."""
         standing = self.standing
         best = self.options.keep == "best" and standing.best_step >= 0
+        if best and standing.best_step == 0:
+            logger.warning("%s: no evaluation was as good as the first, so the model stays as it came", self.work.what)
         self.accelerator.wait_for_everyone()  # the first process may still be writing
         if self.store and (self.resumed_from == standing.step or best):
             self.store.load_weights(self.model, standing.best_step if best else standing.step)
@@ -441,4 +503,4 @@ def _memory_hint(step: int) -> Generator[None]:
         if not known:
             raise
         problem = f"the memory of the device was not enough for step {step + 1}"
-        raise UsageError(problem, "halve the batch and double accumulate, which gives the same steps") from error
+        raise UsageError(problem, SMALLER) from error

@@ -10,8 +10,11 @@ from triever.errors import UsageError
 
 FLOAT = 4  # bytes of a weight, a gradient and each part of an optimizer's state
 OPTIMIZER = {"adamw": 2.0, "adafactor": 0.05}  # numbers of state for each weight; Adafactor's are rows and columns
+SCORES = 5  # times that a score of two tokens is there at the peak: itself, masked, and on the way back
 SLACK = 1.1
 GIB = 2**30
+SMALLER = "halve the batch and double accumulate (a query has half as many in-batch negatives then, where it has any)"
+"""What to do where memory is not enough."""
 
 
 def estimate(
@@ -24,6 +27,7 @@ def estimate(
     d_ff: int = 0,
     heads: int = 0,
     vocabulary: int = 0,
+    scores: int = 0,
     trainable: int | None = None,
     optimizer: str = "adamw",
     precision: str = "float32",
@@ -36,7 +40,8 @@ def estimate(
     Korthikanti et al., "Reducing Activation Recomputation": for each token and layer twelve times `d_model`
     (norms, residuals, dropouts, the query, key, value and output of attention) and four times `d_ff`
     (4 · d_model unless told). `heads` counts the attention matrices, and is 0 where attention is fused and
-    never makes them; `vocabulary` counts logits for every token, and is 0 where only some are scored.
+    never makes them; `vocabulary` counts logits for every token, and is 0 where only some are scored. `scores`
+    are those of tokens with tokens, where a loss compares the ones of every query with the ones of every document.
     """
     weights = FLOAT * parameters
     learned = FLOAT * (parameters if trainable is None else trainable)
@@ -45,6 +50,7 @@ def estimate(
     kept = layers * tokens * (12 * d_model + 4 * (d_ff or 4 * d_model)) * number
     kept += layers * batch * heads * length**2 * 4 * number
     kept += tokens * vocabulary * 3 * FLOAT  # logits, their softmax and its gradient
+    kept += scores * SCORES * number
     copies = 0 if precision == "float32" else weights / 2  # autocast casts each weight once in a pass
     return int(SLACK * (weights + learned * (1 + OPTIMIZER[optimizer]) + copies + kept))
 
@@ -65,7 +71,7 @@ def check(needed: int, device: str | torch.device = "cpu", what: str = "training
         problem = (
             f"{what} needs about {_gib(needed)} of memory on {torch.device(device).type}, and {_gib(there)} are free"
         )
-        raise UsageError(problem, "halve the batch and double accumulate, or set optimizer = adafactor")
+        raise UsageError(problem, f"{SMALLER}, or set optimizer = adafactor")
 
 
 def _gib(size: int) -> str:

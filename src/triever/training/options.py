@@ -10,7 +10,7 @@ from triever import config
 from triever.config import option
 from triever.errors import UsageError
 
-FREE = frozenset({"checkpoint_every", "log_every", "tensorboard", "workers"})
+FREE = frozenset({"checkpoint_every", "checkpoint_minutes", "log_every", "tensorboard", "workers"})
 """Options that change how a training runs but not what it gives, so that resuming with others is no mistake."""
 
 
@@ -33,8 +33,12 @@ class TrainOptions:
     seed: int = option(0, "of everything that is random in the training")
     evaluate_every: int = option(1, "rounds from one evaluation to the next; 0 evaluates only at the end")
     patience: int = option(0, "evaluations without a new best before the training stops; 0 never stops it")
-    keep: Literal["best", "last"] = option("best", "the weights to end with: those of the best evaluation, or the last")
-    checkpoint_every: int = option(1000, "steps from one checkpoint to the next; 0 saves only between rounds")
+    keep: Literal["best", "last"] = option(
+        "best",
+        "the weights to end with: those of the best evaluation, of which one is made before any step, or the last",
+    )
+    checkpoint_every: int = option(1000, "steps from one checkpoint to the next; 0 counts none")
+    checkpoint_minutes: float = option(5.0, "minutes after which a checkpoint is made all the same; 0 counts none")
     log_every: int = option(50, "steps from one line of metrics to the next")
     tensorboard: bool = option(False, "write the metrics for TensorBoard too")
     workers: int = option(0, "processes that prepare batches; 0 uses a thread")
@@ -51,6 +55,7 @@ class TrainOptions:
             "evaluate_every",
             "patience",
             "checkpoint_every",
+            "checkpoint_minutes",
             "workers",
         ):
             self._at_least(name, 0)

@@ -1,7 +1,7 @@
 """Training pairs: queries with the rows of their relevant documents, and batches of them with negatives.
 
 A batch holds queries, their positives, and negatives; every document of a batch is a negative of every
-query that it is not relevant to.
+query that it is not relevant to. A copy of what is relevant is no negative either, whether judged or not.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,17 @@ def _fraction(text: str) -> float:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest()) / 2**48
 
 
+def text_numbers(documents: Tokens) -> np.ndarray:
+    """(documents,) a number for the text of each: those that a model reads the same have the same one."""
+    flat, starts = np.asarray(documents.flat), documents.starts.tolist()
+    digests = (_digest(flat[begin:end]) for begin, end in pairwise(starts))
+    return np.unique(np.fromiter(digests, np.uint64, len(documents)), return_inverse=True)[1]
+
+
+def _digest(tokens: np.ndarray) -> int:
+    return int.from_bytes(hashlib.blake2b(tokens.tobytes(), digest_size=8).digest())
+
+
 @dataclass(frozen=True)
 class PairBatches:
     """A round of batches, each made when it is asked for, from its number alone."""
@@ -120,6 +132,7 @@ class PairBatches:
     seed: int
     round: int = 0
     pad: int = 0
+    same: np.ndarray | None = None  # (documents,) numbers of their texts; without it, no two are taken for the same
 
     def __len__(self) -> int:
         return self.steps
@@ -139,7 +152,7 @@ class PairBatches:
             "document_ids": document_ids,
             "document_mask": document_mask,
             "positive": torch.arange(len(queries)),
-            "excluded": torch.from_numpy(self._relevant(queries, documents)),
+            "excluded": torch.from_numpy(self._excluded(queries, documents)),
         }
 
     @cached_property
@@ -168,16 +181,27 @@ class PairBatches:
             drawn[:, : chosen.shape[1]] = np.where(enough, chosen, drawn[:, : chosen.shape[1]])
         return drawn
 
-    def _relevant(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """(queries, documents) whether a document is relevant to a query."""
-        return np.stack([np.isin(documents, self.pairs.of(query)) for query in queries])
+    def _excluded(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        """(queries, documents) whether a document is relevant to a query, or a copy of one that is."""
+        return np.stack([_among(documents, self.pairs.of(query), self.same) for query in queries])
 
 
-def hard_negatives(found: Sequence[Sequence[int]], pairs: Pairs, negatives: Negatives) -> np.ndarray:
-    """(queries, depth) rows of the first hits that are not relevant, -1 where there are no more."""
+def hard_negatives(
+    found: Sequence[Sequence[int]], pairs: Pairs, negatives: Negatives, same: np.ndarray | None = None
+) -> np.ndarray:
+    """(queries, depth) rows of the first hits that are not relevant, -1 where there are no more.
+
+    With the `text_numbers` of the documents, copies of what is relevant are left out too.
+    """
     out = np.full((len(pairs), negatives.depth), -1, np.int64)
     for query, rows in enumerate(found):
-        relevant = set(pairs.of(query).tolist())
-        wrong = [row for row in rows[negatives.skip :] if row not in relevant][: negatives.depth]
+        hits = np.asarray(rows[negatives.skip :], np.int64)
+        hits = hits[hits >= 0]  # -1: a search that found fewer
+        wrong = hits[~_among(hits, pairs.of(query), same)][: negatives.depth]
         out[query, : len(wrong)] = wrong
     return out
+
+
+def _among(rows: np.ndarray, relevant: np.ndarray, same: np.ndarray | None) -> np.ndarray:
+    """(rows,) whether each is one of the relevant rows, or has the text of one."""
+    return np.isin(rows, relevant) if same is None else np.isin(same[rows], same[relevant])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from triever.errors import UsageError
 from triever.models.tokens import Tokens
 from triever.training.loop import Trained, TrainOptions, train
 from triever.training.losses import contrastive
-from triever.training.pairs import Negatives, PairBatches, Pairs, hard_negatives, held_out
+from triever.training.pairs import Negatives, PairBatches, Pairs, hard_negatives, held_out, text_numbers
 
 Scores = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
 """A model and a batch to scores (queries, documents)."""
@@ -101,6 +102,7 @@ class PairTraining:
     negatives: Negatives
     pad: int = 0
     folder: Path | None = None
+    device: str = "auto"
     _train: tuple[Pairs, Tokens] = field(init=False)
     _held: tuple[Pairs, Tokens] = field(init=False)
 
@@ -109,6 +111,11 @@ class PairTraining:
         if not len(train_on):
             raise UsageError("all training queries are held out", "lower training.holdout")
         self._train, self._held = ((some, self.queries(some.texts)) for some in (train_on, held))
+
+    @property
+    def query_tokens(self) -> Tokens:
+        """Of the queries that are trained on."""
+        return self._train[1]
 
     def run(self) -> Trained:
         """Train; the model is left with its best weights, blended where that is asked for."""
@@ -122,6 +129,7 @@ class PairTraining:
             evaluate=self._evaluate if judged else None,
             watch=WATCH if judged else "",
             folder=self.folder,
+            device=self.device,
         )
         if before is not None:
             blend(self.model, before, self.options.blend)
@@ -146,18 +154,32 @@ class PairTraining:
             seed=self.options.seed,
             round=number,
             pad=self.pad,
+            same=self._same,
         )
+
+    @cached_property
+    def _same(self) -> np.ndarray:
+        """(documents,) the numbers of their texts: a copy of a relevant document is no negative."""
+        return text_numbers(self.documents)
+
+    @cached_property
+    def _found(self) -> np.ndarray:
+        """Hard negatives by another retriever, which does not change from round to round."""
+        pairs = self._train[0]
+        return hard_negatives(self.mine(pairs.texts, self._depth), pairs, self.negatives, self._same)
+
+    @property
+    def _depth(self) -> int:
+        """How many hits to look at: relevant documents and their copies are among them, so a few more."""
+        return min(self.negatives.depth + self.negatives.skip + 20, len(self.documents))
 
     def _mined(self) -> np.ndarray:
         """Hard negatives of all training queries, from another retriever once, or from the model before each round."""
+        if self.negatives.source != "model":
+            return self._found
         pairs, tokens = self._train
-        # Relevant documents are among the hits, so a few more are asked for.
-        depth = min(self.negatives.depth + self.negatives.skip + 20, len(self.documents))
-        if self.negatives.source == "model":
-            return hard_negatives(self.rank(tokens, self.documents, depth).tolist(), pairs, self.negatives)
-        if not hasattr(self, "_found"):
-            self._found = hard_negatives(self.mine(pairs.texts, depth), pairs, self.negatives)
-        return self._found
+        rows = self.rank(tokens, self.documents, self._depth).tolist()
+        return hard_negatives(rows, pairs, self.negatives, self._same)
 
     def _evaluate(self, model: nn.Module) -> dict[str, float]:
         """How early the held-out queries find their documents, in a pool of documents that has them all."""
@@ -192,7 +214,7 @@ def blend(model: nn.Module, before: Mapping[str, Any], share: float) -> None:
     """Move every weight towards what it was before training, by a share of the way."""
     after = model.state_dict()
     mixed = {
-        name: before[name].lerp(value, 1 - share) if value.is_floating_point() else value
+        name: before[name].to(value.device).lerp(value, 1 - share) if value.is_floating_point() else value
         for name, value in after.items()
     }
     model.load_state_dict(mixed)

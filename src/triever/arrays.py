@@ -1,0 +1,15 @@
+"""Rows of different lengths that lie end to end in one flat array, as tokens and docids do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... of each length, end to end: where rows lie in a flat array.
+
+    >>> places(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)

@@ -1,0 +1,39 @@
+"""What benchmarks ask of their options: sizes that make sense, and memory that is enough for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from triever.errors import UsageError
+from triever.training.memory import GIB, available
+
+LARGEST = 10**9
+"""No size is above this; what is below may still need more memory than there is."""
+
+
+def check_sizes(options: Any, *names: str) -> None:
+    """Refuse a size that is not at least 1; of a list, every one, and a list of none."""
+    for name in names:
+        value = getattr(options, name)
+        check_filled(options, name)
+        if not all(1 <= size <= LARGEST for size in (value if isinstance(value, tuple) else (value,))):
+            raise UsageError(f"{name} = {_said(value)} should be from 1 to {LARGEST:,}", "correct the value")
+
+
+def check_filled(options: Any, *names: str) -> None:
+    """Refuse an empty list, with which there would be nothing to measure."""
+    for name in names:
+        if getattr(options, name) == ():
+            raise UsageError(f"{name} is empty", "name at least one, or leave it out for the default")
+
+
+def check_memory(needed: float, device: str, smaller: str) -> None:
+    """Refuse work that needs more memory than there is; `smaller` says which options make it less."""
+    there = available(device)
+    if needed > there:
+        problem = f"this needs about {needed / GIB:,.1f} GiB of memory on {device}, and {there / GIB:,.1f} GiB are free"
+        raise UsageError(problem, f"set a smaller {smaller}")
+
+
+def _said(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,52 @@
+"""Ctrl-C, and the signal by which a batch system asks a process to end, wait until a step is whole."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from types import FrameType
+from typing import Self
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+logger = logging.getLogger("triever")
+
+
+class Interrupts:
+    """Holds the first signal that would end the process: `with Interrupts() as held: ...`, then `held.deliver()`.
+
+    A second one acts at once. Signals that the process ignores stay ignored, and in any other than the main
+    thread, where Python does not allow it, none is held.
+    """
+
+    def __init__(self, *, hold: bool = True) -> None:
+        self.came: int | None = None
+        self._hold = hold and threading.current_thread() is threading.main_thread()
+        self._before: dict[int, signal._HANDLER] = {}
+
+    def __enter__(self) -> Self:
+        for number in SIGNALS if self._hold else ():
+            before = signal.getsignal(number)
+            if before not in (signal.SIG_IGN, None):  # None: set by something that Python cannot set again
+                self._before[number] = before
+                signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def deliver(self) -> None:
+        """Send what came to where it would have gone."""
+        if self.came is not None:
+            signal.raise_signal(self.came)
+
+    def _take(self, number: int, _frame: FrameType | None) -> None:
+        self.came = number
+        self._restore()
+        logger.warning("stopping after this step; once more stops at once")
+
+    def _restore(self) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        self._before = {}
