@@ -23,10 +23,11 @@ from triever.training.views import ViewOptions
 
 SMALL = "scratch:hidden=64,layers=1,heads=2,vocabulary=600"
 NOTHING = DocidTuning(steps=0)
+LEARN = DocidTuning(steps=120, batch=16, rounds=1, learning_rate=2e-3, holdout=0.0, add_steps=120)
 SCHEMES: dict[str, Scheme] = {
     "atomic": Atomic(),
     "naive": Naive(),
-    "semantic": Semantic(branch=2, leaf=2),
+    "semantic": Semantic(branch=3, leaf=5),
     "codebook": Codebook(levels=2, bits=2),
 }
 
@@ -42,17 +43,17 @@ class TestAtomic(Contract):
 
 class TestSemantic(Contract):
     def make(self) -> triever.Retriever:
-        return generative("semantic")
+        return generative("semantic", training=LEARN)
 
 
 class TestCodebook(Contract):
     def make(self) -> triever.Retriever:
-        return generative("codebook")
+        return generative("codebook", training=LEARN)
 
 
 class TestExact(Contract):
     def make(self) -> triever.Retriever:
-        return generative("semantic", search_options=SearchOptions(method="exact"))
+        return generative("semantic", training=LEARN, search_options=SearchOptions(method="exact"))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -80,7 +81,7 @@ def test_before_training_atomic_docids_rank_as_dense_retrieval() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_training_learns_the_docids_of_queries(scheme: str) -> None:
-    training = DocidTuning(steps=60, batch=8, rounds=1, learning_rate=3e-3, holdout=0.0)
+    training = DocidTuning(steps=100, batch=8, rounds=1, learning_rate=2e-3, holdout=0.0)
     views = ViewOptions(names=("labelled",))
     fitted = generative(scheme, training=training, views=views, decoder=DecoderOptions(rows="random")).fit(dataset())
     assert [result[0].id for result in fitted.search_many(QUERIES, 1)] == ["tea", "bike", "東京", "bread"]

@@ -32,7 +32,7 @@ class Told(Retriever):
         found = [self.answers.get(query, {}) for query in queries]
         return [Result(ranked(Hit(document, score) for document, score in one.items())[:k]) for one in found]
 
-    def _with_added(self, engine: None, documents: Sequence[Document]) -> None:
+    def _with_added(self, engine: None, documents: Sequence[Document], store: DocumentStore) -> None:
         raise NotImplementedError
 
     def _without(self, engine: None, keep: np.ndarray) -> None:

@@ -34,7 +34,7 @@ class DecoderOptions:
     layers: int = option(2, "decoder layers, where the backbone brings no decoder of its own")
     dropout: float = option(0.1, "share of the decoder's states that is dropped in training")
     begin: Literal["auto", "mean", "symbol"] = option(
-        "auto", "what every step starts from: the text's mean state, or a symbol alone; auto: mean, and symbol for T5"
+        "auto", "what every step starts from: the text's mean state, or symbols alone; auto: mean if rows are vectors"
     )
     rows: Literal["auto", "vectors", "random"] = option(
         "auto", "what output rows start from: vectors of what they stand for, or chance; auto: vectors if there are any"
@@ -60,13 +60,17 @@ def docid_model(reader: Encoder, width: int, options: DecoderOptions, rows: Tens
 def _made(reader: Encoder, width: int, options: DecoderOptions, rows: Tensor | None) -> T5:
     if reader.backbone.config["model_type"] == "t5":
         return _of_t5(reader, width, options, rows)
-    shape = _shape(reader.backbone.hidden, width, options)
-    model = T5(shape, reader)
-    _start(model, options, rows)
+    model = T5(_shape(reader.backbone.hidden, width, options, pooled=_is_pooled(options, rows)), reader)
+    if model.shape.pooled:
+        _start(model, rows)
     return model
 
 
-def _shape(hidden: int, width: int, options: DecoderOptions) -> T5Shape:
+def _is_pooled(options: DecoderOptions, rows: Tensor | None) -> bool:
+    return options.begin == "mean" or (options.begin == "auto" and rows is not None)
+
+
+def _shape(hidden: int, width: int, options: DecoderOptions, *, pooled: bool) -> T5Shape:
     d_kv = HEAD if hidden % HEAD == 0 else hidden
     return T5Shape.for_docids(
         1,
@@ -77,7 +81,7 @@ def _shape(hidden: int, width: int, options: DecoderOptions) -> T5Shape:
         d_ff=2 * hidden,
         encoder_layers=0,
         decoder_layers=options.layers,
-        pooled=options.begin != "symbol",
+        pooled=pooled,
         dropout=options.dropout,
     )
 
@@ -99,22 +103,21 @@ def _of_t5(reader: Encoder, width: int, options: DecoderOptions, rows: Tensor | 
     weights = renamed(theirs.state_dict())
     known = {name: weight for name, weight in weights.items() if name.startswith(("layers.", "norm.", "bias."))}
     model.load_state_dict({**model.state_dict(), **known})
-    if options.begin == "mean":
-        _start(model, options, rows)
+    if model.shape.pooled:
+        _start(model, rows)
     return model
 
 
 @torch.no_grad()
-def _start(model: T5, options: DecoderOptions, rows: Tensor | None) -> None:
+def _start(model: T5, rows: Tensor | None) -> None:
     """Let layers begin by adding nothing, so that the text's mean state reaches the output as it is."""
-    if not model.shape.pooled:
-        return
     nn.init.normal_(model.symbols.weight, std=SMALL)
+    nn.init.zeros_(model.symbols.weight[model.shape.start])
     for layer in model.layers:
         assert isinstance(layer, DecoderLayer)
         for last in (layer.own.o, layer.cross.o, layer.feed.down):
             nn.init.zeros_(last.weight)
-    if rows is not None and options.rows != "random":
+    if rows is not None:
         model.output.weight[: len(rows)] = rows.to(model.output.weight)
 
 

@@ -107,8 +107,8 @@ class Retriever(ABC):
         """The engine that searches these documents; `work` is a folder for what a longer training leaves behind."""
 
     @abstractmethod
-    def _with_added(self, engine: Any, documents: Sequence[Document]) -> Any:
-        """The engine with more documents, behind the old ones."""
+    def _with_added(self, engine: Any, documents: Sequence[Document], store: DocumentStore) -> Any:
+        """The engine with more documents, behind the old ones; the store has all of them."""
 
     @abstractmethod
     def _without(self, engine: Any, keep: np.ndarray) -> Any:
@@ -167,17 +167,22 @@ class Retriever(ABC):
     def _lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
         """What is learned from besides documents, as fingerprints; where that is impossible, it is said here, early."""
         parts = [part._made() if part._holds(store) else part._lessons(dataset, store) for part in self._members()]
-        lessons = {"parts": parts} if parts else {}
+        lessons: dict[str, Any] = {"parts": parts} if parts else {}
         training = self._training
-        if not training:
+        if training:
+            lessons["backbone"] = claims.of_folder(getattr(self, "backbone", ""))
+        if not self._learns_queries(dataset):
             return lessons
         from triever.training.pairs import held_out, pairs_of  # needs PyTorch, as every training does
 
         pairs = pairs_of(dataset, training.split, store)
         if not len(held_out(pairs, training.holdout)[0]):
             raise UsageError("all training queries are held out", "lower training.holdout")
-        backbone = claims.of_folder(getattr(self, "backbone", ""))
-        return {**lessons, "queries": claims.of_pairs(pairs), "backbone": backbone}
+        return {**lessons, "queries": claims.of_pairs(pairs)}
+
+    def _learns_queries(self, dataset: Dataset) -> bool:
+        """Whether it learns from judged queries."""
+        return self._training is not None
 
     @property
     def _training(self) -> Any:
@@ -228,7 +233,7 @@ class Retriever(ABC):
         """Take new documents in. An id that is there already is refused, and then nothing is added."""
         held, new = self._checked(), list(documents)
         store = held.store.with_added(new)
-        engine = self._with_added(held.engine, new)
+        engine = self._with_added(held.engine, new, store)
         self._held = replace(held, store=store, engine=engine, origin=_changed(held.origin, added=len(new)))
 
     def delete(self, ids: Iterable[str]) -> None:

@@ -50,7 +50,7 @@ class BM25(Retriever):
     def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Index:
         return self._index(Terms.of(self.language, map(self._text, store)))
 
-    def _with_added(self, engine: Index, documents: Sequence[Document]) -> Index:
+    def _with_added(self, engine: Index, documents: Sequence[Document], store: DocumentStore) -> Index:
         return self._index(engine.terms.with_added(map(self._text, documents)))
 
     def _without(self, engine: Index, keep: np.ndarray) -> Index:

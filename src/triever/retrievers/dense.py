@@ -59,7 +59,7 @@ class Dense(Encoding):
     def _engine(self, encoder: Encoder, documents: Tokens, work: Path | None = None) -> Encoded:
         return Encoded(encoder, VectorIndex.of(encode(encoder, documents), self.index))
 
-    def _with_added(self, engine: Encoded, documents: Sequence[Document]) -> Encoded:
+    def _with_added(self, engine: Encoded, documents: Sequence[Document], store: DocumentStore) -> Encoded:
         vectors = encode(engine.encoder, self._document_tokens(engine.encoder, documents))
         return replace(engine, index=engine.index.with_added(vectors))
 

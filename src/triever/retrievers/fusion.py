@@ -131,8 +131,8 @@ class Fused(Retriever):
                 break
         return weights
 
-    def _with_added(self, engine: Fusion, documents: Sequence[Document]) -> Fusion:
-        added = (system._with_added(one, documents) for system, one in self._pairs(engine))
+    def _with_added(self, engine: Fusion, documents: Sequence[Document], store: DocumentStore) -> Fusion:
+        added = (system._with_added(one, documents, store) for system, one in self._pairs(engine))
         return Fusion(tuple(added), engine.weights)
 
     def _without(self, engine: Fusion, keep: np.ndarray) -> Fusion:

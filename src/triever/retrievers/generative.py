@@ -6,7 +6,7 @@ A scheme gives docids, views teach them, and a search over the trie of those tha
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ from triever.models import encoder as encoders
 from triever.models.backbones import load_backbone
 from triever.models.docid_model import DecoderOptions, generator_of, reader_of
 from triever.models.encoder import Encoder, EncoderShape, encode
+from triever.models.precision import device_of
 from triever.models.t5 import T5, laid_out, widened
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts, Retriever
@@ -47,6 +48,7 @@ from triever.training.pairs import Pairs, held_out, pairs_of
 from triever.training.tuning import WATCH, DocidTuning, summary
 from triever.training.views import (
     IGNORED,
+    Behind,
     Chunks,
     Generated,
     Labelled,
@@ -56,6 +58,9 @@ from triever.training.views import (
     coverage,
     docid_rows,
 )
+
+REPLAYED = 10
+"""Old documents that are gone over again for each new one, at most."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         config.validate(self)
-        self.beam(1)  # which checks its own
+        BeamOptions(self.width, self.normalisation, self.temperature, backoff=self.backoff)  # which checks its own
         if self.budget < 1:
             raise UsageError(f"budget = {self.budget} should be above zero", "the default is 10000")
 
@@ -134,6 +139,15 @@ class Generative(Retriever):
         if self.vectors is not None and self.vectors.kind != "dense":
             raise UsageError(f"vectors = {self.vectors.kind} has no vector for a document", "name a dense retriever")
 
+    def _members(self) -> tuple[Retriever, ...]:
+        return (self.vectors,) if self.vectors is not None else ()
+
+    def _learns_queries(self, dataset: Dataset) -> bool:
+        return self._training is not None and "labelled" in (self.views.names or self._there(dataset))
+
+    def _reads_expansions(self) -> bool:
+        return not self.views.names or "generated" in self.views.names or super()._reads_expansions()
+
     # Learning
 
     def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Writing:
@@ -164,7 +178,7 @@ class Generative(Retriever):
 
     def _vectors(self, placer: Encoder, documents: Sequence[Document] | DocumentStore) -> Tensor:
         tokens = Tokens.of((one.full_text for one in documents), placer.tokenizer, most(placer, 256))
-        return torch.from_numpy(encode(placer, tokens, device=device(self.device)))
+        return torch.from_numpy(encode(placer, tokens))
 
     def _model(self, scheme: Scheme, placer: Encoder) -> T5:
         if placer.backbone.causal:
@@ -182,26 +196,37 @@ class Generative(Retriever):
         if not self.training.steps:
             return {}
         views, held = self._views(engine, dataset, store, work)
-        options, reader = self.training, reader_of(engine.model)
-        check_memory(reader, options, options.batch, max(self.query_length, self.views.length), device(self.device))
-        steps = -(-options.steps * options.accumulate // options.rounds)
-        weights = self.views.weights or [1.0] * len(views)
-
-        def rounds(number: int) -> ViewBatches:
-            return ViewBatches(views, weights, docids, options.batch, steps, options.seed, number, reader.tokenizer.pad)
-
+        judged = held is not None and len(held) > 0
         trained = train(
             engine.model,
             _loss,
-            rounds,
-            options,
-            evaluate=(lambda _model: self._quality(engine, held)) if held and len(held) else None,
-            watch=WATCH if held and len(held) else "",
+            self._rounds(engine.model, views, self.views.weights, docids, self.training),
+            self.training,
+            evaluate=(lambda _model: self._quality(engine, held)) if judged else None,
+            watch=WATCH if judged else "",
             folder=work / "training" if work else None,
+            device=self.device,
+            share=self._share(engine.model),
         )
-        engine.model.to(device(self.device)).eval()
         covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
         return {**summary(trained), **covered}
+
+    def _rounds(
+        self, model: T5, views: Mapping[str, View], weights: Sequence[float], docids: np.ndarray, options: DocidTuning
+    ) -> Callable[[int], ViewBatches]:
+        """What the loop asks for its batches."""
+        reader = reader_of(model)
+        check_memory(reader, options, options.batch, max(self.query_length, self.views.length), str(model.device))
+        steps = -(-options.steps * options.accumulate // options.rounds)
+        shares, pad = weights or [1.0] * len(views), reader.tokenizer.pad
+        return lambda number: ViewBatches(views, shares, docids, options.batch, steps, options.seed, number, pad)
+
+    def _share(self, model: T5) -> Callable[[str], float]:
+        """The reader's share of the learning rate; one that is to stay as it is learns nothing."""
+        new = reader_of(model).backbone.folder is None and self.vectors is None
+        share = 1.0 if new else self.training.reader
+        model.reader.requires_grad_(share > 0)
+        return lambda name: share if name.startswith("reader.") else 1.0
 
     def _views(
         self, engine: Writing, dataset: Dataset, store: DocumentStore, work: Path | None
@@ -211,7 +236,7 @@ class Generative(Retriever):
         judged = pairs_of(dataset, self.training.split, store) if self._has_queries(dataset) else None
         train_on, held = held_out(judged, self.training.holdout) if judged else (None, None)
         views: dict[str, View] = {}
-        for name in self.views.names or self._there(dataset, store):
+        for name in self.views.names or self._there(dataset, store.expanded):
             if name == "labelled":
                 if train_on is None or not len(train_on):
                     raise UsageError("there are no queries to train on", "leave labelled out of views.names")
@@ -227,8 +252,9 @@ class Generative(Retriever):
         named = "labelled" in self.views.names or self.training.split != "train"
         return named or self.training.split in dataset.splits
 
-    def _there(self, dataset: Dataset, store: DocumentStore) -> list[str]:
-        there = {"labelled": self._has_queries(dataset), "generated": store.expanded > 0, "chunks": True}
+    def _there(self, dataset: Dataset, expanded: int = 0) -> list[str]:
+        """The views that a dataset has something for, but for the beginnings, which chunks hold too."""
+        there = {"labelled": self._has_queries(dataset), "generated": expanded > 0, "chunks": True}
         return [name for name, is_there in there.items() if is_there]
 
     def _tokens(self, reader: Encoder, texts: Sequence[str], length: int) -> Tokens:
@@ -324,7 +350,7 @@ class Generative(Retriever):
 
     # Changing
 
-    def _with_added(self, engine: Writing, documents: Sequence[Document]) -> Writing:
+    def _with_added(self, engine: Writing, documents: Sequence[Document], store: DocumentStore) -> Writing:
         scheme = copy.deepcopy(engine.scheme)
         vectors = self._vectors(engine.placer, documents) if engine.placer else [None] * len(documents)
         docids = [scheme.place(document, vector) for document, vector in zip(documents, vectors, strict=True)]
@@ -332,7 +358,35 @@ class Generative(Retriever):
         numbers = np.arange(first, first + len(documents))
         trie = engine.trie.with_added(zip(docids, numbers.tolist(), strict=True))
         both = np.concatenate([engine.numbers, numbers])
-        return replace(engine, model=_wide_enough(engine.model, scheme), scheme=scheme, trie=trie, numbers=both)
+        model = _wide_enough(engine.model, scheme)
+        larger = replace(engine, model=model, scheme=scheme, trie=trie, numbers=both)
+        return self._tuned(larger, documents, docids, store) if self.training.add_steps else larger
+
+    def _tuned(
+        self, engine: Writing, documents: Sequence[Document], docids: Sequence[Docid], store: DocumentStore
+    ) -> Writing:
+        """The engine after a short training on new documents, half of which goes over old ones again."""
+        model = copy.deepcopy(engine.model)  # searches may be using the old one
+        old = _some_rows(len(store) - len(documents), REPLAYED * len(documents), self.training.seed)
+        replayed = DocumentStore(store.table.take(old))
+        views = self._texts_of(model, DocumentStore.of(documents))
+        again = {
+            f"{name} again": Behind(view, len(documents)) for name, view in self._texts_of(model, replayed).items()
+        }
+        known = [engine.docids[int(engine.numbers[row])] for row in old]
+        options = replace(self.training, steps=self.training.add_steps, rounds=1, keep="last")
+        weights = [1 / len(views)] * len(views) + [1 / max(1, len(again))] * len(again)
+        rounds = self._rounds(model, {**views, **again}, weights, docid_rows([*docids, *known]), options)
+        train(
+            model, _loss, rounds, options, what="learning new documents", device=self.device, share=self._share(model)
+        )
+        return replace(engine, model=laid_out(model))
+
+    def _texts_of(self, model: T5, store: DocumentStore) -> dict[str, View]:
+        """What there is of documents without judged queries."""
+        reader = reader_of(model)
+        views: dict[str, View] = {"chunks": self._chunks(reader, store, "chunks", None)} if len(store) else {}
+        return views | ({"generated": self._generated(reader, store)} if store.expanded else {})
 
     def _without(self, engine: Writing, keep: np.ndarray) -> Writing:
         trie = engine.trie.without(engine.numbers[~keep].tolist())
@@ -357,10 +411,16 @@ class Generative(Retriever):
     def _read(self, snapshot: artifact.Snapshot) -> Writing:
         scheme = copy.deepcopy(self.docids)
         scheme.read(snapshot, snapshot.state["docids"])
-        model = docid_model.read(snapshot).to(device(self.device))
-        placer = encoders.read(snapshot, "placer").to(device(self.device)) if snapshot.has("placer") else None
+        place = device_of(self.device, opening=True)
+        model = docid_model.read(snapshot).to(place)
+        placer = encoders.read(snapshot, "placer").to(place) if snapshot.has("placer") else None
         numbers = np.asarray(snapshot.array("docid_numbers"))
         return Writing(laid_out(model), scheme, Trie.read(snapshot), numbers, placer, snapshot.state.get("trained", {}))
+
+
+def _some_rows(count: int, most: int, seed: int) -> np.ndarray:
+    """At most so many of the first rows, in their order, by chance."""
+    return np.sort(np.random.default_rng(seed).permutation(count)[:most])
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class MultiVector(Encoding):
         vectors = self._document_vectors(encoder, documents, work)
         return Encoded(encoder, TokenIndex.of(*vectors, self._options(encoder)))
 
-    def _with_added(self, engine: Encoded, documents: Sequence[Document]) -> Encoded:
+    def _with_added(self, engine: Encoded, documents: Sequence[Document], store: DocumentStore) -> Encoded:
         tokens = self._document_tokens(engine.encoder, documents)
         return replace(engine, index=engine.index.with_added(*self._document_vectors(engine.encoder, tokens)))
 

@@ -166,10 +166,12 @@ class Reranked(Retriever):
         tokens = self._query_tokens(engine.reranker.encoder, pairs.texts)
         return Candidates(pairs, tokens, hard_negatives(rows, pairs, self.negatives, engine.reranker.same))
 
-    def _with_added(self, engine: RerankedEngine, documents: Sequence[Document]) -> RerankedEngine:
+    def _with_added(
+        self, engine: RerankedEngine, documents: Sequence[Document], store: DocumentStore
+    ) -> RerankedEngine:
         more = self._document_tokens(engine.reranker.encoder, documents)
         reranker = replace(engine.reranker, documents=engine.reranker.documents.joined(more))
-        return RerankedEngine(self.first._with_added(engine.first, documents), reranker)
+        return RerankedEngine(self.first._with_added(engine.first, documents, store), reranker)
 
     def _without(self, engine: RerankedEngine, keep: np.ndarray) -> RerankedEngine:
         left = engine.reranker.documents.take(np.flatnonzero(keep))

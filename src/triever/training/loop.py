@@ -38,6 +38,7 @@ from triever.training.interrupts import Interrupts
 from triever.training.loader import Batches, Feed, Pace, Share, rows
 from triever.training.memory import SMALLER
 from triever.training.metrics import History, Meter, Window
+from triever.training.optimizers import Share as RateShare
 from triever.training.optimizers import make_optimizer, trained
 from triever.training.options import TrainOptions, rate
 from triever.training.processes import first_row, gathered
@@ -84,12 +85,13 @@ def train(
     folder: str | Path | None = None,
     what: str = "training",
     device: str = "auto",
+    share: RateShare | None = None,
 ) -> Trained:
     """Train a model in place, for as many rounds as the steps need.
 
     `watch` names the measure of `evaluate` that tells which step is best, the higher the better; without
-    it, the first measure does. `evaluate` must leave the model as it found it. Several processes need a
-    folder that all of them can read.
+    it, the first measure does. `evaluate` must leave the model as it found it. `share` says with which share
+    of the learning rate a parameter learns, by its name. Several processes need a folder that all can read.
     """
     accelerator = _accelerator(device)
     there = _device(device, accelerator)
@@ -104,7 +106,7 @@ def train(
         if store and accelerator.is_main_process:
             stack.enter_context(store.held())
         stack.callback(history.close)
-        work = _Work(accelerator, there, model, loss, rounds, options, precision, evaluate, watch, what)
+        work = _Work(accelerator, there, model, loss, rounds, options, precision, evaluate, watch, what, share)
         return _Run(work, store, history).play()
 
 
@@ -184,6 +186,7 @@ class _Work:
     evaluate: Callable[[Any], Mapping[str, float]] | None
     watch: str
     what: str
+    share: RateShare | None
 
 
 class _Run:
@@ -199,7 +202,7 @@ class _Run:
         if work.options.compile:
             objective = torch.compile(objective)  # ty: ignore[invalid-assignment]
         self.objective = work.accelerator.prepare(objective)
-        self.optimizer = make_optimizer(work.model, work.options)
+        self.optimizer = make_optimizer(work.model, work.options, work.share)
         self.parameters = list(trained(work.model).values())
         self.store = store
         self.history = history
@@ -356,7 +359,7 @@ class _Run:
                 norm = nn.utils.clip_grad_norm_(self.parameters, self.options.clip)
                 self.meter.add({"gradient_norm": norm})
             for group in self.optimizer.param_groups:
-                group["lr"] = rate(self.options, standing.step)
+                group["lr"] = rate(self.options, standing.step) * group["share"]
             self.optimizer.step()
             self.optimizer.zero_grad()
         self.pace.step()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,9 @@ from torch.optim import Optimizer
 from triever.errors import UsageError
 from triever.training.options import TrainOptions
 
+Share: TypeAlias = Callable[[str], float]
+"""From a parameter's name to its share of the learning rate."""
+
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that are trained, by name: first those that weight decay pulls, then the others."""
@@ -19,17 +22,20 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
     return dict(sorted(found.items(), key=lambda item: item[1].ndim < 2))
 
 
-def make_optimizer(model: nn.Module, options: TrainOptions) -> Optimizer:
-    """The optimizer of the options, over the parameters that are trained."""
+def make_optimizer(model: nn.Module, options: TrainOptions, share: Share | None = None) -> Optimizer:
+    """The optimizer of the options, over the parameters that are trained; `share` is each one's of the learning rate.
+
+    The loop multiplies the rate of a group by its `share`.
+    """
     parameters = trained(model)
     _check(parameters)
-    matrices = [parameter for parameter in parameters.values() if parameter.ndim >= 2]
-    vectors = [parameter for parameter in parameters.values() if parameter.ndim < 2]
+    found: dict[tuple[bool, float], list[nn.Parameter]] = {}
+    for name, parameter in parameters.items():
+        found.setdefault((parameter.ndim >= 2, share(name) if share else 1.0), []).append(parameter)
     groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": options.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+        {"params": some, "weight_decay": options.weight_decay if pulled else 0.0, "share": part}
+        for (pulled, part), some in found.items()
     ]
-    groups = [group for group in groups if group["params"]]
     if options.optimizer == "adafactor":
         return _adafactor(groups, options)
     fused = all(parameter.is_cuda for parameter in parameters.values())
@@ -55,14 +61,20 @@ def _adafactor(groups: list[dict[str, Any]], options: TrainOptions) -> Optimizer
 
 def state_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
     """The state of an optimizer as tensors named `parameter/part`; `load_state_tensors` takes them back."""
-    names = list(trained(model))
+    names = _numbered(optimizer, model)
     state = optimizer.state_dict()["state"]
     return {f"{names[number]}/{key}": _tensor(value) for number, part in state.items() for key, value in part.items()}
 
 
+def _numbered(optimizer: Optimizer, model: nn.Module) -> list[str]:
+    """The names of the parameters in the order in which an optimizer counts them: group by group."""
+    names = {id(parameter): name for name, parameter in trained(model).items()}
+    return [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def load_state_tensors(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Bring an optimizer into a state that `state_tensors` gave."""
-    numbers = {name: number for number, name in enumerate(trained(model))}
+    numbers = {name: number for number, name in enumerate(_numbered(optimizer, model))}
     state: dict[int, dict[str, Any]] = {}
     for place, tensor in tensors.items():
         name, _, key = place.rpartition("/")

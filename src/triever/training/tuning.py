@@ -85,6 +85,14 @@ class DocidTuning(QueryTuning):
     steps: int = option(2000, "optimizer steps; 0 leaves it as it begins")
     batch: int = option(64, "texts in a batch, of all views together")
     rounds: int = option(4, "the steps come in so many rounds; after each, held-out queries are asked")
+    reader: float = option(0.2, "the share of the learning rate for what reads, unless it begins anew; 0 leaves it")
+    add_steps: int = option(0, "steps about documents that are added, half of each batch being about old ones")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least("add_steps", 0)
+        if not 0 <= self.reader <= 1:
+            raise UsageError(f"reader = {self.reader} should be from 0 to 1", "it is a share of the learning rate")
 
 
 @dataclass

@@ -159,6 +159,26 @@ class Chunks:
 
 
 @dataclass(frozen=True)
+class Behind:
+    """A view whose documents stand behind so many others."""
+
+    view: View
+    others: int
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def take(self, examples: np.ndarray, chance: np.random.Generator) -> tuple[Tokens, np.ndarray]:
+        """Its texts, with the rows that their documents have behind the others."""
+        tokens, rows = self.view.take(examples, chance)
+        return tokens, rows + self.others
+
+    def covered(self) -> np.ndarray:
+        """The documents that it has something for."""
+        return self.view.covered() + self.others
+
+
+@dataclass(frozen=True)
 class ViewBatches:
     """A round of batches, each made when it is asked for, from its number alone: texts and their docids."""
 
