@@ -26,9 +26,11 @@ if _typing.TYPE_CHECKING:
     from triever.retrievers.dense import Dense
     from triever.retrievers.fusion import Fused
     from triever.retrievers.multivector import MultiVector
+    from triever.retrievers.query_writer import QueryWriter
     from triever.retrievers.reranker import Reranked
     from triever.training.pairs import Negatives
     from triever.training.tuning import RerankTuning, Tuning
+    from triever.training.writing import WriterTuning
 
 _LATER = {
     "Dense": "retrievers.dense",
@@ -36,10 +38,12 @@ _LATER = {
     "IndexOptions": "index.vectors",
     "MultiVector": "retrievers.multivector",
     "Negatives": "training.pairs",
+    "QueryWriter": "retrievers.query_writer",
     "Reranked": "retrievers.reranker",
     "RerankTuning": "training.tuning",
     "TokenOptions": "index.token_vectors",
     "Tuning": "training.tuning",
+    "WriterTuning": "training.writing",
 }
 """What needs PyTorch is imported when it is first asked for: BM25 does not wait for it."""
 
@@ -73,6 +77,7 @@ __all__ = [
     "MultiVector",
     "Negatives",
     "Query",
+    "QueryWriter",
     "Report",
     "Reranked",
     "RerankTuning",
@@ -82,4 +87,5 @@ __all__ = [
     "TrieverError",
     "Tuning",
     "UsageError",
+    "WriterTuning",
 ]
