@@ -17,6 +17,8 @@ PAGES = [
     "docs/data.md",
     "docs/search.md",
     "docs/encoders.md",
+    "docs/query-writer.md",
+    "docs/experiments.md",
 ]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = ("make ", "pip ", "git ", "cd ")

@@ -21,25 +21,44 @@ from triever.retrievers.bm25 import BM25
 from triever.version import __version__
 
 if _typing.TYPE_CHECKING:
+    from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Semantic, Title
     from triever.index.token_vectors import TokenOptions
     from triever.index.vectors import IndexOptions
+    from triever.models.docid_model import DecoderOptions
     from triever.retrievers.dense import Dense
     from triever.retrievers.fusion import Fused
+    from triever.retrievers.generative import Generative, SearchOptions
     from triever.retrievers.multivector import MultiVector
+    from triever.retrievers.query_writer import QueryWriter
     from triever.retrievers.reranker import Reranked
     from triever.training.pairs import Negatives
-    from triever.training.tuning import RerankTuning, Tuning
+    from triever.training.tuning import DocidTuning, RerankTuning, Tuning
+    from triever.training.views import ViewOptions
+    from triever.training.writing import WriterTuning
 
 _LATER = {
+    "Atomic": "docids.schemes",
+    "Cluster": "docids.schemes",
+    "Codebook": "docids.schemes",
+    "DecoderOptions": "models.docid_model",
     "Dense": "retrievers.dense",
+    "DocidTuning": "training.tuning",
     "Fused": "retrievers.fusion",
+    "Generative": "retrievers.generative",
     "IndexOptions": "index.vectors",
     "MultiVector": "retrievers.multivector",
+    "Naive": "docids.schemes",
     "Negatives": "training.pairs",
+    "QueryWriter": "retrievers.query_writer",
     "Reranked": "retrievers.reranker",
     "RerankTuning": "training.tuning",
+    "SearchOptions": "retrievers.generative",
+    "Semantic": "docids.schemes",
+    "Title": "docids.schemes",
     "TokenOptions": "index.token_vectors",
     "Tuning": "training.tuning",
+    "ViewOptions": "training.views",
+    "WriterTuning": "training.writing",
 }
 """What needs PyTorch is imported when it is first asked for: BM25 does not wait for it."""
 
@@ -53,33 +72,46 @@ def __getattr__(name: str) -> _typing.Any:
 __all__ = [
     "__version__",
     "ArtifactError",
+    "Atomic",
     "BadRecord",
     "BM25",
     "Busy",
+    "Cluster",
+    "Codebook",
     "compare",
     "DataError",
     "Dataset",
+    "DecoderOptions",
     "Dense",
+    "DocidTuning",
     "Document",
     "edit",
     "evaluate",
     "Explanation",
     "Fused",
+    "Generative",
     "Hit",
     "IndexOptions",
     "load",
     "load_dataset",
     "MissingExtra",
     "MultiVector",
+    "Naive",
     "Negatives",
     "Query",
+    "QueryWriter",
     "Report",
     "Reranked",
     "RerankTuning",
     "Result",
     "Retriever",
+    "SearchOptions",
+    "Semantic",
+    "Title",
     "TokenOptions",
     "TrieverError",
     "Tuning",
     "UsageError",
+    "ViewOptions",
+    "WriterTuning",
 ]

@@ -24,6 +24,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "quickstart": commands.quickstart,
     "data": {"info": commands.data_info, "convert": commands.data_convert, "sample": commands.data_sample},
     "fit": commands.fit,
+    "write-queries": commands.write_queries,
     "search": commands.search,
     "explain": commands.explain,
     "run": commands.run,
@@ -40,6 +41,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
         "train": commands.bench_train,
         "search": commands.bench_search,
     },
+    "experiment": commands.experiment,
     "results": commands.results,
     "cache": {"list": commands.cache_list, "clear": commands.cache_clear},
 }
@@ -85,7 +87,7 @@ def _root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; the process ends with 0, 1 (a bug), 2 (a mistake of the user) or 130 (Ctrl-C)."""
+    """Run a command; the process ends with 0, 1 (a bug, or a failed run), 2 (a mistake of the user) or 130 (Ctrl-C)."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that has no † gets a question mark
             stream.reconfigure(errors="replace")

@@ -207,6 +207,33 @@ def _is_first_process() -> bool:
     return not together or os.environ["RANK"] == "0"
 
 
+def write_queries(
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", help="The file of questions to write: lines of {_id, texts}.")],
+    set_: Settings = None,
+    writer: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write with a saved writer.")] = None,
+    save_writer: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Save the writer, tuned or not.")] = None,
+    part: Annotated[str, typer.Option(metavar="2/4", help="Only the second quarter of the documents.")] = "1/1",
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Where unfinished work is kept; a folder that is named here stays, with its checkpoints."),
+    ] = None,
+    skip_bad: SkipBad = False,
+    json_: Json = False,
+) -> None:
+    """Write questions that documents answer; the same command goes on where one that was interrupted stopped."""
+    from triever.config import assignments, build
+    from triever.retrievers.query_files import write_file
+    from triever.retrievers.query_writer import QueryWriter
+
+    settings = assignments(set_ or ())
+    chosen = QueryWriter.load(writer, settings) if writer else build(QueryWriter, settings)
+    found = write_file(chosen, _dataset(data, skip_bad), out, part=part, work=work, save=save_writer)
+    if found:  # of several processes that tuned together, the first one writes
+        emit(found if json_ else table([{"what": key, "value": value} for key, value in found.items()]))
+        note(f"wrote {out}")
+
+
 def search(
     model: Model,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")],
@@ -407,13 +434,54 @@ def status(model: Model, json_: Json = False) -> None:
 
 def results(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A folder of files that `triever compare --out` has written.")
+        Path, typer.Argument(metavar="FOLDER", help="A folder of files written by `compare --out` or `experiment`.")
     ],
 ) -> None:
     """All measured results of a folder as one Markdown page."""
     from triever.lab.results import render
 
     sys.stdout.write(render(folder))
+
+
+def experiment(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A TOML file, or its name below recipes/.")],
+    setting: Annotated[str, typer.Option(help="smoke, mini or paper.")] = "smoke",
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Only cells with this text in their label.")] = "",
+    seeds: Annotated[str, typer.Option(metavar="0,1", help="Only these of the recipe's seeds.")] = "",
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results are kept.")] = Path("results"),
+    work: Annotated[Path, typer.Option(metavar="FOLDER", help="For parts and checkpoints.")] = Path("models/lab"),
+    again: Annotated[bool, typer.Option("--again", help="Run also what has its result already.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show what would be run, and run nothing.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Show what is in the results, and run nothing.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="End with 1 if something is not as expected.")] = False,
+    json_: Json = False,
+) -> None:
+    """Run a recipe cell by cell: measured, expected, OK or DRIFT; what was run before is not run again."""
+    from triever.lab import experiment as lab
+    from triever.lab.recipes import read
+    from triever.lab.tables import aligned
+
+    found, wanted = read(recipe, setting), _whole_numbers(seeds)
+    if list_:
+        rows = lab.listed(found, out, only, wanted)
+        emit(rows if json_ else aligned(rows))
+        return
+    if report:
+        table = lab.table_of(found, out, only)
+    else:
+        table = lab.run_recipe(found, out=out, work=work, only=only, seeds=wanted, again=again, tell=note)
+    emit(table.to_dict() if json_ else table.text())
+    if table.failed or (strict and table.drifted):
+        raise typer.Exit(1)
+
+
+def _whole_numbers(text: str) -> list[int]:
+    from triever.errors import UsageError
+
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise UsageError(f"--seeds {text!r} should be whole numbers", "for example: --seeds 0,1") from None
 
 
 def docids_info(

@@ -24,6 +24,7 @@ from triever.training.views import ViewOptions
 SMALL = "scratch:hidden=64,layers=1,heads=2,vocabulary=600"
 NOTHING = DocidTuning(steps=0)
 LEARN = DocidTuning(steps=120, batch=16, rounds=1, learning_rate=2e-3, holdout=0.0, add_steps=120)
+SHORT = ViewOptions(length=8)  # about as long as a query
 SCHEMES: dict[str, Scheme] = {
     "atomic": Atomic(),
     "naive": Naive(),
@@ -43,17 +44,12 @@ class TestAtomic(Contract):
 
 class TestSemantic(Contract):
     def make(self) -> triever.Retriever:
-        return generative("semantic", training=LEARN)
-
-
-class TestCodebook(Contract):
-    def make(self) -> triever.Retriever:
-        return generative("codebook", training=LEARN)
+        return generative("semantic", training=LEARN, views=SHORT)
 
 
 class TestExact(Contract):
     def make(self) -> triever.Retriever:
-        return generative("semantic", training=LEARN, search_options=SearchOptions(method="exact"))
+        return generative("codebook", training=LEARN, views=SHORT, search_options=SearchOptions(method="exact"))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

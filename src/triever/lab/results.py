@@ -5,9 +5,11 @@ Tables in the documentation are made from these files, never by hand.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -18,7 +20,14 @@ from typing import Any
 from triever.errors import DataError
 from triever.evaluation.report import Report
 from triever.files import atomic
+from triever.lab.tables import PLAN, RecipeTable, Row, read_result
 from triever.version import __version__
+
+UNSHOWN = "smoke"
+"""The setting that shows that a recipe runs; its numbers say nothing, so no page has them."""
+
+# A path from the root, in a text or alone; what follows a letter or a dot is only a part of one, as in queries/s.
+_ROOTED = re.compile(r"""(?<![\w.:/])(?:[A-Za-z]:\\|~?/)[^\s'",;:]*""")
 
 
 def record(report: Report, *, command: Sequence[str], seconds: float, systems: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,6 +47,25 @@ def benchmark(command: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict
     return {"command": shlex.join(command), **surroundings(), "rows": list(rows)}
 
 
+def run_record(said: Mapping[str, Any], *, command: Sequence[str], seconds: float) -> dict[str, Any]:
+    """What a run of a recipe left, together with what it was measured on; no path of this machine stays in it."""
+    cost = {"seconds": round(seconds, 1), "peak_memory_mb": peak_memory_mb(), **_gpu_peak()}
+    return without_paths({"command": shlex.join(["triever", *command]), **said, **cost, **surroundings()})
+
+
+def without_paths(value: Any) -> Any:
+    """The same with only the last name of every path from the root: where things lie says who ran it.
+
+    >>> without_paths({"backbone": "/home/ann/weights/small", "extra": ["queries/s", "no /tmp/x/y.json; look"]})
+    {'backbone': 'small', 'extra': ['queries/s', 'no y.json; look']}
+    """
+    if isinstance(value, str):
+        return _ROOTED.sub(lambda path: re.split(r"[/\\]", path[0].rstrip("/\\"))[-1], value)
+    if isinstance(value, Mapping):
+        return {key: without_paths(inner) for key, inner in value.items()}
+    return [without_paths(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
 def surroundings() -> dict[str, Any]:
     """The machine and the versions that a number was measured with."""
     return {"hardware": _hardware(), "software": _software()}
@@ -54,8 +82,13 @@ def render(folder: str | Path) -> str:
     files = sorted(Path(folder).rglob("*.json"))
     if not files:
         raise DataError(f"{folder} holds no results", "write some with: triever compare ... --out FILE")
-    parts = [_section(file.relative_to(folder), _read(file)) for file in files]
-    return "\n\n".join([HEADER, *parts]) + "\n"
+    recipes = {file.parent for file in files if file.name == PLAN}
+    parts = [
+        _recipe_section(file.parent) if file.name == PLAN else _section(file.relative_to(folder), _read(file))
+        for file in files
+        if file.name == PLAN or file.parent not in recipes
+    ]
+    return "\n\n".join([HEADER, *filter(None, parts)]) + "\n"
 
 
 HEADER = """# Results
@@ -70,6 +103,28 @@ def _section(name: Path, result: Mapping[str, Any]) -> str:
     machine = result["hardware"]
     where = f"{machine['processor']}, {machine['cores']} cores; {result['seconds']} s"
     return f"## {name.with_suffix('').as_posix()}\n\n`{result['command']}`\n\n{report.markdown()}\n\n{about}. {where}."
+
+
+def _recipe_section(folder: Path) -> str:
+    """The table of a recipe in one setting; nothing for a setting that is not shown."""
+    plan = read_result(folder / PLAN) or {}
+    if plan["setting"] == UNSHOWN:
+        return ""
+    table = RecipeTable.of(plan, folder)
+    command = shlex.join(["triever", "experiment", plan["name"], "--setting", plan["setting"]])
+    title = f"**{plan['title']}**" + (f": {plan['about']}" if plan["about"] else "")
+    parts = [f"## {plan['name']}, {plan['setting']}", f"`{command}`", title, table.markdown(), _origins(table.rows)]
+    return "\n\n".join(filter(None, parts))
+
+
+def _origins(rows: Sequence[Row]) -> str:
+    """The data and the machines of a table, each once."""
+    results = [result for row in rows for result in row.results]
+    data = [f"data {one['data']['dataset']}, fingerprint {one['data']['fingerprint']}" for one in results]
+    machines = [result["hardware"] for result in results]
+    places = [f"{one.get('gpu') or one['processor']}, {one['cores']} cores" for one in machines]
+    told = [*dict.fromkeys(data), *dict.fromkeys(places)]
+    return f"{'; '.join(told)}." if told else "Nothing has been run yet."
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -128,6 +183,22 @@ def _is_checkout() -> bool:
 def _git(*words: str) -> str:
     command = ["git", "-C", str(Path(__file__).resolve().parents[1]), *words]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+
+def forget_peaks() -> None:
+    """Count the most memory that is held from here on, as far as the system can; elsewhere from the start."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux's word for it
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _gpu_peak() -> dict[str, int]:
+    torch = sys.modules.get("torch")
+    if not torch or not torch.cuda.is_available():
+        return {}
+    return {"peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20)}
 
 
 def peak_memory_mb() -> int | None:

@@ -1,0 +1,323 @@
+"""Runs the cells of a recipe: one result file for each run, parts made once, and no run twice.
+
+A run that fails leaves its sentence in its file, and the others go on. What was interrupted goes on from its
+checkpoints in the work folder, which is emptied of a run once the run has its result.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from triever.data.datasets import VARIABLE, Dataset, load_dataset, sample
+from triever.errors import DataError, TrieverError, UsageError, nearest
+from triever.evaluation.compare import compare
+from triever.evaluation.report import mean_text
+from triever.files import atomic
+from triever.lab import results
+from triever.lab.recipes import Data, Recipe, Run, System
+from triever.lab.tables import PLAN, RecipeTable, read_result
+from triever.retrievers.base import Retriever, load
+
+WARM = 8  # queries that are asked before the time is taken: the first ones prepare things
+log = logging.getLogger("triever")
+
+
+class TooLong(TrieverError):
+    """A run that took longer than its recipe allows."""
+
+
+def run_recipe(
+    recipe: Recipe,
+    *,
+    out: str | Path = "results",
+    work: str | Path = "models/lab",
+    only: str = "",
+    seeds: Sequence[int] = (),
+    again: bool = False,
+    tell: Callable[[str], None] = lambda _line: None,
+) -> RecipeTable:
+    """Run what is missing and give the table; `again` runs all of it anew."""
+    _refuse_several_processes()
+    folder = place(recipe, out)
+    chosen = recipe.runs(only, seeds)
+    missing = [run for run in chosen if again or not is_done(folder, run)]
+    workshop = Workshop(Path(work) / recipe.name / recipe.setting, recipe.timeout)
+    workshop.check([run.cell.data for run in missing])
+    results.write(folder / PLAN, recipe.plan())
+    for number, run in enumerate(chosen, 1):
+        label = f"[{number}/{len(chosen)}] {run.cell.label}, seed {run.seed}"
+        if run not in missing:
+            tell(f"{label}: there already")
+            continue
+        result = _result(recipe, run, workshop)
+        results.write(folder / run.file, result)
+        tell(f"{label}: {_said(recipe, run, result)}")
+    return table_of(recipe, out, only)
+
+
+def table_of(recipe: Recipe, out: str | Path = "results", only: str = "") -> RecipeTable:
+    """What the results of a recipe say now, of all cells or of some."""
+    whole = RecipeTable.of(recipe.plan(), place(recipe, out))
+    return whole.narrowed([cell.label for cell in recipe.chosen(only)])
+
+
+def listed(recipe: Recipe, out: str | Path = "results", only: str = "", seeds: Sequence[int] = ()) -> list[dict]:
+    """The runs of a recipe, and which of them have their result."""
+    folder = place(recipe, out)
+    return [
+        {
+            "cell": run.cell.label,
+            "seed": run.seed,
+            "system": run.cell.system.kind,
+            "data": run.cell.data.name,
+            "done": "yes" if is_done(folder, run) else "no",
+        }
+        for run in recipe.runs(only, seeds)
+    ]
+
+
+def place(recipe: Recipe, out: str | Path) -> Path:
+    """The folder of a recipe's results in one setting."""
+    return Path(out) / recipe.name / recipe.setting
+
+
+def is_done(folder: Path, run: Run) -> bool:
+    """Whether a run has a result by its definition; one that failed is tried again."""
+    result = read_result(folder / run.file, run.definition)
+    return result is not None and "problem" not in result
+
+
+# --- one run --------------------------------------------------------------------------------------------------
+
+
+def _result(recipe: Recipe, run: Run, workshop: Workshop) -> dict[str, Any]:
+    """What a run leaves: its measures, or the sentence with which it failed. The time of parts is not its own."""
+    started = time.perf_counter()
+    try:
+        dataset = workshop.begin(run)
+        system = run.cell.system.completed(run.seed, run.cell.data.train)
+        retriever = system.make(partial(workshop.part, system.parts))
+        results.forget_peaks()
+        started = time.perf_counter()
+        with limit(recipe.timeout):
+            spent = {} if system.is_part else fit_in(workshop.place(run), retriever, dataset)
+            found = _measured(recipe, run, retriever, dataset)
+        found |= {"system": system.to_dict(), **spent, "parts": workshop.spent(system.parts)}
+    except Exception as error:
+        log.debug("%s, seed %d failed", run.cell.label, run.seed, exc_info=True)
+        found = {"problem": sentence(error)}
+    seconds = time.perf_counter() - started
+    command = ["experiment", recipe.name, "--setting", recipe.setting, "--only", run.cell.label]
+    said = {**_about(recipe, run), **found}
+    return results.run_record(said, command=[*command, "--seeds", str(run.seed)], seconds=seconds)
+
+
+def _about(recipe: Recipe, run: Run) -> dict[str, Any]:
+    return {
+        "recipe": recipe.name,
+        "setting": recipe.setting,
+        "cell": run.cell.label,
+        "seed": run.seed,
+        "values": dict(run.cell.values),
+        "definition": run.definition,
+        "data": asdict(run.cell.data),
+        "system": run.cell.system.to_dict(),
+    }
+
+
+def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset) -> dict[str, Any]:
+    data = run.cell.data
+    reports = {}
+    for split in data.test:
+        retriever.search_many(dataset.queries(split)[:WARM])
+        reports[split] = compare({run.cell.label: retriever}, dataset, split, recipe.measures).to_dict()
+    return {
+        "data": asdict(data) | {"dataset": dataset.name, "fingerprint": dataset.fingerprint[:16]},
+        "reports": reports,
+        "made_from": retriever._made_from(retriever._checked().engine),
+        "documents": len(retriever),
+        "index_bytes": retriever.index_bytes,
+    }
+
+
+def _said(recipe: Recipe, run: Run, result: Mapping[str, Any]) -> str:
+    if "problem" in result:
+        return f"failed: {result['problem']}"
+    score = result["reports"][recipe.split]["scores"][run.cell.label][recipe.measure]
+    mean, low, high = (mean_text(score[key]) for key in ("mean", "low", "high"))
+    return f"{recipe.measure} {mean} [{low}, {high}], {result['seconds']} s"
+
+
+def sentence(error: Exception) -> str:
+    """An error as one line; one that is not Triever's own is told with its name."""
+    if isinstance(error, TrieverError):
+        return str(error)
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+@contextmanager
+def limit(seconds: float) -> Generator[None]:
+    """Stop what takes longer than this, where the system can wake us: not on Windows, nor outside the main thread."""
+    if not seconds or not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise TooLong(
+            f"it took longer than {seconds:g} s", "raise timeout, or run it again: a training goes on where it was"
+        )
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _refuse_several_processes() -> None:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("an experiment runs in one process", "start it without torchrun or accelerate launch")
+
+
+# --- what runs share ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Workshop:
+    """The dataset and the parts of the runs under way, and the folder in which they are made."""
+
+    folder: Path
+    timeout: float = 0
+    _opened: dict[tuple[str, bool], Dataset] = field(default_factory=dict)
+    _at: tuple[Data, int] | None = None  # the data and the seed of the run under way
+    _dataset: tuple[Data, Dataset] | None = None
+    _parts: dict[Path, Retriever] = field(default_factory=dict)
+    _broken: dict[Path, str] = field(default_factory=dict)
+    _places: dict[str, Path] = field(default_factory=dict)
+
+    def check(self, several: Sequence[Data]) -> None:
+        """Refuse data that is not there, or has not the splits that a recipe names."""
+        for data in dict.fromkeys(several):
+            splits = self._whole(data).splits
+            for split in filter(None, (*data.test, data.train)):
+                if split not in splits:
+                    raise UsageError(f"{data.name} has no split {split!r}", nearest(split, splits))
+            if data.expansions:
+                expansions_file(data.expansions)
+
+    def begin(self, run: Run) -> Dataset:
+        """The data of a run. Runs that share data or parts follow each other, so only the last ones are kept."""
+        data = run.cell.data
+        if self._at != (data, run.seed):
+            self._parts.clear()
+            self._at = data, run.seed
+        if self._dataset is None or self._dataset[0] != data:
+            self._dataset = data, self._cut(data)
+        _free_memory()
+        return self._dataset[1]
+
+    def place(self, run: Run) -> Path:
+        """Where a run keeps its checkpoints."""
+        return self.folder / "runs" / f"{run.file.removesuffix('.json')}-{run.definition}"
+
+    def part(self, parts: Mapping[str, System], name: str) -> Retriever:
+        """A part, fitted: as it was saved earlier, or made now and saved."""
+        place = self._places[name] = self._place_of_part(name, parts[name])
+        if place not in self._parts and place not in self._broken:
+            try:
+                self._parts[place] = self._made(place, parts[name])
+            except Exception as error:  # told to every run that needs the part, which is not tried again for each
+                self._broken[place] = f"part {name!r}: {sentence(error)}"
+        if place in self._broken:
+            raise TrieverError(self._broken[place])
+        return self._parts[place]
+
+    def spent(self, parts: Mapping[str, System]) -> dict[str, Any]:
+        """How long the parts of a run took, whenever they were made."""
+        return {name: json.loads(_beside(self._places[name], "json").read_bytes()) for name in parts}
+
+    def _place_of_part(self, name: str, system: System) -> Path:
+        """The folder of a part: another one for other options, another seed or other data."""
+        assert self._dataset is not None  # parts are asked for after `begin`
+        data, dataset = self._dataset
+        made: dict[str, Any] = {"system": system.to_dict(), "data": asdict(data), "fingerprint": dataset.fingerprint}
+        if data.expansions:
+            made["expansions"] = hashlib.sha256(expansions_file(data.expansions).read_bytes()).hexdigest()
+        digest = hashlib.sha256(json.dumps(made, sort_keys=True, default=str).encode()).hexdigest()
+        return self.folder / "parts" / f"{name}-{digest[:16]}"
+
+    def _made(self, place: Path, system: System) -> Retriever:
+        assert self._dataset is not None
+        if (place / "manifest.json").exists() and _beside(place, "json").exists():
+            return load(place)
+        retriever = system.make(partial(self.part, system.parts))
+        with limit(self.timeout):
+            spent = fit_in(_beside(place, "work"), retriever, self._dataset[1])
+        with atomic(_beside(place, "json")) as file:
+            file.write(json.dumps(spent).encode())
+        retriever.save(place)
+        return retriever
+
+    def _whole(self, data: Data) -> Dataset:
+        key = data.name, data.skip_bad
+        if key not in self._opened:
+            self._opened[key] = load_dataset(data.name, skip_bad=data.skip_bad)
+        return self._opened[key]
+
+    def _cut(self, data: Data) -> Dataset:
+        whole = self._whole(data)
+        cut = sample(whole, data.documents) if data.documents else whole
+        return cut.with_expansions(expansions_file(data.expansions)) if data.expansions else cut
+
+
+def _free_memory() -> None:
+    """Give back what the last run held."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def fit_in(place: Path, retriever: Retriever, dataset: Dataset) -> dict[str, Any]:
+    """Fit with a folder to work in; the folder stays only if there is something in it to go on from."""
+    resumed = any(place.rglob("training.json"))
+    started = time.perf_counter()
+    try:
+        retriever.fit(dataset, work=place)
+    except BaseException:
+        if not any(place.rglob("training.json")):
+            shutil.rmtree(place, ignore_errors=True)
+        raise
+    seconds = round(time.perf_counter() - started, 2)
+    shutil.rmtree(place, ignore_errors=True)
+    return {"fit_seconds": seconds} | ({"resumed": True} if resumed else {})
+
+
+def expansions_file(name: str) -> Path:
+    """A file of expansions, as a path or below $TRIEVER_DATA."""
+    for path in (Path(name), Path(os.environ.get(VARIABLE, ""), name)):
+        if path.is_file():
+            return path
+    raise DataError(f"there is no file of expansions {name}", f"write it first, or set {VARIABLE}")
+
+
+def _beside(place: Path, ending: str) -> Path:
+    return place.with_name(f"{place.name}.{ending}")

@@ -1,0 +1,404 @@
+"""The query writer: a causal language model that writes questions which a document answers (doc2query).
+
+It is prompted as it comes, or tuned on the pairs of a dataset first; a cross-encoder may choose among what it wrote.
+What it writes for a document follows from the seed and the document alone, not from the documents beside it, but for
+what the rounding of a batch changes.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from triever import artifact, config
+from triever.config import option
+from triever.data.datasets import Dataset
+from triever.data.records import Document
+from triever.data.store import DocumentStore
+from triever.errors import ArtifactError, UsageError
+from triever.models.backbones import SCRATCH, Backbone, load_backbone
+from triever.models.precision import fast_dtype
+from triever.models.sampling import Sampling, containing, framed
+from triever.models.tokens import TextTokenizer, Tokens
+from triever.progress import track
+from triever.retrievers.base import load
+from triever.retrievers.encoding import device
+from triever.retrievers.pen import Judge, Pen, Questions
+from triever.retrievers.reranker import Reranked
+from triever.training.checkpoints import set_weights, weights_of
+from triever.training.memory import FLOAT, check, estimate
+from triever.training.pairs import Pairs, pairs_of
+from triever.training.tuning import summary
+from triever.training.writing import WriterTuning, tune
+from triever.version import __version__
+
+SHARD = 256
+"""Documents that are handled together: sorted by length, and in a file of their own where files are written."""
+BATCH = {"cpu": 64}
+"""Questions that are written at once, unless told."""
+OTHER_BATCH = 512
+DOCUMENT = "{document}"
+ENDS = ("\n", "?")
+"""Where a question ends, besides the end of all text, that a backbone wrote as it comes."""
+FIXED = ("backbone", "fetch", "prompt", "training")
+"""Options that a saved writer was made with, and keeps."""
+
+ASK = "Write one short question that this text answers."
+EXAMPLES = (
+    (
+        "Tides\nThe sea rises and falls twice a day because the moon pulls at the water.",
+        "Why does the sea rise and fall twice a day?",
+    ),
+    (
+        "Office rules\nTrips that cost more than 5000 euro are approved by the head of finance.",
+        "Who has to approve an expensive business trip?",
+    ),
+    (
+        "str.zfill\nzfill(width)\nPad a numeric string with zeros on the left, to fill a field of the given width.",
+        "How do I put leading zeros in front of a number?",
+    ),
+)
+SHORT = f"{DOCUMENT}\nQuestion:"
+PLAIN = "".join(f"Text: {text}\nQuestion: {question}\n\n" for text, question in EXAMPLES)
+PLAIN += f"Text: {DOCUMENT}\nQuestion:"
+TURN, OVER = "<|im_start|>", "<|im_end|>"
+
+
+def _asked(text: str) -> str:
+    return f"{TURN}user\n{text}\n\n{ASK}{OVER}\n{TURN}assistant\nQuestion:"
+
+
+CHAT = f"{TURN}system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face{OVER}\n"
+CHAT += "".join(f"{_asked(text)} {question}{OVER}\n" for text, question in EXAMPLES) + _asked(DOCUMENT)
+"""For models that were made to converse in this form. The answer that is begun keeps them from conversing."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A language model, where it came from, and how it was tuned."""
+
+    backbone: Backbone
+    module: nn.Module
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    trained: Mapping[str, Any] = field(default_factory=dict)
+    digest: str = ""
+    """Of its weights, if they are its own."""
+
+
+@dataclass(eq=False)
+class QueryWriter:
+    """Writes the questions of documents: `dict(QueryWriter(per_document=3).write(data.documents()))`."""
+
+    kind: ClassVar[str] = "query-writer"
+
+    backbone: str = option("smollm2", "a causal language model: smollm2, scratch, a folder, or an id of the hub")
+    fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
+    per_document: int = option(10, "questions to write for each document; of equal ones, one is kept")
+    temperature: float = option(1.0, "below 1 prefers likely words more, above 1 less")
+    top: int = option(10, "each token is drawn among so many of the likeliest")
+    seed: int = option(0, "another seed, other questions")
+    document_length: int = option(192, "tokens of a document that are read")
+    query_length: int = option(32, "tokens of the longest question")
+    batch: int = option(0, "questions that are written at once; 0 is 64 on a processor and 512 on a GPU")
+    prompt: str = option("", "what the model reads, with {document} in it; if empty, words that ask for a question")
+    training: WriterTuning = option(WriterTuning(), "how it is tuned; training.steps=0 leaves it as it comes")
+    filter: str | None = option(
+        None, "folder of a saved `reranked` retriever, whose cross-encoder judges the questions"
+    )
+    keep: float = option(
+        0.5, "the share of a document's questions that is kept, the best first, where there is a filter"
+    )
+    device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
+    _engine: Engine | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if not 1 <= self.per_document <= 1000:
+            raise UsageError(
+                f"per_document = {self.per_document} should be from 1 to 1000", "the usual range is 3 to 80"
+            )
+        if self.temperature <= 0 or self.top < 1:
+            problem = f"temperature = {self.temperature}, top = {self.top}"
+            raise UsageError(problem, "temperature is above 0, and top at least 1, which takes the likeliest token")
+        if min(self.seed, self.batch) < 0 or self.document_length < 1 or self.query_length < 2:
+            problem = f"document_length = {self.document_length}, query_length = {self.query_length}"
+            raise UsageError(f"{problem}, batch = {self.batch}, seed = {self.seed}", "one of them is too small")
+        if not 0 < self.keep <= 1:
+            raise UsageError(f"keep = {self.keep} should be above 0, and 1 at most", "it is a share of the questions")
+        if self.prompt and (self.prompt.count(DOCUMENT) != 1 or self.prompt.endswith(DOCUMENT)):
+            problem = f"the prompt should hold {DOCUMENT} once, and something behind it"
+            raise UsageError(problem, f"for example: {SHORT!r}")
+
+    # What a person uses.
+
+    def fit(self, dataset: Dataset, *, work: str | Path | None = None) -> Self:
+        """Tune on the queries of a dataset, if `training.steps` says so; else the backbone stays as it comes.
+
+        With a folder to work in, a tuning that was interrupted goes on where it was.
+        """
+        if not isinstance(dataset, Dataset):
+            problem = f"fit takes a Dataset, not {type(dataset).__name__}"
+            raise UsageError(problem, "make one: triever.load_dataset(...)")
+        if not self.training.steps:
+            return self._as_it_comes()
+        return self.learn(dataset, DocumentStore.of(track(dataset.documents(), "reading documents")), work)
+
+    def learn(self, dataset: Dataset, store: DocumentStore, work: str | Path | None = None) -> Self:
+        """The same, with the documents of the dataset at hand."""
+        if not self.training.steps:
+            return self._as_it_comes()
+        backbone = self._backbone(store)
+        module = _made(backbone, self.training.seed)
+        relevant, pairs = _compact(pairs_of(dataset, self.training.split, store))
+        texts = (document.full_text for document in _documents(store, relevant))
+        frame = self._frame(backbone)
+        prompts = Tokens.of(texts, frame, self._longest(backbone, frame))
+        self._check_memory(backbone, module, prompts)
+        folder = Path(work) if work else None
+        tuned = tune(module, pairs, prompts, questions_of(backbone), self.query_length, self.training, folder)
+        origin = {"data": dataset.name, "fitted on": store.fingerprint}
+        module = module.to("cpu").eval()
+        self._engine = Engine(backbone, module, origin, summary(tuned), _digest(module))
+        return self
+
+    def write(self, documents: Iterable[Document]) -> Iterator[Questions]:
+        """Each document's id and its questions, in the order of the documents."""
+        stream = iter(documents)
+        some = list(islice(stream, SHARD))
+        if not some:
+            raise UsageError("there are no documents to write questions for", "check them with: triever data info")
+        pen = self.pen()
+        while some:
+            yield from pen.write(some)[0]
+            some = list(islice(stream, SHARD))
+
+    def save(self, path: str | Path, *, replace: bool = True) -> None:
+        """Write an artifact with the model inside, whole or not at all; `load` opens it again."""
+        engine = self._ready()
+        digest = engine.digest or _digest(engine.module)
+        with artifact.writing(path, replace=replace) as writer:
+            writer.json("backbone", engine.backbone.to_state())
+            writer.json("tokenizer", json.loads(engine.backbone.tokenizer.to_str()))
+            writer.tensors("weights", weights_of(engine.module))
+            writer.text("card", self.card)
+            state = {"origin": dict(engine.origin), "trained": dict(engine.trained), "documents": 0}
+            writer.commit(self.kind, config.to_dict(self), state | {"fingerprint": digest}, f"triever {__version__}")
+
+    @classmethod
+    def load(cls, path: str | Path, changes: Mapping[str, Any] | None = None) -> QueryWriter:
+        """A saved writer, with some options changed: `QueryWriter.load("writer", {"per_document": 40})`."""
+        for name in changes or {}:
+            if name in FIXED:
+                raise UsageError(f"{name} is a part of the saved writer", "leave it as it is, or make a new writer")
+        with artifact.read(path) as snapshot:
+            if snapshot.manifest.kind != cls.kind:
+                problem = f"{path} holds a {snapshot.manifest.kind!r}, not a query writer"
+                raise ArtifactError(problem, "name a folder that `triever write-queries --save-writer` has written")
+            writer = config.build(cls, config.merged(snapshot.manifest.options, changes or {}))
+            writer._engine = _read(snapshot)
+        return writer
+
+    @property
+    def card(self) -> str:
+        """What it is and what it was made from, for whoever receives the folder."""
+        engine = self._ready()
+        weights = f"{engine.backbone.source} (licence: {engine.backbone.licence})"
+        rows = {"kind": self.kind, **config.to_dict(self), **engine.origin, "weights": weights, **engine.trained}
+        table = "\n".join(f"| {key} | {json.dumps(value, ensure_ascii=False)} |" for key, value in rows.items())
+        return f"# A Triever query writer\n\n| what | value |\n| --- | --- |\n{table}\n\nWeights: {weights}.\n"
+
+    @property
+    def made_from(self) -> str:
+        """What, besides its options, decides what it writes; nothing before it is tuned or loaded."""
+        return self._engine.digest if self._engine else ""
+
+    def pen(self) -> Pen:
+        """What writes with the model as it is now."""
+        engine = self._ready()
+        place = torch.device(device(self.device))
+        dtype = fast_dtype(place)
+        module = engine.module
+        if place.type != "cpu" or dtype != torch.float32:
+            module = copy.deepcopy(module).to(place, dtype)  # the model keeps its own numbers, to be saved
+        frame = self._frame(engine.backbone)
+        return Pen(
+            module,
+            frame,
+            self._longest(engine.backbone, frame),
+            self._sampling(engine.backbone, place.type),
+            count=self.per_document,
+            seed=self.seed,
+            whole=self._tuned,
+            judge=self._judge(),
+        )
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it has its model."""
+        return self._engine is not None
+
+    # What it is made of.
+
+    @property
+    def _tuned(self) -> bool:
+        """Whether it learned to write questions, so that only the token that ends a text ends one."""
+        return self.training.steps > 0
+
+    def _sampling(self, backbone: Backbone, place: str) -> Sampling:
+        ends = frozenset() if self._tuned else containing(backbone.tokenizer, ENDS)
+        batch = self.batch or BATCH.get(place, OTHER_BATCH)
+        return Sampling(ends | {end_of(backbone)}, self.query_length, self.temperature, self.top, batch)
+
+    def _judge(self) -> Judge | None:
+        if not self.filter:
+            return None
+        found = load(self.filter)
+        if not isinstance(found, Reranked):
+            problem = f"filter = {self.filter!r} is a {found.kind} retriever, which has no cross-encoder"
+            raise UsageError(problem, "name one that was made by: triever fit reranked")
+        return Judge(found, self.keep)
+
+    def _frame(self, backbone: Backbone) -> TextTokenizer:
+        converses = backbone.tokenizer.number(TURN) is not None
+        long, short = (CHAT, _asked(DOCUMENT)) if converses else (PLAIN, SHORT)
+        before, _, after = (self.prompt or (short if self._tuned else long)).partition(DOCUMENT)
+        return framed(backbone.tokenizer, before, after)
+
+    def _longest(self, backbone: Backbone, frame: TextTokenizer) -> int:
+        """Tokens of the longest prompt: what stands around a document never makes room for it."""
+        around = len(frame.before) + len(frame.after)
+        room = (backbone.longest or 2**31) - around - self.query_length
+        if room < 1:
+            problem = f"{backbone.name} reads {backbone.longest} tokens, and prompt and question alone take all of them"
+            raise UsageError(problem, "shorten the prompt, or lower query_length")
+        return around + min(self.document_length, room)
+
+    def _as_it_comes(self) -> Self:
+        if self.backbone.partition(":")[0] == SCRATCH:
+            raise UsageError("scratch has not learned any words", "set training.steps, or name another backbone")
+        backbone = self._backbone(None)
+        self._engine = Engine(backbone, _made(backbone, self.seed))
+        return self
+
+    def _backbone(self, store: DocumentStore | None) -> Backbone:
+        texts = None if store is None else (document.full_text for document in store)
+        backbone = load_backbone(self.backbone, texts=texts, fetch=self.fetch)
+        if self.backbone.partition(":")[0] == SCRATCH:
+            backbone = _causal_shape(backbone)
+        if not backbone.causal:
+            problem = f"{self.backbone} is no causal language model, and cannot write"
+            raise UsageError(problem, "choose one that is, such as smollm2")
+        end_of(backbone)
+        return backbone
+
+    def _check_memory(self, backbone: Backbone, module: nn.Module, prompts: Tokens) -> None:
+        shape, training = backbone.config, self.training
+        place = device("auto")  # where the loop trains
+        length = int(prompts.lengths.max()) + self.query_length
+        needed = estimate(
+            sum(weight.numel() for weight in module.parameters()),
+            batch=training.batch,
+            length=length,
+            d_model=backbone.hidden,
+            layers=int(shape.get("num_hidden_layers") or shape.get("n_layer") or 12),
+            d_ff=int(shape.get("intermediate_size") or 0),
+            optimizer=training.optimizer,
+            precision="bfloat16" if place == "cuda" else "float32",
+        )
+        scores = 3 * FLOAT * training.batch * (self.query_length + 1) * backbone.tokenizer.size
+        check(needed + scores, place)
+
+    def _ready(self) -> Engine:
+        if self._engine is None and not self.training.steps:
+            self._as_it_comes()
+        if self._engine is None:
+            raise UsageError("this QueryWriter has not been tuned yet", "call fit, or load a saved one")
+        return self._engine
+
+
+def end_of(backbone: Backbone) -> int:
+    """The token that ends a question: a tuning teaches it, and a drawing stops there."""
+    if not backbone.tokenizer.after:
+        raise UsageError(f"{backbone.name} has no token that ends a text", "choose another backbone")
+    return backbone.tokenizer.after[-1]
+
+
+def questions_of(backbone: Backbone) -> TextTokenizer:
+    """The tokenizer of questions, which stand behind a prompt and end with the token that ends them."""
+    made = copy.copy(backbone.tokenizer)
+    made.before, made.after = [], [end_of(backbone)]
+    return made
+
+
+def _causal_shape(backbone: Backbone) -> Backbone:
+    """A backbone from nothing as a model that writes, of the same sizes."""
+    from transformers import LlamaConfig
+
+    sizes = backbone.config
+    shape = LlamaConfig(
+        vocab_size=sizes["vocab_size"],
+        hidden_size=sizes["hidden_size"],
+        num_hidden_layers=sizes["num_hidden_layers"],
+        num_attention_heads=sizes["num_attention_heads"],
+        intermediate_size=sizes["intermediate_size"],
+        max_position_embeddings=sizes["max_position_embeddings"],
+        pad_token_id=backbone.tokenizer.pad,
+        bos_token_id=backbone.tokenizer.before[0],
+        eos_token_id=backbone.tokenizer.after[-1],
+        tie_word_embeddings=True,
+    )
+    return replace(backbone, config=json.loads(shape.to_json_string(use_diff=False)))
+
+
+def _made(backbone: Backbone, seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):  # what does not come with the backbone depends on the seed alone
+        torch.manual_seed(seed)
+        return backbone.causal_module().eval()
+
+
+def _compact(pairs: Pairs) -> tuple[np.ndarray, Pairs]:
+    """The rows of the documents that are relevant to any query, and the pairs with their places among these."""
+    rows, places = np.unique(pairs.relevant, return_inverse=True)
+    return rows, replace(pairs, relevant=places)
+
+
+def _documents(store: DocumentStore, rows: np.ndarray) -> Iterator[Document]:
+    keep = np.zeros(len(store), bool)
+    keep[rows] = True
+    return iter(store.where(keep))
+
+
+def _digest(module: nn.Module) -> str:
+    """A hash of all weights."""
+    found = hashlib.blake2b(digest_size=16)
+    for name, tensor in weights_of(module).items():
+        found.update(name.encode())
+        found.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
+
+
+def _read(snapshot: artifact.Snapshot) -> Engine:
+    """The engine of an artifact."""
+    tokenizer = TextTokenizer.from_str(json.dumps(snapshot.json("tokenizer")))
+    backbone = Backbone.from_state(snapshot.json("backbone"), tokenizer)
+    with torch.random.fork_rng(devices=[]):
+        module = backbone.causal_module(empty=True)
+    tensors = snapshot.tensors("weights")
+    if {name: part.shape for name, part in weights_of(module).items()} != {
+        name: part.shape for name, part in tensors.items()
+    }:
+        problem = f"the weights in {snapshot.path} do not fit the model"
+        raise ArtifactError(problem, "save it again with this version of transformers")
+    set_weights(module, tensors)
+    state = snapshot.state
+    return Engine(backbone, module.eval(), state["origin"], state["trained"], state["fingerprint"])

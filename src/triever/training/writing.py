@@ -1,0 +1,155 @@
+"""Tuning a causal language model to write the questions of documents.
+
+An example is the prompt of a document, a question, and the token that ends it; the question and its end are learned,
+the prompt is not. Whoever writes with the model must stop at the same token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triever.config import option
+from triever.errors import UsageError
+from triever.models.precision import fast_dtype
+from triever.models.sampling import left_padded, read
+from triever.models.tokens import TextTokenizer, Tokens
+from triever.training.loop import Trained, train
+from triever.training.pairs import Pairs, held_out
+from triever.training.tuning import QueryTuning
+
+WATCH = "log-likelihood"
+"""What chooses the best round: of held-out questions, on average."""
+JUDGED = 1000
+"""Held-out questions that are read, at most."""
+
+
+@dataclass(frozen=True)
+class WriterTuning(QueryTuning):
+    """How a language model learns to write questions: `WriterTuning(steps=450, batch=48)`."""
+
+    steps: int = option(0, "optimizer steps; 0 prompts the backbone as it comes")
+    batch: int = option(32, "questions in a batch, each behind its document")
+    rounds: int = option(3, "the steps come in so many rounds; after each, held-out questions are read")
+    learning_rate: float = option(1e-4, "the highest learning rate, reached after the warmup")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Questions, and the prompts of the documents that answer them."""
+
+    pairs: Pairs  # whose rows are those of the prompts
+    questions: Tokens  # with the token that ends each
+    prompts: Tokens
+    pad: int
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def batch(self, questions: np.ndarray, documents: np.ndarray) -> dict[str, Tensor]:
+        """Documents with their questions behind them, all of which end together: `length` tokens are the question's."""
+        rows = [
+            [*self.prompts[document].tolist(), *self.questions[question].tolist()]
+            for question, document in zip(questions, documents, strict=True)
+        ]
+        ids, mask = left_padded(Tokens.from_lists(rows, 2**31), np.arange(len(rows)), self.pad)
+        return {"ids": ids, "mask": mask, "length": torch.from_numpy(self.questions.lengths[questions])}
+
+
+@dataclass(frozen=True)
+class QuestionBatches:
+    """A round of batches, each made when it is asked for, from its number alone."""
+
+    examples: Examples
+    options: WriterTuning
+    steps: int
+    round: int
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
+        if not 0 <= step < self.steps:
+            raise IndexError(step)
+        chance = np.random.default_rng((self.options.seed, self.round, step))
+        questions = self._order[step]
+        documents = np.array([chance.choice(self.examples.pairs.of(question)) for question in questions])
+        return self.examples.batch(questions, documents)
+
+    @cached_property
+    def _order(self) -> np.ndarray:
+        """The questions of all batches, (steps, batch): pass after pass over all of them, each in a new order."""
+        size = min(self.options.batch, len(self.examples))
+        chance = np.random.default_rng((self.options.seed, self.round))
+        passes = -(-self.steps * size // len(self.examples))
+        order = np.concatenate([chance.permutation(len(self.examples)) for _ in range(passes)])
+        return order[: self.steps * size].reshape(self.steps, size)
+
+
+def tune(
+    model: nn.Module,
+    pairs: Pairs,
+    prompts: Tokens,
+    questions: TextTokenizer,
+    longest: int,
+    options: WriterTuning,
+    folder: Path | None = None,
+) -> Trained:
+    """Train a model in place on the questions of pairs whose rows are those of the prompts."""
+    learned, judged = (
+        Examples(some, Tokens.of(map(spaced, some.texts), questions, longest), prompts, questions.pad)
+        for some in held_out(pairs, options.holdout)
+    )
+    if not len(learned):
+        raise UsageError("all training queries are held out", "lower training.holdout")
+    steps = -(-options.steps * options.accumulate // options.rounds)
+    return train(
+        model,
+        _loss,
+        lambda number: QuestionBatches(learned, options, steps, number),
+        options,
+        evaluate=(lambda now: {WATCH: likelihood(now, judged, options.batch)}) if len(judged) else None,
+        watch=WATCH if len(judged) else "",
+        folder=folder,
+        what="tuning the writer",
+    )
+
+
+def spaced(question: str) -> str:
+    """A question as it stands behind a prompt, where most tokenizers have pieces for words with a space before them."""
+    return f" {question.strip()}"
+
+
+def _loss(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {"question": -(log_likelihoods(model, batch) / batch["length"]).mean()}
+
+
+def log_likelihoods(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    """How likely the model finds each question and its end behind its prompt, (rows,)."""
+    length = batch["length"]
+    most = int(length.max())
+    scores = read(model, batch["ids"], batch["mask"], most + 1).logits[:, :-1]
+    tokens = batch["ids"][:, -most:]
+    each = functional.cross_entropy(scores.float().flatten(0, 1), tokens.flatten(), reduction="none").view_as(tokens)
+    asked = torch.arange(most, device=length.device) >= most - length[:, None]
+    return -torch.where(asked, each, 0).sum(1)
+
+
+def likelihood(model: nn.Module, examples: Examples, batch: int) -> float:
+    """The mean log-likelihood of the questions, the first ones if there are many, each behind its first document."""
+    device = next(model.parameters()).device
+    dtype = fast_dtype(device)
+    found = []
+    for rows in np.split(np.arange(min(JUDGED, len(examples))), range(batch, min(JUDGED, len(examples)), batch)):
+        documents = np.array([examples.pairs.of(row)[0] for row in rows])
+        ready = {name: tensor.to(device) for name, tensor in examples.batch(rows, documents).items()}
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            found.append(log_likelihoods(model, ready).cpu())
+    return float(torch.cat(found).mean())

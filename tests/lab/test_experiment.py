@@ -1,0 +1,448 @@
+"""Experiments measure what `triever compare` measures, run nothing twice, and survive what goes wrong."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.retrievers.contract import dataset
+from triever import BM25, Dense, compare, load_dataset
+from triever.data.writers import write_dataset
+from triever.errors import TrieverError, UsageError
+from triever.lab import experiment, results
+from triever.lab.recipes import MEASURES, Recipe, read
+from triever.lab.tables import RecipeTable
+
+SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
+BM25S = """
+title = "Some constants"
+about = "a toy"
+[data]
+name = "toy"
+[system]
+kind = "bm25"
+[axes]
+k1 = [0.5, 2.0]
+b = [0.0, 1.0]
+[settings.smoke]
+[settings.mini]
+"""
+ENCODED = f"""
+title = "One encoder for two cells"
+seeds = [0, 1]
+[data]
+name = "toy"
+train = "train"
+[parts.encoder]
+kind = "dense"
+backbone = "{SMALL}"
+training = {{ steps = 2, batch = 2, holdout = 0.0 }}
+[[cells]]
+label = "dense"
+kind = "@encoder"
+[[cells]]
+label = "fused"
+kind = "fused"
+systems = ["bm25", "@encoder"]
+[settings.smoke]
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a dataset `toy`, in which everything is done."""
+    write_dataset(tmp_path / "toy", dataset())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def recipe(text: str, setting: str = "smoke") -> Recipe:
+    Path("toy.toml").write_text(text, encoding="utf-8")
+    return read("toy.toml", setting)
+
+
+def run(text: str, **more: Any) -> tuple[RecipeTable, list[str]]:
+    """The table, and what was told on the way."""
+    told: list[str] = []
+    return experiment.run_recipe(recipe(text), tell=told.append, **more), told
+
+
+def files() -> dict[str, bytes]:
+    """The results, without what the recipe says."""
+    return {path.name: path.read_bytes() for path in Path("results").rglob("*-seed*.json")}
+
+
+def ran(told: list[str]) -> list[str]:
+    return [line.partition("] ")[2].partition(":")[0] for line in told if not line.endswith("there already")]
+
+
+def triever(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "triever.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+# --- numbers --------------------------------------------------------------------------------------------------
+
+
+def test_a_cell_measures_what_compare_measures() -> None:
+    run(BM25S)
+    result = json.loads(files()["k1=0.5-b=1.0-seed0.json"])
+    measures = [word for measure in MEASURES for word in ("-m", measure)]
+    said = triever("compare", "x=bm25:k1=0.5,b=1.0", "--data", "toy", *measures, "--json")
+    assert result["reports"]["test"]["scores"]["k1=0.5, b=1.0"] == json.loads(said.stdout)["scores"]["x"]
+    assert result["reports"]["test"]["queries"] == json.loads(said.stdout)["queries"]
+
+
+def test_a_result_says_how_it_was_made() -> None:
+    run(BM25S)
+    result = json.loads(files()["k1=2.0-b=0.0-seed0.json"])
+    fitted = BM25(k1=2.0, b=0.0).fit(load_dataset("toy"))
+    assert result["command"] == "triever experiment toy --setting smoke --only 'k1=2.0, b=0.0' --seeds 0"
+    assert (result["recipe"], result["setting"], result["seed"]) == ("toy", "smoke", 0)
+    assert result["values"] == {"k1": 2.0, "b": 0.0}
+    assert result["system"]["options"] == {"language": "english", "method": "lucene", "expand": True} | result["values"]
+    assert result["data"]["fingerprint"] == fitted.fingerprint[:16]
+    assert (result["documents"], result["index_bytes"]) == (len(fitted), fitted.index_bytes)
+    assert result["seconds"] >= result["fit_seconds"] - 0.1 >= -0.1
+    assert result["hardware"]["cores"] >= 1
+    assert result["software"]["triever"]
+
+
+def test_several_splits_are_measured_each() -> None:
+    found, _ = run(BM25S.replace('name = "toy"', 'name = "toy"\ntest = ["test", "train"]'))
+    assert list(found.rows[0].results[0]["reports"]) == ["test", "train"]
+    assert found.markdown().count("| cell |") == 2
+    assert "Split train:" in found.markdown()
+
+
+def test_a_sample_and_expansions_are_what_they_are_elsewhere() -> None:
+    Path("more.jsonl").write_text('{"_id": "tides", "texts": ["fix a puncture in a bicycle wheel"]}\n')
+    data = 'name = "toy"\ndocuments = 6\nexpansions = "more.jsonl"'
+    found, _ = run(BM25S.replace('name = "toy"', data))
+    expected = experiment.sample(load_dataset("toy"), 6).with_expansions("more.jsonl")
+    report = compare({"k1=0.5, b=0.0": BM25(k1=0.5, b=0).fit(expected)}, expected, "test", MEASURES)
+    assert found.rows[0].results[0]["reports"]["test"]["scores"] == report.to_dict()["scores"]
+    assert found.rows[0].results[0]["data"]["dataset"] == "toy-6"
+
+
+def test_no_path_and_no_name_of_a_user_is_in_a_result(here: Path) -> None:
+    text = BM25S.replace('name = "toy"', f'name = "{here}/toy"') + '[[cells]]\nlabel = "broken"\nkind = "dense"\n'
+    found, _ = run(text + f'backbone = "{here}/nowhere"\n', out=here / "results", work=here / "work")
+    assert len(found.failed) == 1
+    for result in (*files().values(), Path("results/toy/smoke/recipe.json").read_bytes()):
+        assert str(here) not in result.decode()
+        assert f"/{getpass.getuser()}" not in result.decode()
+    assert json.loads(files()["broken-seed0.json"])["data"]["name"] == "toy"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("/home/ann/x", "x"),
+        ("~/x/y.json", "y.json"),
+        ("C:\\Users\\ann\\x", "x"),
+        ("in /tmp/a/b: no", "in b: no"),
+        ("google/t5-v1_1-base", "google/t5-v1_1-base"),
+        ("queries/s and ../x/y", "queries/s and ../x/y"),
+        ("https://example.org/x", "https://example.org/x"),
+        ("'/a/b c'", "'b c'"),
+    ],
+)
+def test_only_the_last_name_of_a_path_is_kept(text: str, kept: str) -> None:
+    assert results.without_paths([text, {"key": text}]) == [kept, {"key": kept}]
+
+
+# --- again and again ------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_run_twice_unless_it_is_asked_for() -> None:
+    _, first = run(BM25S)
+    before = files()
+    _, second = run(BM25S)
+    assert (len(ran(first)), ran(second)) == (4, [])
+    assert files() == before
+    _, third = run(BM25S, again=True, only="k1=2.0, b=0.0")
+    assert ran(third) == ["k1=2.0, b=0.0, seed 0"]
+    assert {name for name in before if files()[name] != before[name]} <= {"k1=2.0-b=0.0-seed0.json"}
+
+
+def test_what_is_done_needs_no_data(here: Path) -> None:
+    run(BM25S)
+    (here / "toy").rename(here / "moved")
+    assert run(BM25S)[0].failed == []
+
+
+def test_a_changed_recipe_runs_what_has_changed() -> None:
+    run(BM25S)
+    _, told = run(BM25S.replace("b = [0.0, 1.0]", "b = [0.0, 0.5]"))
+    assert ran(told) == ["k1=0.5, b=0.5, seed 0", "k1=2.0, b=0.5, seed 0"]
+    table, told = run(BM25S.replace('kind = "bm25"', 'kind = "bm25"\nmethod = "atire"'))
+    assert len(ran(told)) == 4
+    assert all(row.results[0]["system"]["options"]["method"] == "atire" for row in table.rows)
+
+
+def test_results_of_another_definition_do_not_count() -> None:
+    run(BM25S)
+    table = experiment.table_of(recipe(BM25S.replace('kind = "bm25"', 'kind = "bm25"\nmethod = "atire"')))
+    assert [line["measured"] for line in table.lines()] == ["not run"] * 4
+    assert len(experiment.table_of(recipe(BM25S)).rows[0].results) == 1
+
+
+KILLED = f"""
+title = "Killed"
+[data]
+name = "toy"
+train = "train"
+[[cells]]
+label = "first"
+kind = "bm25"
+[[cells]]
+label = "second"
+kind = "dense"
+backbone = "{SMALL}"
+training = {{ steps = 40, batch = 2, holdout = 0.0, checkpoint_every = 2 }}
+[[cells]]
+label = "third"
+kind = "bm25"
+k1 = 0.5
+[settings.smoke]
+"""
+
+
+def test_after_a_kill_only_what_is_missing_is_run(here: Path) -> None:
+    (here / "toy.toml").write_text(KILLED)
+    process = subprocess.Popen([sys.executable, "-m", "triever.cli", "experiment", "toy.toml", "--work", "work"])
+    while not any((here / "work").rglob("training.json")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = files()
+    assert list(before) == ["first-seed0.json"]
+    table, told = run(KILLED, work="work")
+    assert ran(told) == ["second, seed 0", "third, seed 0"]
+    assert table.failed == []
+    assert files()["first-seed0.json"] == before["first-seed0.json"]
+    second = json.loads(files()["second-seed0.json"])
+    assert second["resumed"] is True
+    assert second["made_from"]["trained steps"] == 40
+    assert not any((here / "work").rglob("training.json"))
+
+
+# --- parts ----------------------------------------------------------------------------------------------------
+
+
+def test_a_part_is_made_once_for_each_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    learn = Dense._learn
+    monkeypatch.setattr(Dense, "_learn", lambda self, *rest: (seeds.append(self.training.seed), learn(self, *rest))[1])
+    table, _ = run(ENCODED)
+    assert table.failed == []
+    assert seeds == [0, 1]
+    again, told = run(ENCODED, again=True)
+    assert (seeds, len(ran(told))) == ([0, 1], 4)
+    assert [row.measured("test", "RR@10") for row in again.rows] == [
+        row.measured("test", "RR@10") for row in table.rows
+    ]
+    run(ENCODED.replace("steps = 2", "steps = 3"))
+    assert seeds == [0, 1, 0, 1]
+
+
+def test_a_part_is_what_it_is_when_it_is_fitted_alone() -> None:
+    table, _ = run(ENCODED)
+    part = read("toy.toml", "smoke").cells[0].system.completed(1, "train").parts["encoder"]
+    data = load_dataset("toy")
+    alone = part.unfitted().fit(data)
+    expected = compare({"dense": alone}, data, "test", MEASURES).to_dict()["scores"]
+    assert table.rows[0].results[1]["reports"]["test"]["scores"] == expected
+    assert table.rows[0].results[1]["parts"]["encoder"]["fit_seconds"] >= 0
+    assert table.rows[1].results[1]["system"]["options"]["systems"][1] == "@encoder"
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------
+
+
+def test_a_cell_that_fails_does_not_stop_the_others() -> None:
+    broken = BM25S + '[[cells]]\nlabel = "broken"\nkind = "dense"\nbackbone = "no/such-weights"\n'
+    table, told = run(broken.replace("[settings.smoke]", "").replace("[settings.mini]", "") + "[settings.smoke]\n")
+    assert len(told) == 5
+    assert len(table.failed) == 1
+    assert table.failed[0].startswith("broken, seed 0: the backbone no/such-weights is not on this machine; ")
+    assert "failed: broken, seed 0: the backbone" in table.text()
+    assert [line["measured"] for line in table.lines()][-1] == "failed"
+    mended = broken.replace("no/such-weights", SMALL)
+    table, told = run(mended)
+    assert (ran(told), table.failed) == (["broken, seed 0"], [])
+
+
+def test_a_failed_run_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(BM25, "_learn", lambda *_: 1 / 0)
+        table, _ = run(BM25S)
+    assert table.failed[0] == "k1=0.5, b=0.0, seed 0: ZeroDivisionError: division by zero"
+    table, told = run(BM25S)
+    assert (len(ran(told)), table.failed) == (4, [])
+
+
+def test_a_part_that_fails_is_tried_once_and_told_to_all(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+    tried: list[object] = []
+
+    def fail(*_: object, **__: object) -> None:
+        tried.append(1)
+        raise UsageError("it rained", "wait")
+
+    monkeypatch.setattr(Dense, "_learn", fail)
+    table, _ = run(ENCODED.replace("seeds = [0, 1]", "seeds = [0]"))
+    assert table.failed == [f"{cell}, seed 0: part 'encoder': it rained; wait" for cell in ("dense", "fused")]
+    assert len(tried) == 1
+
+
+def test_what_takes_too_long_is_stopped() -> None:
+    started = time.perf_counter()
+    with pytest.raises(TrieverError, match=r"it took longer than 0\.1 s"), experiment.limit(0.1):
+        time.sleep(30)
+    assert time.perf_counter() - started < 10
+    with experiment.limit(0.1):
+        pass
+    time.sleep(0.15)  # the alarm is off
+
+
+def test_a_run_that_takes_too_long_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BM25, "_learn", lambda *_: time.sleep(30))
+    table, _ = run("timeout = 0.2\n" + BM25S)
+    assert len(table.failed) == 4
+    assert "it took longer than 0.2 s" in table.failed[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('name = "toy"', 'name = "toy"\ntest = "tset"', "toy has no split 'tset'; did you mean test?"),
+        ('name = "toy"', 'name = "toy"\ntrain = "trian"', "toy has no split 'trian'; did you mean train?"),
+        ('name = "toy"', 'name = "tyo"', "there is no file, folder or dataset called tyo"),
+        ('name = "toy"', 'name = "toy"\nexpansions = "x.jsonl"', "there is no file of expansions x.jsonl"),
+        ("k1 = [0.5", "k1 = [-0.5", "k1 = -0.5 should not be negative"),
+    ],
+)
+def test_mistakes_are_found_before_anything_runs(old: str, new: str, sentence: str) -> None:
+    Path("toy.toml").write_text(BM25S.replace(old, new))
+    done = triever("experiment", "toy.toml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not Path("results").exists()
+
+
+def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="an experiment runs in one process"):
+        run(BM25S)
+
+
+def test_a_file_that_is_no_result_is_named() -> None:
+    run(BM25S)
+    Path("results/toy/smoke/k1=0.5-b=0.0-seed0.json").write_text("{")
+    with pytest.raises(TrieverError, match=r"k1=0\.5-b=0\.0-seed0\.json is not the result of a run"):
+        run(BM25S)
+
+
+# --- what a person sees ---------------------------------------------------------------------------------------
+
+EXPECTED = """
+[expect]
+measure = "Success@1"
+order = ["k1=0.5, b=0.0 <= k1=2.0, b=0.0", "RR@10: b=0.0 < b=1.0"]
+[expect.values]
+"k1=0.5, b=0.0" = { value = 1.0, tolerance = 0.3 }
+"k1=2.0, b=1.0" = { value = 0.1, tolerance = 0.01 }
+"RR@10: k1=2.0, b=1.0" = 1.0
+"""
+
+
+def test_the_table_tells_what_was_expected() -> None:
+    table, _ = run(BM25S + EXPECTED)
+    lines = {(line["cell"], line["measure"]): line for line in table.lines()}
+    mean = BM25(k1=0.5, b=0.0).fit(load_dataset("toy"))
+    report = compare({"x": mean}, load_dataset("toy"), "test", ["Success@1"])
+    score = report.scores["x"]["Success@1"]
+    first = lines["k1=0.5, b=0.0", "Success@1"]
+    assert first["measured"] == f"{score.mean:.3f} [{score.low:.3f}, {score.high:.3f}]"
+    assert (first["expected"], first["verdict"]) == ("1.000 ± 0.3", "OK")
+    assert lines["k1=2.0, b=1.0", "Success@1"]["verdict"] == "DRIFT"
+    assert ("k1=2.0, b=1.0", "RR@10") in lines
+    assert [one["order"] for one in table.verdicts()] == ["k1=0.5, b=0.0 <= k1=2.0, b=0.0", "RR@10: b=0.0 < b=1.0"]
+    assert table.drifted
+    narrow = table.narrowed(["k1=0.5, b=0.0"])
+    assert (len(narrow.lines()), narrow.verdicts(), narrow.drifted) == (1, [], False)
+
+
+def test_the_command_line(here: Path) -> None:
+    (here / "toy.toml").write_text(BM25S + EXPECTED)
+    listed = json.loads(triever("experiment", "toy.toml", "--list", "--json").stdout)
+    assert [(row["cell"], row["done"]) for row in listed][:2] == [("k1=0.5, b=0.0", "no"), ("k1=0.5, b=1.0", "no")]
+    assert not (here / "results").exists()
+    assert "not run" in triever("experiment", "toy.toml", "--report").stdout
+    done = triever("experiment", "toy.toml", "--only", "k1=0.5")
+    assert done.returncode == 0, done.stderr
+    assert [line[:5] for line in done.stderr.splitlines()] == ["[1/2]", "[2/2]"]
+    assert done.stdout.splitlines()[0] == "Some constants (toy, smoke)"
+    assert "k1=2.0" not in done.stdout
+    strict = triever("experiment", "toy.toml", "--strict")
+    assert (strict.returncode, strict.stdout.count("DRIFT")) == (1, 1)
+    assert triever("experiment", "toy.toml", "--report").stdout == strict.stdout
+    found = json.loads(triever("experiment", "toy.toml", "--report", "--json").stdout)
+    assert [cell["seeds"] for cell in found["cells"]] == [1, 1, 1, 1]
+    assert found["cells"][0]["measures"]["test"].keys() == set(MEASURES)
+    for words, sentence in {
+        ("--setting", "paper"): "it has no setting 'paper'",
+        ("--seeds", "x"): "--seeds 'x' should be whole numbers",
+        ("--seeds", "7"): "seed 7 is not a seed of toy in smoke",
+        ("--only", "k1=5"): "no cell of toy has 'k1=5' in its label",
+    }.items():
+        done = triever("experiment", "toy.toml", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert sentence in done.stderr
+
+
+def test_a_failed_cell_ends_with_1(here: Path) -> None:
+    (here / "toy.toml").write_text(BM25S + '[[cells]]\nlabel = "broken"\nkind = "dense"\nbackbone = "no/where"\n')
+    done = triever("experiment", "toy.toml")
+    assert done.returncode == 1
+    assert "failed: broken, seed 0: the backbone no/where is not on this machine" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_the_page_shows_recipes_beside_comparisons(here: Path) -> None:
+    assert triever("compare", "bm25", "--data", "toy", "--out", "results/before/toy.json").returncode == 0
+    before = results.render("results")
+    experiment.run_recipe(recipe(BM25S + EXPECTED))
+    assert results.render("results") == before, "a smoke run says nothing"
+    experiment.run_recipe(recipe(BM25S + EXPECTED, "mini"))
+    page = results.render("results")
+    assert page.startswith(before.removesuffix("\n"))
+    section = page.removeprefix(before.removesuffix("\n"))
+    mean = json.loads((here / "results/toy/mini/k1=0.5-b=0.0-seed0.json").read_text())
+    shown = [f"{score['mean']:.3f}" for score in mean["reports"]["test"]["scores"]["k1=0.5, b=0.0"].values()]
+    assert "## toy, mini\n\n`triever experiment toy --setting mini`\n\n**Some constants**: a toy\n" in section
+    assert f"| k1=0.5, b=0.0 | {' | '.join(shown)} | 1 | {mean['seconds']} |" in section
+    assert "- DRIFT: k1=2.0, b=1.0, Success@1" in section
+    assert "`RR@10: b=0.0 < b=1.0`" in section
+    assert f"data toy, fingerprint {mean['data']['fingerprint']}; " in section
+
+
+def test_cells_of_other_documents_are_noted(caplog: pytest.LogCaptureFixture) -> None:
+    run(BM25S)
+    path = Path("results/toy/smoke/k1=2.0-b=1.0-seed0.json")
+    result = json.loads(path.read_text())
+    result["data"]["fingerprint"] = "0" * 16
+    path.write_text(json.dumps(result))
+    experiment.table_of(recipe(BM25S))
+    assert "k1=2.0, b=1.0 was not measured on the same toy as others" in caplog.text

@@ -1,0 +1,449 @@
+"""Recipes are laid out as one would by hand, and what is wrong with one is said before anything runs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triever import UsageError, config
+from triever.lab import experiment
+from triever.lab.expect import Pair
+from triever.lab.recipes import SETTINGS, Recipe, find, read, recipe_name
+from triever.retrievers.base import KINDS
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted((ROOT / "recipes").rglob("*.toml"))
+HEAD = """
+title = "toy"
+data = "python"
+"""
+GRID = """
+[system]
+kind = "bm25"
+[axes]
+language = ["english", "none"]
+k1 = [0.5, 1, 2.0]
+[settings.smoke]
+"""
+
+
+def recipe(folder: Path, text: str, setting: str = "smoke") -> Recipe:
+    path = folder / "toy.toml"
+    path.write_text(text, encoding="utf-8")
+    return read(path, setting)
+
+
+def labels(found: Recipe) -> list[str]:
+    return [cell.label for cell in found.cells]
+
+
+# --- axes and cells -------------------------------------------------------------------------------------------
+
+AXES = st.fixed_dictionaries(
+    {
+        "k1": st.lists(st.floats(0, 3), min_size=1, max_size=4, unique=True),
+        "b": st.lists(st.floats(0, 1), min_size=1, max_size=3, unique=True),
+        "method": st.lists(st.sampled_from(["lucene", "robertson", "atire"]), min_size=1, unique=True),
+        "expand": st.lists(st.booleans(), min_size=1, unique=True),
+    }
+)
+
+
+@given(AXES)
+def test_axes_multiply_as_in_itertools(tmp_path_factory: pytest.TempPathFactory, axes: dict[str, list[Any]]) -> None:
+    text = config.to_toml({"system": {"kind": "bm25", "language": "none"}, "axes": axes, "settings": {"smoke": {}}})
+    found = recipe(tmp_path_factory.mktemp("recipe"), HEAD + text)
+    expected = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    assert [cell.values for cell in found.cells] == expected
+    assert [cell.system.options for cell in found.cells] == [{"language": "none", **one} for one in expected]
+    assert len({run.file for run in found.runs()}) == len(expected)
+
+
+def test_labels_name_texts_alone_and_numbers_with_their_axis(tmp_path: Path) -> None:
+    found = recipe(tmp_path, HEAD + GRID)
+    assert labels(found)[:3] == ["english, k1=0.5", "english, k1=1", "english, k1=2.0"]
+    assert [cell.system.options["k1"] for cell in found.cells[:3]] == [0.5, 1, 2.0]
+
+
+def test_a_text_on_two_axes_is_named_with_its_axis(tmp_path: Path) -> None:
+    text = HEAD + '[system]\nkind = "reranked"\nbackbone = "x"\n[axes]\nfirst = ["bm25", "dense"]\n'
+    found = recipe(tmp_path, text + 'backbone = ["dense", "scratch"]\n[settings.smoke]\n')
+    assert labels(found) == [
+        "bm25, backbone=dense",
+        "bm25, scratch",
+        "first=dense, backbone=dense",
+        "first=dense, scratch",
+    ]
+
+
+def test_values_may_be_lists_and_tables(tmp_path: Path) -> None:
+    text = """
+    [system]
+    kind = "fused"
+    [axes]
+    systems = [["bm25"], ["bm25", "dense"], [{ kind = "bm25", k1 = 2 }, "dense"]]
+    depth = [{ label = "shallow", set = { depth = 10, method = "rrf" } }, { label = "deep", set = { depth = 99 } }]
+    [settings.smoke]
+    """
+    found = recipe(tmp_path, HEAD + text)
+    assert labels(found)[:2] == ["bm25, shallow", "bm25, deep"]
+    assert labels(found)[4:] == ["bm25 k1=2+dense, shallow", "bm25 k1=2+dense, deep"]
+    assert found.cells[2].system.options == {"systems": ["bm25", "dense"], "depth": 10, "method": "rrf"}
+
+
+@pytest.mark.parametrize("axis", ['"training.steps" = [1, 2]', "training.steps = [1, 2]"])
+def test_an_axis_may_be_a_part_of_an_option(tmp_path: Path, axis: str) -> None:
+    system = '[system]\nkind = "dense"\ntraining = { steps = 9, batch = 8 }\n'
+    found = recipe(tmp_path, f"{HEAD}{system}[axes]\n{axis}\n[settings.smoke]\n")
+    assert labels(found) == ["steps=1", "steps=2"]
+    assert [cell.system.options["training"] for cell in found.cells] == [
+        {"steps": 1, "batch": 8},
+        {"steps": 2, "batch": 8},
+    ]
+
+
+def test_an_axis_may_change_the_data_and_the_parts(tmp_path: Path) -> None:
+    text = """
+    [system]
+    kind = "@encoder"
+    [parts.encoder]
+    kind = "dense"
+    size = 8
+    [axes]
+    data.documents = [100, 200]
+    parts.encoder.size = [16, 32]
+    [settings.smoke]
+    """
+    found = recipe(tmp_path, HEAD + text)
+    assert [cell.data.documents for cell in found.cells] == [100, 100, 200, 200]
+    assert [cell.system.parts["encoder"].options["size"] for cell in found.cells] == [16, 32, 16, 32]
+
+
+def test_cells_by_hand_stand_beside_the_grid(tmp_path: Path) -> None:
+    text = GRID.replace("[settings.smoke]", "") + '[[cells]]\nlabel = "like the grid"\nb = 0.1\n'
+    text += '[[cells]]\nlabel = "alone"\nkind = "dense"\ndata = { documents = 9 }\n[settings.smoke]\n'
+    found = recipe(tmp_path, HEAD + text.replace('kind = "bm25"', 'kind = "bm25"\nmethod = "atire"', 1))
+    like, alone = found.cells[-2:]
+    assert (like.system.kind, like.system.options) == ("bm25", {"method": "atire", "b": 0.1})
+    assert (alone.system.kind, alone.system.options, alone.data.documents) == ("dense", {}, 9)
+    assert [cell.values for cell in (like, alone)] == [{}, {}]
+
+
+def test_what_is_left_out_need_not_be_possible(tmp_path: Path) -> None:
+    text = HEAD + 'without = ["english, k1=-1"]\n' + GRID.replace("0.5", "-1")
+    with pytest.raises(UsageError, match=r"k1 = -1\.0 should not be negative"):
+        recipe(tmp_path, text)  # with `none` it is still there
+    found = recipe(tmp_path, text.replace("english, k1=-1", "k1=-1"))
+    assert labels(found) == ["english, k1=1", "english, k1=2.0", "none, k1=1", "none, k1=2.0"]
+
+
+def test_a_setting_changes_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+    text = """
+    title = "toy"
+    measures = ["RR@10"]
+    seeds = [7]
+    [data]
+    name = "python"
+    test = "dev"
+    [system]
+    kind = "dense"
+    training = { steps = 9, batch = 8 }
+    [axes]
+    size = [8, 16]
+    unit = [true, false]
+    [[cells]]
+    label = "reranked"
+    kind = "reranked"
+    first = "bm25"
+    [expect]
+    order = ["size=8 < size=16"]
+    tolerance = 0.5
+    [settings.smoke]
+    data = { documents = 50 }
+    axes.size = [4]
+    expect.order = []
+    [settings.smoke.system.training]
+    steps = 1
+    [settings.smoke.cells.reranked]
+    first = { k1 = 2 }
+    [settings.paper]
+    """
+    smoke, paper = recipe(tmp_path, text), recipe(tmp_path, text, "paper")
+    assert labels(smoke) == ["size=4, unit=true", "size=4, unit=false", "reranked"]
+    assert smoke.cells[0].system.options["training"] == {"steps": 1, "batch": 8}
+    assert smoke.cells[2].system.options == {"first": {"kind": "bm25", "k1": 2}}
+    assert (smoke.cells[0].data.documents, smoke.cells[0].data.test) == (50, ("dev",))
+    assert (smoke.order, len(paper.order[0].pairs)) == ((), 2)
+    assert labels(paper)[:4] == ["size=8, unit=true", "size=8, unit=false", "size=16, unit=true", "size=16, unit=false"]
+    assert paper.cells[0].system.options["training"] == {"steps": 9, "batch": 8}
+    assert [cell.seeds for cell in smoke.cells] == [(7,)] * 3
+
+
+def test_headline_cells_get_all_seeds_and_the_others_the_first(tmp_path: Path) -> None:
+    text = HEAD + "seeds = [3, 1]\n" + GRID
+    assert {cell.seeds for cell in recipe(tmp_path, text).cells} == {(3, 1)}
+    found = recipe(tmp_path, 'headline = ["none", "english, k1=1"]\n' + text)
+    assert {cell.label: cell.seeds for cell in found.cells} == {
+        "english, k1=0.5": (3,),
+        "english, k1=1": (3, 1),
+        "english, k1=2.0": (3,),
+        "none, k1=0.5": (3, 1),
+        "none, k1=1": (3, 1),
+        "none, k1=2.0": (3, 1),
+    }
+    assert [run.seed for run in found.runs()] == [3] * 6 + [1] * 4
+    assert [run.cell.label for run in found.runs(only="english, k1=1", seeds=[1])] == ["english, k1=1"]
+    with pytest.raises(UsageError, match="seed 4 is not a seed of toy in smoke; its seeds are 3, 1"):
+        found.runs(seeds=[4])
+
+
+# --- systems and parts ----------------------------------------------------------------------------------------
+
+PARTS = """
+title = "toy"
+[data]
+name = "python"
+train = "dev"
+[parts.encoder]
+kind = "dense"
+backbone = "scratch"
+training = { steps = 5 }
+[parts.second]
+kind = "reranked"
+first = "@encoder"
+training = { split = "train", seed = 42 }
+[[cells]]
+label = "encoder"
+kind = "@encoder"
+[[cells]]
+label = "all"
+kind = "fused"
+systems = ["bm25", "@encoder", "@second", { kind = "multivector" }]
+[settings.smoke]
+"""
+
+
+def test_seed_and_split_go_wherever_nothing_else_was_said(tmp_path: Path) -> None:
+    system = recipe(tmp_path, PARTS).cells[1].system.completed(seed=3, train="dev")
+    assert system.options["systems"][1:3] == ["@encoder", "@second"]
+    assert system.options["systems"][3]["training"]["seed"] == system.options["systems"][3]["index"]["seed"] == 3
+    encoder, second = system.parts["encoder"].options, system.parts["second"].options
+    assert (encoder["training"]["seed"], encoder["training"]["split"]) == (3, "dev")
+    assert (second["training"]["seed"], second["training"]["split"], second["first"]) == (42, "train", "@encoder")
+    assert system.parts["second"].parts["encoder"].options == encoder
+
+
+def test_a_completed_system_is_the_same_system(tmp_path: Path) -> None:
+    system = recipe(tmp_path, PARTS).cells[1].system
+    usual = system.completed(seed=0, train="train")  # what the options are where nobody sets them
+    assert config.to_dict(usual.unfitted()) == config.to_dict(system.unfitted())
+    assert system.completed(seed=0, train="") == usual
+
+
+def test_the_definition_is_what_was_said_and_nothing_else(tmp_path: Path) -> None:
+    first = {run.file: run.definition for run in recipe(tmp_path, HEAD + GRID).runs()}
+    second = {run.file: run.definition for run in recipe(tmp_path, HEAD.replace("toy", "other") + GRID).runs()}
+    assert first == second
+    for other in (
+        HEAD.replace('"python"', '{ name = "python", documents = 9 }') + GRID,
+        HEAD + 'measures = ["RR@10"]\n' + GRID,
+        HEAD + GRID.replace('kind = "bm25"', 'kind = "bm25"\nb = 0.5'),
+    ):
+        changed = {run.file: run.definition for run in recipe(tmp_path, other).runs()}
+        assert changed.keys() == first.keys()
+        assert not set(changed.values()) & set(first.values())
+
+
+# --- what is expected -----------------------------------------------------------------------------------------
+
+
+def test_an_order_holds_for_every_value_of_the_other_axes(tmp_path: Path) -> None:
+    found = recipe(tmp_path, HEAD + GRID + '[expect]\norder = ["k1=0.5 < k1=1 <= k1=2.0", "RR@10: english > none"]\n')
+    first, second = found.order
+    assert first.pairs == (
+        Pair("english, k1=0.5", "english, k1=1", strict=True),
+        Pair("none, k1=0.5", "none, k1=1", strict=True),
+        Pair("english, k1=1", "english, k1=2.0", strict=False),
+        Pair("none, k1=1", "none, k1=2.0", strict=False),
+    )
+    assert second.measure == "RR@10"
+    assert second.pairs == tuple(Pair(f"none, k1={k1}", f"english, k1={k1}", strict=True) for k1 in ("0.5", "1", "2.0"))
+
+
+def test_a_cell_by_hand_is_compared_with_all_that_are_named(tmp_path: Path) -> None:
+    text = GRID.replace("[settings.smoke]", '[[cells]]\nlabel = "plain"\nkind = "bm25"\n[settings.smoke]')
+    found = recipe(tmp_path, HEAD + text + '[expect]\norder = ["plain < none"]\n')
+    assert [pair.more for pair in found.order[0].pairs] == ["none, k1=0.5", "none, k1=1", "none, k1=2.0"]
+
+
+def test_expected_values_have_a_measure_and_a_tolerance(tmp_path: Path) -> None:
+    text = """
+    [expect]
+    measure = "nDCG@10"
+    tolerance = 0.02
+    [expect.values]
+    "none, k1=1" = 0.5
+    "RR@10: k1=1, none" = { value = 0.25, tolerance = 0.1 }
+    """
+    found = recipe(tmp_path, HEAD + GRID + text)
+    told = [(one.cell, one.measure, one.value, one.tolerance) for one in found.values]
+    assert told == [("none, k1=1", "nDCG@10", 0.5, 0.02), ("none, k1=1", "RR@10", 0.25, 0.1)]
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "no title": (GRID, "it has no title"),
+    "no setting": (
+        HEAD + GRID.replace("[settings.smoke]", "[settings.mini]"),
+        "it has no setting 'smoke'; known: mini",
+    ),
+    "no settings": (HEAD + GRID.replace("[settings.smoke]", ""), "add one: [settings.smoke]"),
+    "unknown key": (HEAD + GRID.replace("[axes]", "[axis]"), "axis is not a key of a recipe; did you mean axes?"),
+    "unknown key of a setting": (
+        HEAD + GRID + "sedes = [1]",
+        "sedes is not a key of settings.smoke; did you mean seeds?",
+    ),
+    "unknown name of a setting": (HEAD + GRID + "[settings.smok]", "smok is not a setting of settings"),
+    "unknown key of the data": (
+        HEAD + GRID + 'data = { nmae = "x" }',
+        "data.nmae is not an option of Data; did you mean name?",
+    ),
+    "no data": ('title = "toy"\n' + GRID, "data has no name"),
+    "unknown system": (HEAD + GRID.replace('"bm25"', '"bm52"'), "there is no system named 'bm52'; did you mean bm25?"),
+    "no system": (HEAD + "[axes]\nk1 = [1]\n[settings.smoke]", "it does not say which system"),
+    "no cells": (HEAD + "[settings.smoke]", "it has no cells"),
+    "unknown option": (HEAD + GRID.replace("k1 =", "kk1 ="), "kk1 is not an option of BM25; did you mean k1?"),
+    "wrong value": (HEAD + GRID.replace("0.5", '"much"'), "k1 = 'much' should be a finite number"),
+    "impossible value": (HEAD + GRID.replace("0.5", "-3"), "k1 = -3.0 should not be negative"),
+    "empty axis": (HEAD + GRID.replace("[0.5, 1, 2.0]", "[]"), "the axis k1 has no values"),
+    "axis that is no list": (HEAD + GRID.replace("[0.5, 1, 2.0]", "0.5"), "the axis k1 = 0.5 should be a list"),
+    "value without a label": (
+        HEAD + GRID.replace("[0.5, 1, 2.0]", "[{ set = { b = 1 } }]"),
+        "a value of the axis k1 has no label",
+    ),
+    "same value twice": (HEAD + GRID.replace("[0.5, 1, 2.0]", "[1, 1]"), "the cell 'english, k1=1' is there twice"),
+    "same cell under two labels": (
+        HEAD + GRID + '[[cells]]\nlabel = "x"\nk1 = 1\nlanguage = "none"\n',
+        "the cell 'x' is there twice, once as 'none, k1=1'",
+    ),
+    "two labels for one file": (
+        HEAD + GRID + '[[cells]]\nlabel = "a b"\nb = 0.1\n[[cells]]\nlabel = "a-b"\nb = 0.2\n',
+        "the cell 'a-b' is there twice",
+    ),
+    "cell without a label": (HEAD + GRID + "[[cells]]\nb = 0.1\n", "a cell has no label"),
+    "label that compares": (HEAD + GRID + '[[cells]]\nlabel = "a < b"\nb = 0.1\n', "a sign of comparison"),
+    "unknown cell in a setting": (
+        HEAD + GRID + '[settings.smoke.cells."dens"]\nb = 0.1\n[[cells]]\nlabel = "dense"\nkind = "dense"\n',
+        "changes the cell 'dens', which is not there; did you mean dense?",
+    ),
+    "unknown part": (
+        HEAD + '[parts.encoder]\nkind = "dense"\n[system]\nkind = "@encodre"\n[settings.smoke]\n',
+        "there is no part @encodre; did you mean encoder?",
+    ),
+    "part of itself": (
+        HEAD + '[parts.a]\nkind = "reranked"\nfirst = "@a"\n[system]\nkind = "@a"\n[settings.smoke]\n',
+        "part a is made from itself",
+    ),
+    "part that is used nowhere": (
+        HEAD + GRID + '[parts.encoder]\nkind = "dense"\nbakbone = "x"\n',
+        "part 'encoder': bakbone is not an option of Dense; did you mean backbone?",
+    ),
+    "option of a part": (
+        HEAD + '[parts.encoder]\nkind = "dense"\n[system]\nkind = "@encoder"\nsize = 8\n[settings.smoke]\n',
+        "@encoder is a part, and takes no option size",
+    ),
+    "unknown measure": (HEAD + 'measures = ["NDGC@10"]\n' + GRID, "NDGC"),
+    "no measure": (HEAD + "measures = []\n" + GRID, "there is no measure to compute"),
+    "expected measure": (HEAD + GRID + '[expect]\nmeasure = "AP"\n', "expect.measure = 'AP' is not measured"),
+    "expected split": (HEAD + GRID + '[expect]\nsplit = "dev"\n', "is not measured on 'dev', by which it is judged"),
+    "unknown key of expect": (
+        HEAD + GRID + "[expect]\nordre = []\n",
+        "ordre is not a key of expect; did you mean order?",
+    ),
+    "order of no cell": (HEAD + GRID + '[expect]\norder = ["k1=3 < k1=1"]\n', "names 'k1=3', which is no cell"),
+    "order without a sign": (HEAD + GRID + '[expect]\norder = ["k1=1, k1=0.5"]\n', "compares nothing"),
+    "order of different axes": (
+        HEAD + GRID + '[expect]\norder = ["none < k1=1"]\n',
+        "compares values of different axes",
+    ),
+    "order with itself": (
+        HEAD + GRID + '[expect]\norder = ["k1=1 < k1=1"]\n',
+        "compares a cell with none or with itself",
+    ),
+    "order by another measure": (
+        HEAD + GRID + '[expect]\norder = ["RR@5: k1=0.5 < k1=1"]\n',
+        "is about RR@5, which is not measured",
+    ),
+    "order that is no list": (HEAD + GRID + '[expect]\norder = "k1=0.5 < k1=1"\n', "should be a list of texts"),
+    "value of no cell": (
+        HEAD + GRID + "[expect.values]\ndense = 0.5\n",
+        "expect.values names 'dense', which is no cell",
+    ),
+    "value of several cells": (HEAD + GRID + "[expect.values]\nnone = 0.5\n", "expect.values names 3 cells by 'none'"),
+    "value that is no number": (HEAD + GRID + '[expect.values]\n"none, k1=1" = "high"\n', "should be a number"),
+    "headline of no cell": (HEAD + 'headline = ["k1=3"]\n' + GRID, "headline names 'k1=3', which is no cell"),
+    "no seeds": (HEAD + "seeds = []\n" + GRID, "seeds = [] should be a list of different whole numbers"),
+    "a seed twice": (HEAD + "seeds = [1, 1]\n" + GRID, "should be a list of different whole numbers"),
+    "timeout": (HEAD + "timeout = -1\n" + GRID, "timeout = -1 should be a number that is not negative"),
+    "a table that is none": (
+        'title = "toy"\ndata = "python"\nsystem = "bm25"\n[settings.smoke]\n',
+        "should be a table",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence(tmp_path: Path, mistake: str) -> None:
+    text, sentence = MISTAKES[mistake]
+    with pytest.raises(UsageError) as caught:
+        recipe(tmp_path, text)
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith("toy.toml: ")
+    assert "\n" not in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_recipe_that_is_not_there_names_its_neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="did you mean baselines/python"):
+        find("baselines/pyhton")
+    (tmp_path / "recipes" / "mine").mkdir(parents=True)
+    (tmp_path / "recipes" / "mine" / "own.toml").write_text("title = ")
+    assert recipe_name(find("mine/own")) == recipe_name(find("recipes/mine/own.toml")) == "mine/own"
+    with pytest.raises(UsageError, match="not valid TOML"):
+        read("mine/own", "smoke")
+
+
+# --- what is shipped ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=recipe_name)
+def test_a_shipped_recipe_can_be_read_in_all_its_settings(path: Path) -> None:
+    there = [setting for setting in SETTINGS if setting in config.read_toml(path)["settings"]]
+    assert "smoke" in there
+    for setting in there:
+        assert read(path, setting).runs()
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=recipe_name)
+def test_the_smoke_setting_of_a_shipped_recipe_runs(path: Path, tmp_path: Path) -> None:
+    found = experiment.run_recipe(read(path, "smoke"), out=tmp_path / "results", work=tmp_path / "work")
+    assert found.failed == []
+    assert all(len(row.results) == row.planned for row in found.rows)
+
+
+def test_the_example_of_the_page_is_a_recipe(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    whole = next(text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "title" in text)
+    for setting in SETTINGS:
+        found = recipe(tmp_path, whole, setting)
+        assert all(cell.system.kind.lstrip("@") in (*KINDS, *cell.system.parts) for cell in found.cells)
+        assert json.dumps(found.plan())

@@ -1,0 +1,87 @@
+"""Verdicts are what one would say by hand, and do not contradict each other."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triever.lab.tables import FAILS, HOLDS, MISSING, OPEN, Measured, Row, aligned, together, verdict
+
+VALUE = st.integers(0, 8).map(lambda eighths: eighths / 8)  # few values, so that ties come
+
+
+def several(draw_from: st.SearchStrategy[float], least: int, most: int) -> st.SearchStrategy[Measured]:
+    """Made-up seeds, each with an interval around it."""
+    seed = st.tuples(draw_from, VALUE, VALUE).map(lambda one: (one[0], one[0] - one[1], one[0] + one[2]))
+    return st.lists(seed, min_size=least, max_size=most).map(
+        lambda seeds: Measured(*map(tuple, zip(*seeds, strict=True)))
+    )
+
+
+MANY, ONE, ANY = several(VALUE, 2, 4), several(VALUE, 1, 1), several(VALUE, 1, 3)
+
+
+@given(MANY, MANY)
+def test_with_seeds_it_is_told_by_all_pairs_of_them(less: Measured, more: Measured) -> None:
+    pairs = [(one, other) for one in less.means for other in more.means]
+    below, above = all(one < other for one, other in pairs), all(one >= other for one, other in pairs)
+    assert verdict(less, more, strict=True) == (HOLDS if below else FAILS if above else OPEN)
+
+
+@given(ONE, ONE)
+def test_without_seeds_it_is_told_by_the_intervals(less: Measured, more: Measured) -> None:
+    below, above = less.highs[0] < more.lows[0], less.lows[0] >= more.highs[0]
+    assert verdict(less, more, strict=True) == (HOLDS if below else FAILS if above else OPEN)
+
+
+@given(ANY, ANY)
+def test_not_above_is_the_opposite_of_above(one: Measured, other: Measured) -> None:
+    opposite = {HOLDS: FAILS, FAILS: HOLDS, OPEN: OPEN}
+    assert verdict(one, other, strict=False) == opposite[verdict(other, one, strict=True)]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("seeds", [MANY, ONE])
+def test_an_order_is_transitive(strict: bool, seeds: st.SearchStrategy[Measured]) -> None:
+    @given(seeds, seeds, seeds)
+    def check(first: Measured, second: Measured, third: Measured) -> None:
+        if verdict(first, second, strict=strict) == verdict(second, third, strict=strict) == HOLDS:
+            assert verdict(first, third, strict=strict) == HOLDS
+
+    check()
+
+
+@given(ANY, ANY, ANY)
+def test_no_order_goes_round_in_a_circle(first: Measured, second: Measured, third: Measured) -> None:
+    """Also where some are told by seeds and others by intervals."""
+    if verdict(first, second, strict=True) == verdict(second, third, strict=True) == HOLDS:
+        assert first.mean < third.mean
+        assert verdict(first, third, strict=True) != FAILS
+
+
+@given(VALUE, st.integers(2, 4))
+def test_a_tie_without_any_spread_is_no_order(value: float, seeds: int) -> None:
+    tied = Measured((value,) * seeds, (value - 1,) * seeds, (value + 1,) * seeds)
+    assert verdict(tied, tied, strict=True) == FAILS
+    assert verdict(tied, tied, strict=False) == HOLDS
+    alone = Measured((value,), (value - 1,), (value + 1,))
+    assert verdict(alone, tied, strict=True) == verdict(alone, tied, strict=False) == OPEN
+
+
+def test_several_verdicts_are_as_good_as_the_worst() -> None:
+    assert together([HOLDS, HOLDS]) == HOLDS
+    assert together([HOLDS, OPEN]) == OPEN
+    assert together([OPEN, MISSING, HOLDS]) == MISSING
+    assert together([MISSING, FAILS, HOLDS]) == FAILS
+
+
+def test_seeds_are_told_by_their_mean_and_deviation() -> None:
+    assert str(Measured((0.1, 0.3), (0, 0), (1, 1))) == "0.200 ± 0.141"  # of two: |a - b| / sqrt(2)
+    assert str(Measured((0.25,), (0.2,), (0.31,))) == "0.250 [0.200, 0.310]"
+
+
+def test_a_row_without_results_has_nothing_to_tell() -> None:
+    row = Row("a", (), {}, 2)
+    assert (row.measured("test", "RR@10"), row.seconds, row.splits) == (None, None, [])
+    assert aligned([]) == ""

@@ -1,0 +1,54 @@
+"""A tiny causal language model in a folder, as transformers writes one: random weights, every byte a piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+END, PAD = "<|end|>", "<|pad|>"
+TEXTS = ["What is the answer to a question about this text?", "How does the text say it?\n", "Which of them is it?"]
+
+
+def save_causal(folder: Path, kind: str = "llama", texts: Sequence[str] = TEXTS, positions: int = 1024) -> Path:
+    """A model whose distributions are far from uniform, so that mistakes show."""
+    torch.manual_seed(0)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(special_tokens=[END, PAD], initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    model = _llama(tokenizer, positions) if kind == "llama" else _gpt2(tokenizer, positions)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    model.save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD).save_pretrained(folder)
+    return folder
+
+
+def _llama(tokenizer: Tokenizer, positions: int) -> LlamaForCausalLM:
+    config = LlamaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=positions,
+        bos_token_id=None,
+        eos_token_id=tokenizer.token_to_id(END),
+    )
+    return LlamaForCausalLM(config)
+
+
+def _gpt2(tokenizer: Tokenizer, positions: int) -> GPT2LMHeadModel:
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": positions}
+    end = tokenizer.token_to_id(END)
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=tokenizer.get_vocab_size(), **sizes, bos_token_id=end, eos_token_id=end)
+    )
