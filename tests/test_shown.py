@@ -17,6 +17,7 @@ PAGES = [
     "docs/data.md",
     "docs/search.md",
     "docs/encoders.md",
+    "docs/generative.md",
     "docs/query-writer.md",
     "docs/experiments.md",
 ]

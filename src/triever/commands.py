@@ -88,11 +88,14 @@ Out = Annotated[Path | None, typer.Option("--out", help="Also write the result, 
 
 def quickstart(
     questions: Annotated[int, typer.Option(min=0, help="How many questions to show with their answers.")] = 4,
+    backbone: Annotated[
+        str, typer.Option(help="What models start from: minilm, scratch, auto (minilm if it can be had); none: BM25.")
+    ] = "auto",
 ) -> None:
-    """Fit and compare on the documentation of your Python, then answer some questions."""
+    """BM25, dense and generative retrieval on the documentation of your Python, and some questions answered."""
     from triever.quickstart import quickstart as run
 
-    run(questions, emit)
+    run(questions, emit, backbone)
 
 
 def data_info(data: Data, skip_bad: SkipBad = False, json_: Json = False) -> None:
@@ -136,7 +139,7 @@ def fit(
         str,
         typer.Argument(
             metavar="SYSTEM",
-            help="bm25, dense, multivector, reranked or fused, or a TOML file with the kind and its options.",
+            help="generative, bm25, dense, multivector, reranked, fused, or a TOML file with the kind and its options.",
         ),
     ],
     data: DataOption,

@@ -37,6 +37,7 @@ MAKE = {
     "semantic": lambda: Semantic(branch=4, leaf=10),
     "2d semantic": lambda: Semantic(branch=4, leaf=10, positions=True),
     "codebook": lambda: Codebook(levels=3, bits=3),
+    "codebook without positions": lambda: Codebook(levels=3, bits=3, positions=False),
     "cluster": lambda: Cluster(clusters=30, branch=4),
 }
 

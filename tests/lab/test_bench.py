@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.retrievers.contract import QRELS, QUERIES, dataset
-from triever import BM25, DataError, Dense, MultiVector, UsageError, config
+from triever import BM25, DataError, Dense, DocidTuning, Generative, MultiVector, Semantic, UsageError, config
 from triever.commands import DecodeSettings, TrainSettings
 from triever.config import from_words
 from triever.docids.trie import Trie
@@ -154,5 +154,9 @@ def test_every_kind_of_index_is_measured() -> None:
     assert [*rows][4:] == ["late, all compared", "late, 16 bits", "late, 4 bits", "late, 2 bits"]
     assert rows["dense, hnsw"]["agreement"] == rows["dense, flat"]["agreement"] == 1
     assert rows["late, 2 bits"]["bytes_per_document"] < rows["late, 16 bits"]["bytes_per_document"]
+    written = Generative(docids=Semantic(branch=2, leaf=3), backbone=small, training=DocidTuning(steps=0))
+    rows |= {row["system"]: row for row in bench_search({"dsi": written.fit(dataset())}, dataset(), "test")}
+    assert [*rows][8:] == ["dsi, exact", "dsi, beam 10", "dsi, beam 40", "dsi, beam 100", "dsi, free 10"]
+    assert rows["dsi, beam 100"]["agreement"] == rows["dsi, exact"]["agreement"] == 1
     right = [fitted["bm25"].search(query, 1)[0].id in QRELS[query.id] for query in QUERIES]
     assert rows["bm25"]["Success@1"] == sum(right) / len(right)

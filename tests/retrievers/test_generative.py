@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,22 +98,15 @@ def test_probabilities_of_all_documents_sum_to_one_under_trie_normalisation() ->
 
 def test_free_decoding_finds_what_exists_and_counts_what_does_not() -> None:
     fitted = generative("semantic").fit(dataset())
-    held = replace(fitted.search_options, method="free", normalisation="vocabulary", width=200)
-    bound = Generative(**{**vars_of(fitted), "search_options": replace(held, method="beam")})
-    loose = Generative(**{**vars_of(fitted), "search_options": held})
-    bound._held = loose._held = fitted._held
+    loose = fitted.searching(method="free", normalisation="vocabulary", width=200)
+    bound = loose.searching(method="beam")
     for query in QUERIES:
         free, constrained = loose.search(query, 10), bound.search(query, 10)
         assert [hit.id for hit in free] == [hit.id for hit in constrained]  # so wide a beam misses nothing
         assert [hit.score for hit in free] == pytest.approx([hit.score for hit in constrained], abs=1e-4)
         assert "do not exist" in free.note
-    narrow = Generative(**{**vars_of(fitted), "search_options": replace(held, width=1)})
-    narrow._held = fitted._held
+    narrow = loose.searching(width=1)
     assert all(len(narrow.search(query, 1)) <= 1 for query in QUERIES)
-
-
-def vars_of(retriever: Generative) -> dict:
-    return {name: getattr(retriever, name) for name in ("docids", "backbone", "training", "search_options")}
 
 
 def test_a_new_atomic_document_begins_near_its_neighbours_and_the_old_ones_keep_their_scores() -> None:
@@ -174,3 +166,61 @@ def test_vectors_of_a_dense_retriever_make_the_docids_and_the_reader(tmp_path: P
 def test_a_mistake_is_one_sentence_that_helps(options: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         build(Generative, options)
+
+
+@pytest.fixture(scope="module")
+def t5_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A T5 as a person has it on disk: small, with random weights."""
+    from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+    from triever.models.backbones import learn_tokenizer
+
+    folder = tmp_path_factory.mktemp("t5")
+    learned = learn_tokenizer([document.full_text for document in DOCUMENTS], 400)
+    fast = PreTrainedTokenizerFast(tokenizer_object=learned._tokenizer, pad_token="[PAD]", eos_token="[SEP]")
+    fast.save_pretrained(folder)
+    sizes = {"d_model": 32, "d_kv": 8, "num_heads": 4, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 2}
+    config = T5Config(vocab_size=len(fast), decoder_start_token_id=0, feed_forward_proj="gated-gelu", **sizes)
+    torch.manual_seed(0)
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    return folder
+
+
+def test_a_t5_brings_its_decoder(t5_folder: Path) -> None:
+    from transformers import T5ForConditionalGeneration
+
+    fitted = generative("semantic", backbone=str(t5_folder)).fit(dataset())
+    engine = fitted._checked().engine
+    theirs = T5ForConditionalGeneration.from_pretrained(t5_folder)
+    ids, mask = generator_of(engine.model, 64).tokenise(["boiling water"])
+    start = torch.randn(1, 3, 32)
+    with torch.inference_mode():
+        states = theirs.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        expected = theirs.decoder(inputs_embeds=start, encoder_hidden_states=states, encoder_attention_mask=mask)
+        with torch.no_grad():
+            engine.model.symbols.weight[:3] = start[0]
+        found, _ = engine.model.decode(torch.tensor([[0, 1, 2]]), None, engine.model.read(ids, mask))
+    assert torch.allclose(found, expected.last_hidden_state, atol=1e-5)
+
+
+def test_a_t5_learns_and_is_saved(t5_folder: Path, tmp_path: Path) -> None:
+    training = DocidTuning(steps=80, batch=8, rounds=1, learning_rate=3e-3, reader=1.0, holdout=0.0)
+    views = ViewOptions(names=("labelled",))
+    fitted = generative("naive", backbone=str(t5_folder), training=training, views=views).fit(dataset())
+    fitted.save(tmp_path / "m")
+    again = triever.load(tmp_path / "m")
+    for query in QUERIES:
+        assert [hit.id for hit in again.search(query, 3)] == [hit.id for hit in fitted.search(query, 3)]
+    assert sum(result[0].id in ("tea", "bike", "東京", "bread") for result in again.search_many(QUERIES, 1)) >= 3
+
+
+def test_a_reader_that_is_left_alone_stays_as_it_came() -> None:
+    data = dataset()
+    dense = Dense(backbone=SMALL).fit(data)
+    training = DocidTuning(steps=5, batch=4, rounds=1, reader=0.0)
+    fitted = generative(vectors=dense, training=training).fit(data)
+    model = fitted._checked().engine.model
+    for name, weight in dense._checked().engine.encoder.state_dict().items():
+        assert torch.equal(weight, model.reader.state_dict()[name])
+    fresh = generative(vectors=dense).fit(data)._checked().engine.model
+    assert not torch.equal(model.output.weight, fresh.output.weight)

@@ -89,7 +89,7 @@ def test_tuning_makes_questions_likelier_and_keeps_the_best_round(backbone: Back
     losses = [line["parts"]["question"] for line in lines if "parts" in line]
     assert losses[-1] < 0.8 * losses[0]
     judged = [line["evaluation"]["log-likelihood"] for line in lines if "evaluation" in line]
-    assert len(judged) == 3
+    assert len(judged) == 4  # before the first round, and after each of three
     assert trained.best["log-likelihood"] == max(judged)
     with torch.no_grad():
         assert likelihood(model, some, 2) > before

@@ -311,6 +311,7 @@ class Codebook(Scheme):
 
     levels: int = option(6, "how many codebooks")
     bits: int = option(8, "the logarithm of their size")
+    positions: bool = option(True, "let each codebook have symbols of its own, which then stand for its vectors")
     seed: int = option(0, "another seed, other codebooks")
 
     _books: Tensor | None = field(default=None, init=False, repr=False)
@@ -322,8 +323,15 @@ class Codebook(Scheme):
             raise UsageError(f"levels = {self.levels}, bits = {self.bits}", "levels go up to 32 and bits up to 16")
 
     @property
-    def width(self) -> int:
+    def _size(self) -> int:
         return 2**self.bits
+
+    @property
+    def width(self) -> int:
+        return self._size * (self.levels + 1) if self.positions else self._size
+
+    def rows(self) -> Tensor | None:
+        return self._books.flatten(0, 1) if self._books is not None and self.positions else None
 
     @property
     def collision_rate(self) -> float:
@@ -333,7 +341,7 @@ class Codebook(Scheme):
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None) -> list[Docid]:
         found = self._vectors(vectors, len(documents))
-        self._books = residual_codebooks(found, self.levels, self.width, seed=self.seed)
+        self._books = residual_codebooks(found, self.levels, self._size, seed=self.seed)
         self._held = Numbering()
         return self._numbered(residual_codes(found, self._books).tolist())
 
@@ -343,7 +351,10 @@ class Codebook(Scheme):
         return self._numbered(residual_codes(found, self._books).tolist())[0]
 
     def _numbered(self, codes: Iterable[Sequence[int]]) -> list[Docid]:
-        return [(*code, self._held.next(code, self.width)) for code in map(tuple, codes)]
+        docids: list[Docid] = [(*code, self._held.next(code, self._size)) for code in map(tuple, codes)]
+        if not self.positions:
+            return docids
+        return [tuple(place * self._size + symbol for place, symbol in enumerate(docid)) for docid in docids]
 
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._books is not None:

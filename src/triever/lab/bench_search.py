@@ -1,8 +1,8 @@
 """Speed, size and quality of saved retrievers in one table: what a faster or smaller index costs.
 
-Dense retrievers are measured with each kind of index, multi-vector ones with each number of bits, without
-being trained or encoding documents again. `agreement` is the share of the first ten that the exact index
-finds too.
+Dense retrievers are measured with each kind of index, multi-vector ones with each number of bits, generative
+ones by exact search and beams of several widths, without being trained or encoding documents again.
+`agreement` is the share of the first ten of the exact search that is found too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from triever.retrievers.base import Retriever, load
 
 KINDS = ("flat", "hnsw", "ivfpq")
 BITS = (16, 4, 2)
+WIDTHS = (10, 40, 100)
+EVERYTHING = 10**9
+"""Prefixes that an exact search may open: all of them, so that what it finds is certain."""
 
 
 def bench_search(models: Mapping[str, Path | Retriever], dataset: Dataset, split: str, most: int = 1000) -> list[dict]:
@@ -44,13 +47,18 @@ def bench_search(models: Mapping[str, Path | Retriever], dataset: Dataset, split
 def variants(name: str, retriever: Retriever) -> dict[str, Retriever]:
     """A retriever with each kind of index it can have; the exact one first."""
     from triever.retrievers.dense import Dense
+    from triever.retrievers.generative import Generative
     from triever.retrievers.multivector import MultiVector
 
+    if isinstance(retriever, Generative):
+        whole: dict[str, Retriever] = {f"{name}, exact": retriever.searching(method="exact", budget=EVERYTHING)}
+        beams = {f"{name}, beam {width}": retriever.searching(method="beam", width=width) for width in WIDTHS}
+        return whole | beams | {f"{name}, free 10": retriever.searching(method="free", width=10)}
     if isinstance(retriever, Dense):
         return {f"{name}, {kind}": retriever.reindexed(kind=kind) for kind in KINDS}
     if isinstance(retriever, MultiVector):
-        whole = {f"{name}, all compared": retriever.reindexed(bits=16, candidates=0)}
-        return whole | {f"{name}, {bits} bits": retriever.reindexed(bits=bits) for bits in BITS}
+        every = {f"{name}, all compared": retriever.reindexed(bits=16, candidates=0)}
+        return every | {f"{name}, {bits} bits": retriever.reindexed(bits=bits) for bits in BITS}
     return {name: retriever}
 
 

@@ -348,6 +348,12 @@ class Generative(Retriever):
             explained.append((*zip(names, scores, strict=True), *shared))
         return tuple(explained)
 
+    def searching(self, **options: Any) -> Generative:
+        """The same model and documents, searched in another way: `written.searching(method="exact")`."""
+        other = replace(self, search_options=replace(self.search_options, **options))
+        other._held = self._checked()
+        return other
+
     # Changing
 
     def _with_added(self, engine: Writing, documents: Sequence[Document], store: DocumentStore) -> Writing:

@@ -224,7 +224,7 @@ def split_by(weights: Sequence[float], total: int) -> list[int]:
     """Whole numbers that sum to the total, as near to the weights as can be.
 
     >>> split_by([1, 1, 2], 10)
-    [3, 2, 5]
+    [2, 3, 5]
     """
     ends = np.rint(np.cumsum(weights) / np.sum(weights) * total).astype(int)
     return np.diff(np.concatenate([[0], ends])).tolist()
