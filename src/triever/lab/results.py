@@ -101,7 +101,8 @@ def _section(name: Path, result: Mapping[str, Any]) -> str:
     report = Report.from_dict(result["report"])
     about = ", ".join(f"{key} {value}" for key, value in report.about.items())
     machine = result["hardware"]
-    where = f"{machine['processor']}, {machine['cores']} cores; {result['seconds']} s"
+    gpu = f"{machine['gpu']}; " if machine.get("gpu") else ""
+    where = f"{gpu}{machine['processor']}, {machine['cores']} cores; {result['seconds']} s"
     return f"## {name.with_suffix('').as_posix()}\n\n`{result['command']}`\n\n{report.markdown()}\n\n{about}. {where}."
 
 
