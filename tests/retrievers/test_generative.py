@@ -214,6 +214,20 @@ def test_a_t5_learns_and_is_saved(t5_folder: Path, tmp_path: Path) -> None:
     assert sum(result[0].id in ("tea", "bike", "東京", "bread") for result in again.search_many(QUERIES, 1)) >= 3
 
 
+def test_output_rows_in_blocks_learn_the_same(tmp_path: Path) -> None:
+    training = DocidTuning(steps=8, batch=8, rounds=1, learning_rate=2e-3, holdout=0.0)
+    whole, blocks = (
+        generative(training=training, decoder=DecoderOptions(shards=shards, layers=0, dropout=0.0)) for shards in (1, 3)
+    )
+    for retriever in (whole, blocks):
+        retriever.fit(dataset())
+    blocks.save(tmp_path / "m")
+    for retriever in (blocks, triever.load(tmp_path / "m")):
+        for query in QUERIES:
+            found = {hit.id: hit.score for hit in retriever.search(query, 10)}
+            assert found == pytest.approx({hit.id: hit.score for hit in whole.search(query, 10)}, abs=1e-3)
+
+
 def test_a_reader_that_is_left_alone_stays_as_it_came() -> None:
     data = dataset()
     dense = Dense(backbone=SMALL).fit(data)

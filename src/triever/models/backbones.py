@@ -77,6 +77,11 @@ class Backbone:
     """Where the weights lie; without, modules have random ones."""
 
     @property
+    def transformers_config(self) -> Any:
+        """The config as an object of transformers."""
+        return _config(self.config)
+
+    @property
     def hidden(self) -> int:
         """The width of its hidden states."""
         return int(_config(self.config).hidden_size)

@@ -36,76 +36,63 @@ class DecoderOptions:
     begin: Literal["auto", "mean", "symbol"] = option(
         "auto", "what every step starts from: the text's mean state, or symbols alone; auto: mean if rows are vectors"
     )
+    shards: int = option(1, "blocks of output rows, one for each GPU there is: for more documents than one can hold")
     rows: Literal["auto", "vectors", "random"] = option(
         "auto", "what output rows start from: vectors of what they stand for, or chance; auto: vectors if there are any"
     )
 
     def __post_init__(self) -> None:
         validate(self)
+        if self.shards < 1:
+            raise UsageError(f"decoder.shards = {self.shards} should be above zero", "1 keeps the rows in one piece")
         if self.layers < 0 or not 0 <= self.dropout < 1:
             problem = f"decoder.layers = {self.layers}, decoder.dropout = {self.dropout}"
             raise UsageError(problem, "layers are not negative, and dropout is a share below 1")
 
 
-def docid_model(reader: Encoder, width: int, options: DecoderOptions, rows: Tensor | None, seed: int) -> T5:
+def docid_model(
+    reader: Encoder, width: int, options: DecoderOptions, rows: Tensor | None, seed: int, *, single: bool = False
+) -> T5:
     """A new model over `width` symbols; what does not come with the backbone depends on the seed alone.
 
-    rows (up to width, hidden) are vectors of the reader's space that the first symbols stand for.
+    rows (up to width, hidden) are vectors of the reader's space that the first symbols stand for. Where docids have a
+    `single` symbol, the decoder never reads one, and has none to read but the one that it starts from.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return _made(reader, width, options, rows)
+        shape = _shape(reader, width, options, pooled=_is_pooled(reader, options, rows))
+        model = T5(replace(shape, inputs=1, start=0) if single else shape, reader)
+        if _brings_decoder(reader):
+            _take_decoder(model, reader)
+        if model.shape.pooled:
+            _start(model, rows)
+        return model
 
 
-def _made(reader: Encoder, width: int, options: DecoderOptions, rows: Tensor | None) -> T5:
-    if reader.backbone.config["model_type"] == "t5":
-        return _of_t5(reader, width, options, rows)
-    model = T5(_shape(reader.backbone.hidden, width, options, pooled=_is_pooled(options, rows)), reader)
-    if model.shape.pooled:
-        _start(model, rows)
-    return model
+def _brings_decoder(reader: Encoder) -> bool:
+    return reader.backbone.config["model_type"] == "t5"
 
 
-def _is_pooled(options: DecoderOptions, rows: Tensor | None) -> bool:
-    return options.begin == "mean" or (options.begin == "auto" and rows is not None)
+def _is_pooled(reader: Encoder, options: DecoderOptions, rows: Tensor | None) -> bool:
+    return options.begin == "mean" or (options.begin == "auto" and rows is not None and not _brings_decoder(reader))
 
 
-def _shape(hidden: int, width: int, options: DecoderOptions, *, pooled: bool) -> T5Shape:
+def _shape(reader: Encoder, width: int, options: DecoderOptions, *, pooled: bool) -> T5Shape:
+    own = {"pooled": pooled, "dropout": options.dropout, "shards": options.shards, "encoder_layers": 0}
+    if _brings_decoder(reader):
+        theirs = T5Shape.of(reader.backbone.transformers_config, tied=False)
+        return replace(theirs, vocabulary=1, width=width, start=width, scaled=False, **own)
+    hidden = reader.backbone.hidden
     d_kv = HEAD if hidden % HEAD == 0 else hidden
-    return T5Shape.for_docids(
-        1,
-        width,
-        d_model=hidden,
-        d_kv=d_kv,
-        heads=hidden // d_kv,
-        d_ff=2 * hidden,
-        encoder_layers=0,
-        decoder_layers=options.layers,
-        pooled=pooled,
-        dropout=options.dropout,
-    )
+    sizes = {"d_model": hidden, "d_kv": d_kv, "heads": hidden // d_kv, "d_ff": 2 * hidden}
+    return T5Shape.for_docids(1, width, decoder_layers=options.layers, **sizes, **own)
 
 
-def _of_t5(reader: Encoder, width: int, options: DecoderOptions, rows: Tensor | None) -> T5:
-    """The decoder that the checkpoint brings, with symbols of its own."""
-    theirs = reader.backbone.seq2seq_module()
-    shape = replace(
-        T5Shape.of(theirs.config, tied=False),
-        vocabulary=1,
-        width=width,
-        start=width,
-        encoder_layers=0,
-        scaled=False,
-        pooled=options.begin == "mean",
-        dropout=options.dropout,
-    )
-    model = T5(shape, reader)
-    weights = renamed(theirs.state_dict())
+def _take_decoder(model: T5, reader: Encoder) -> None:
+    """Take the decoder that a checkpoint brings; symbols and output rows stay the model's own."""
+    weights = renamed(reader.backbone.seq2seq_module().state_dict())
     known = {name: weight for name, weight in weights.items() if name.startswith(("layers.", "norm.", "bias."))}
     model.load_state_dict({**model.state_dict(), **known})
-    if model.shape.pooled:
-        _start(model, rows)
-    return model
 
 
 @torch.no_grad()
@@ -118,7 +105,7 @@ def _start(model: T5, rows: Tensor | None) -> None:
         for last in (layer.own.o, layer.cross.o, layer.feed.down):
             nn.init.zeros_(last.weight)
     if rows is not None:
-        model.output.weight[: len(rows)] = rows.to(model.output.weight)
+        model.set_rows(rows)
 
 
 def generator_of(model: T5, most: int) -> Seq2SeqGenerator:

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triever.models.rows import ShardedRows
+
 Memory = tuple[Tensor, Tensor]
 """Keys and values, (rows, heads, length, d_kv) each."""
 
@@ -42,6 +44,8 @@ class T5Shape:
     epsilon: float = 1e-6
     tied: bool = False
     scaled: bool = False
+    shards: int = 1  # blocks of the output layer
+    inputs: int = 0  # symbols that the decoder reads; 0 is all of them, 1 is enough where docids have one symbol
     pooled: bool = False  # the mean of the text's states is added to what the decoder reads at every place
     dropout: float = 0.0
 
@@ -127,13 +131,18 @@ class T5(nn.Module):
         super().__init__()
         self.shape = shape
         self.reader = reader or TextEncoder(shape)
-        self.symbols = nn.Embedding(max(shape.width, shape.start + 1), shape.d_model)
+        self.symbols = nn.Embedding(shape.inputs or max(shape.width, shape.start + 1), shape.d_model)
         self.bias = nn.Embedding(shape.buckets, shape.heads)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.decoder_layers))
         self.norm = Norm(shape)
         self.dropout = nn.Dropout(shape.dropout)
         if not shape.tied:
-            self.output = nn.Linear(shape.d_model, shape.width, bias=False)
+            whole = shape.shards <= 1
+            self.output = (
+                nn.Linear(shape.d_model, shape.width, bias=False)
+                if whole
+                else ShardedRows(shape.d_model, shape.width, shape.shards)
+            )
         self.reset()
 
     def reset(self) -> None:
@@ -143,6 +152,14 @@ class T5(nn.Module):
             parameter = self.get_parameter(name)
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=_spread(name, self.shape))
+
+    @torch.no_grad()
+    def set_rows(self, rows: Tensor) -> None:
+        """Let the rows of the first symbols be these, (up to width, d_model)."""
+        if isinstance(self.output, ShardedRows):
+            self.output.load(rows)
+        else:
+            self.output.weight[: len(rows)] = rows.to(self.output.weight)
 
     def _is_ours(self, name: str) -> bool:
         return isinstance(self.reader, TextEncoder) or not name.startswith("reader.")
@@ -198,12 +215,27 @@ class T5(nn.Module):
             now.append(kept)
         return self.dropout(self.norm(hidden)), now
 
+    def loss(self, ids: Tensor, mask: Tensor, docids: Tensor, ignored: int) -> Tensor:
+        """Minus the mean log-probability of the symbols of docids (rows, length), but for those to be ignored."""
+        known = docids.masked_fill(docids == ignored, 0)
+        begin = torch.full_like(known[:, :1], self.shape.start)
+        hidden, _ = self.decode(torch.cat([begin, known[:, :-1]], 1), None, self.read(ids, mask))
+        states, targets = self._scaled(hidden).flatten(0, 1), docids.flatten()
+        if not self.shape.tied and isinstance(self.output, ShardedRows):
+            return self.output.cross_entropy(states, targets, ignored)
+        logits = functional.linear(states, self._output_rows())
+        return functional.cross_entropy(logits.float(), targets, ignore_index=ignored)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of every symbol."""
+        if not self.shape.tied and isinstance(self.output, ShardedRows):
+            return self.output(self._scaled(hidden))
         return functional.linear(self._scaled(hidden), self._output_rows())
 
     def logits_of(self, hidden: Tensor, candidates: Tensor) -> Tensor:
         """Scores of some symbols (n, C) after each of n states (n, d)."""
+        if not self.shape.tied and isinstance(self.output, ShardedRows):
+            return self.logits(hidden).gather(1, candidates)
         return torch.einsum("nd,ncd->nc", self._scaled(hidden), self._output_rows()[candidates])
 
     def _scaled(self, hidden: Tensor) -> Tensor:
@@ -420,9 +452,9 @@ def narrowed(model: T5, tokens: Tensor) -> T5:
 
     Scores are the old ones, so under `trie` normalisation nothing changes but the work.
     """
-    shape = replace(model.shape, width=len(tokens), start=len(tokens), tied=False)
+    shape = replace(model.shape, width=len(tokens), start=len(tokens), tied=False, shards=1)
     ours = _like(model, shape)
-    weights = dict(model.state_dict())
+    weights = _whole(model)
     output = weights["symbols.weight"] if model.shape.tied else weights["output.weight"]
     begin = torch.tensor([model.shape.start], device=tokens.device)
     weights["output.weight"] = output[tokens]
@@ -441,11 +473,28 @@ def widened(model: T5, rows: Sequence[Sequence[int]]) -> T5:
     old, more = model.shape, len(rows)
     shape = replace(old, width=old.width + more, start=old.start + more if old.start >= old.width else old.start)
     ours = _like(model, shape)
-    weights = dict(model.state_dict())
-    for name in ("symbols.weight",) if old.tied else ("symbols.weight", "output.weight"):
+    weights = _whole(model)
+    tables = {"symbols.weight": not old.inputs, "output.weight": not old.tied}
+    for name in (name for name, is_there in tables.items() if is_there):
         weights[name] = _with_means(weights[name], old.width, rows)
-    ours.load_state_dict(weights)
+    _load(ours, weights)
     return ours.to(model.device).eval()
+
+
+def _whole(model: T5) -> dict[str, Tensor]:
+    """The weights of a model, with an output layer in one piece."""
+    weights = {name: weight for name, weight in model.state_dict().items() if not name.startswith("output.")}
+    return weights if model.shape.tied else {**weights, "output.weight": model.output.weight.detach()}
+
+
+def _load(model: T5, weights: dict[str, Tensor]) -> None:
+    """Take weights with an output layer in one piece, whatever the model's is."""
+    if model.shape.tied or isinstance(model.output, nn.Linear):
+        model.load_state_dict(weights)
+        return
+    model.set_rows(weights["output.weight"])
+    rest = {name: weight for name, weight in weights.items() if name != "output.weight"}
+    model.load_state_dict({**model.state_dict(), **rest})
 
 
 def _like(model: T5, shape: T5Shape) -> T5:

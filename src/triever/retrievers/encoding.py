@@ -188,12 +188,19 @@ def _usual(tokens: Tokens) -> int:
 
 
 def check_memory(
-    encoder: Encoder, training: QueryTuning, rows: int, length: int, place: str, *, scores: int = 0
+    encoder: Encoder,
+    training: QueryTuning,
+    rows: int,
+    length: int,
+    place: str,
+    *,
+    scores: int = 0,
+    parameters: int | None = None,
 ) -> None:
     """Refuse a training of so many texts of so many tokens at once that cannot fit, before it starts."""
     shape = encoder.backbone.config
     needed = estimate(
-        sum(weight.numel() for weight in encoder.parameters()),
+        parameters or sum(weight.numel() for weight in encoder.parameters()),
         batch=rows,
         length=length,
         d_model=encoder.backbone.hidden,

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from triever import artifact, config
 from triever.config import option
@@ -187,7 +186,8 @@ class Generative(Retriever):
         rows = scheme.rows()
         if rows is not None and (placer.shape.projection != "none" or self.decoder.rows == "random"):
             rows = None  # vectors of another space than that of the reader's states
-        model = docid_model.docid_model(reader, scheme.width, self.decoder, rows, self.training.seed)
+        single = isinstance(scheme, Atomic)
+        model = docid_model.docid_model(reader, scheme.width, self.decoder, rows, self.training.seed, single=single)
         return model.to(device(self.device)).eval()
 
     def _train(
@@ -216,7 +216,10 @@ class Generative(Retriever):
     ) -> Callable[[int], ViewBatches]:
         """What the loop asks for its batches."""
         reader = reader_of(model)
-        check_memory(reader, options, options.batch, max(self.query_length, self.views.length), str(model.device))
+        longest = max(self.query_length, self.views.length)
+        parameters = sum(weight.numel() for weight in model.parameters())
+        logits = options.batch * docids.shape[1] * model.shape.width // model.shape.shards
+        check_memory(reader, options, options.batch, longest, str(model.device), scores=logits, parameters=parameters)
         steps = -(-options.steps * options.accumulate // options.rounds)
         shares, pad = weights or [1.0] * len(views), reader.tokenizer.pad
         return lambda number: ViewBatches(views, shares, docids, options.batch, steps, options.seed, number, pad)
@@ -447,8 +450,5 @@ def _wide_enough(model: T5, scheme: Scheme) -> T5:
 
 
 def _loss(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    docids = batch["docids"]
-    logits = model(batch["ids"], batch["mask"], docids.clamp(min=0))
-    return {
-        "likelihood": functional.cross_entropy(logits.flatten(0, 1).float(), docids.flatten(), ignore_index=IGNORED)
-    }
+    assert isinstance(model, T5)
+    return {"likelihood": model.loss(batch["ids"], batch["mask"], batch["docids"], IGNORED)}
