@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triever import config
+from triever import Dense, config
 from triever.errors import UsageError
 
 
@@ -99,9 +99,11 @@ def test_words_without_a_key_or_value_are_refused(word: str) -> None:
         config.assignments([word])
 
 
-def test_a_key_cannot_be_a_value_and_a_table() -> None:
-    with pytest.raises(UsageError, match="has a value already"):
-        config.assignments(["docids=atomic", "docids.branch=3"])
+@pytest.mark.parametrize("words", [["docids=semantic", "docids.branch=3"], ["docids.branch=3", "docids=semantic"]])
+def test_a_value_with_parts_is_their_kind(words: list[str]) -> None:
+    assert config.assignments(words) == {"docids": {"kind": "semantic", "branch": "3"}}
+    with pytest.raises(UsageError, match=r"training\.kind is not an option"):
+        config.from_words(Dense, ["training=5", "training.steps=3"])
 
 
 def test_files_that_are_not_toml(tmp_path) -> None:

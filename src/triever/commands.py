@@ -7,6 +7,7 @@ that `--help` does not wait for PyTorch.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import sys
@@ -25,7 +26,7 @@ from triever.terminal import describe, emit, note, table
 
 if TYPE_CHECKING:
     from triever.data.datasets import Dataset
-    from triever.data.records import Run
+    from triever.data.records import Hit, Run
     from triever.evaluation.report import Report
     from triever.retrievers.base import Retriever
 
@@ -83,6 +84,13 @@ Wait = Annotated[
     float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait while another process writes to it.")
 ]
 Plot = Annotated[Path | None, typer.Option("--plot", help="Also draw the report to this file (.png, .svg).")]
+Expansions = Annotated[
+    Path | None,
+    typer.Option(
+        help="Texts that stand for documents too, such as generated queries: lines of {_id, texts}. "
+        "bm25 finds documents by them, generative retrieval learns from them; encoders do neither."
+    ),
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Also write the result, with how it was made, as JSON.")]
 
 
@@ -145,13 +153,7 @@ def fit(
     data: DataOption,
     out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The folder to write.")],
     set_: Settings = None,
-    expansions: Annotated[
-        Path | None,
-        typer.Option(
-            help="Texts that stand for documents too, such as generated queries: lines of {_id, texts}. "
-            "bm25 reads them, alone or as a part of fused or reranked; encoders do not."
-        ),
-    ] = None,
+    expansions: Expansions = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a model that is there already.")] = False,
     work: Annotated[
         Path | None,
@@ -171,7 +173,9 @@ def fit(
     place = _work_folder(out, work)
     dataset = _dataset(data, skip_bad)
     if expansions and not retriever._reads_expansions():
-        _log.warning("%s does not read expansions, only bm25 does: they are kept, but not searched", retriever.kind)
+        _log.warning(
+            "%s does not read expansions, only bm25 and generative do: they are kept, but not used", retriever.kind
+        )
     try:
         retriever.fit(dataset.with_expansions(expansions) if expansions else dataset, work=place)
     except BaseException:
@@ -249,12 +253,18 @@ def search(
     retriever = load(model)
     result = retriever.search(query, k)
     rows = [
-        {"rank": rank, "score": hit.score, "id": hit.id, "title": retriever.documents.document(hit.id).title}
+        {"rank": rank, "score": hit.score, **_written(hit), "id": hit.id, "title": document.title}
         for rank, hit in enumerate(result, start=1)
+        for document in [retriever.documents.document(hit.id)]
     ]
     emit(rows if json_ else table(rows))
-    if result.note:
-        note(result.note)
+    for said in filter(None, (result.note, result.certificate)):
+        note(said)
+
+
+def _written(hit: Hit) -> dict[str, Any]:
+    """The docid of a hit and its probability, where a system writes docids."""
+    return {} if hit.logprob is None else {"probability": math.exp(hit.logprob), "docid": hit.docid}
 
 
 def explain(
@@ -359,6 +369,7 @@ def compare(
     json_: Json = False,
     plot: Plot = None,
     out: Out = None,
+    expansions: Expansions = None,
     skip_bad: SkipBad = False,
 ) -> None:
     """Measure several retrievers on the same questions; the first is what the others are tested against."""
@@ -373,7 +384,7 @@ def compare(
     measures = measure or DEFAULT_MEASURES
     _check_before_work(measures, plot, out)
     questions(dataset, split)
-    retrievers = ready_systems(systems, dataset)
+    retrievers = ready_systems(systems, dataset.with_expansions(expansions) if expansions else dataset)
     report = measure_all(retrievers, dataset, split, measures, k=k)
     if out:
         about = {name: _about(retriever) for name, retriever in retrievers.items()}
@@ -535,19 +546,26 @@ def bench_search(
     split: Split = "test",
     most: Annotated[int, typer.Option(min=1, help="Only the first so many questions.")] = 1000,
     out: Out = None,
+    plot: Plot = None,
     json_: Json = False,
 ) -> None:
-    """Speed, size and quality of retrievers, with each kind of index that they can have."""
+    """Speed, size and quality of retrievers, with each kind of index or beam that they can have."""
     from triever.evaluation.compare import questions
     from triever.lab.bench_search import bench_search as measure
     from triever.lab.systems import ready_systems
 
     dataset = _dataset(data, False)
     questions(dataset, split)
-    _bench(lambda: measure(ready_systems(systems, dataset), dataset, split, most), out, json_)
+    _check_before_work((), plot, out)
+    rows = _bench(lambda: measure(ready_systems(systems, dataset), dataset, split, most), out, json_)
+    if plot:
+        from triever.evaluation.picture import draw_points
+
+        draw_points(rows, "queries_per_second", ("Success@1", "agreement"), plot)
+        note(f"wrote {plot}")
 
 
-def _bench(measure: Callable[[], list[dict[str, Any]]], out: Path | None, json_: bool) -> None:
+def _bench(measure: Callable[[], list[dict[str, Any]]], out: Path | None, json_: bool) -> list[dict[str, Any]]:
     """Run a benchmark, print its rows, and write them down with the machine that they were measured on."""
     from triever.lab import results
 
@@ -559,6 +577,7 @@ def _bench(measure: Callable[[], list[dict[str, Any]]], out: Path | None, json_:
         note(f"wrote {out}")
     keys = dict.fromkeys(key for row in rows for key in row)
     emit(rows if json_ else table([{key: row.get(key, "") for key in keys} for row in rows]))
+    return rows
 
 
 def weights_list(json_: Json = False) -> None:

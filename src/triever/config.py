@@ -77,10 +77,10 @@ def to_dict(instance: Any) -> dict[str, Any]:
 
 
 def assignments(words: Iterable[str]) -> dict[str, Any]:
-    """`key=value` words as a mapping; dots make nested mappings.
+    """`key=value` words as a mapping; dots make nested mappings, and a value that has parts too is their kind.
 
-    >>> assignments(["k1=0.9", "docids.branch=10"])
-    {'k1': '0.9', 'docids': {'branch': '10'}}
+    >>> assignments(["k1=0.9", "docids=semantic", "docids.branch=10"])
+    {'k1': '0.9', 'docids': {'kind': 'semantic', 'branch': '10'}}
     """
     result: dict[str, Any] = {}
     for word in words:
@@ -90,10 +90,13 @@ def assignments(words: Iterable[str]) -> dict[str, Any]:
         *parents, last = key.strip().split(".")
         place = result
         for parent in parents:
-            place = place.setdefault(parent, {})
-            if not isinstance(place, dict):
-                raise UsageError(f"--set {word!r} gives parts to {parent}, which has a value already")
-        place[last] = value.strip()
+            if not isinstance(place.setdefault(parent, {}), dict):
+                place[parent] = {"kind": place[parent]}
+            place = place[parent]
+        if isinstance(place.get(last), dict):
+            place[last] = {"kind": value.strip(), **place[last]}
+        else:
+            place[last] = value.strip()
     return result
 
 

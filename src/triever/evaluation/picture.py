@@ -1,11 +1,12 @@
-"""A report as a picture: one panel of bars with intervals for each measure. The only file that needs matplotlib."""
+"""Pictures: a report as bars with intervals, and rows of a benchmark as points. The only file that needs matplotlib."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from triever.errors import MissingExtra, UsageError
 from triever.evaluation.measures import lower_is_better
@@ -31,12 +32,41 @@ def check_picture(path: str | Path) -> None:
 
 def draw(report: Report, path: str | Path) -> None:
     """Draw a report to a file, whose name ends with one of PICTURES."""
+    _save(lambda: _figure(report), path)
+
+
+def draw_points(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str], path: str | Path) -> None:
+    """Draw rows as points named by their `system`, a panel for each y; x, such as a speed, by its logarithm."""
+    _save(lambda: _points_figure(rows, x, ys), path)
+
+
+def _save(figure: Callable[[], Figure], path: str | Path) -> None:
     check_picture(path)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     with _matplotlib().rc_context({"svg.hashsalt": "triever", "svg.fonttype": "path", "font.size": 9}):
         metadata = {"Date": None} if target.suffix.lower() == ".svg" else None  # the same file every time
-        _figure(report).savefig(target, dpi=160, metadata=metadata)
+        figure().savefig(target, dpi=160, metadata=metadata)
+
+
+def _points_figure(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str]) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=(4.6 * len(ys), 3.6), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
+    for panel, y in zip(figure.subplots(1, len(ys), squeeze=False).ravel(), ys, strict=True):
+        panel.scatter([row[x] for row in rows], [row[y] for row in rows], color=BEST_BAR, s=26, zorder=2)
+        for row in rows:
+            panel.annotate(row["system"], (row[x], row[y]), (5, 4), textcoords="offset points", color=INK, fontsize=7.5)
+        panel.set_xscale("log")
+        panel.margins(x=0.25, y=0.15)
+        panel.set_xlabel(x.replace("_", " "), color=MUTED)
+        panel.set_title(y, loc="left", color=INK, fontsize=10, fontweight="bold")
+        panel.grid(color=GRID, zorder=0)
+        panel.tick_params(length=0, colors=MUTED, labelsize=8)
+        for side in panel.spines.values():
+            side.set_visible(False)
+    return figure
 
 
 def _matplotlib() -> ModuleType:
