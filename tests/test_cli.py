@@ -514,3 +514,12 @@ def test_ctrl_c_leaves_nothing_half_written(folder: Path) -> None:
 def test_the_page_of_commands_is_up_to_date(root: Path) -> None:
     page = (root / "docs" / "cli.md").read_text(encoding="utf-8")
     assert page == render(), "run: make pages"
+
+
+def test_quickstart_compares_and_answers(folder: Path) -> None:
+    said = ok(folder, "quickstart", "--backbone", "none", "--questions", "2")
+    assert "Success@10" in said
+    assert said.count("* is a right answer") == 1
+    done = triever(folder, "quickstart", "--backbone", "minilmm")
+    assert done.returncode == 2
+    assert "minilm" in done.stderr

@@ -33,17 +33,17 @@ def quickstart(questions: int, emit: Callable[[Any], None], backbone: str = "aut
     data = load_dataset("python")
     emit("The documentation of your Python, and questions about it as people ask them.\n")
     systems: dict[str, Retriever] = {"bm25": BM25().fit(data)}
-    if backbone != "none":
-        systems |= _learned(data, _weights(backbone, emit), emit)
+    if start := _weights(backbone, emit):
+        systems |= _learned(data, start, emit)
     emit(compare(systems, data, split="test", measures=["Success@1", "Success@10", "RR@10"]).table())
     emit("\n".join(_answers(list(systems.values())[-1], data, questions)))
     emit(NEXT)
 
 
 def _weights(backbone: str, emit: Callable[[Any], None]) -> str:
-    """What to start from: pretrained weights if they can be had."""
-    if backbone == "scratch":
-        return SCRATCH
+    """What to start from: pretrained weights if they can be had; nothing where there is nothing to train."""
+    if backbone in ("scratch", "none"):
+        return SCRATCH if backbone == "scratch" else ""
     from triever.models.weights import install
 
     try:
@@ -51,8 +51,8 @@ def _weights(backbone: str, emit: Callable[[Any], None]) -> str:
     except TrieverError as error:
         if backbone == "minilm":
             raise
-        emit(f"{error.problem}; so everything starts from nothing here.\n")
-        return SCRATCH
+        emit(f"{error.problem}; so there is BM25 alone. To train from nothing, for long: --backbone scratch.\n")
+        return ""
     return "minilm"
 
 
