@@ -126,7 +126,7 @@ def test_codebook_docids_are_unique_and_collisions_are_counted() -> None:
     codes = [docid[:-1] for docid in docids]
     assert scheme.collision_rate == sum(codes.count(code) > 1 for code in codes) / COUNT
     crowded = max(codes.count(code) for code in codes)
-    assert crowded > scheme.width or len(set(docids)) == COUNT
+    assert crowded > 2**scheme.bits or len(set(docids)) == COUNT
 
 
 def test_titles_may_be_equal_or_begin_others() -> None:

@@ -60,10 +60,10 @@ def test_a_score_is_the_log_probability_that_a_plain_forward_pass_gives(scheme: 
         found = {hit.id: hit.score for hit in fitted.search(query, 10)}
         ids, mask = generator.tokenise([query.text])
         for row, document in enumerate(DOCUMENTS):
-            docid = torch.tensor([engine.docids[row]])
+            docid = torch.tensor([engine.docid(row)])
             with torch.inference_mode():
                 each = engine.model(ids, mask, docid).log_softmax(2)[0].gather(1, docid.T)
-            sharing = sum(other == engine.docids[row] for other in engine.docids.values())
+            sharing = sum(other == engine.docid(row) for other in map(engine.docid, range(len(DOCUMENTS))))
             assert found[document.id] == pytest.approx(float(each.sum()) - np.log(sharing), abs=1e-4)
 
 

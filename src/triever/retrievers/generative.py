@@ -22,7 +22,7 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.docids.schemes import Atomic, Docid, Scheme
-from triever.docids.trie import Trie
+from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
 from triever.errors import UsageError
 from triever.models import docid_model
@@ -104,10 +104,17 @@ class Writing:
         """The trie on the model's device."""
         return Walk(self.trie, self.model.device)
 
+    def docid(self, number: int) -> Docid:
+        """The docid of a document by its number."""
+        paths, order = self._paths
+        entry = order[np.searchsorted(paths.document, number, sorter=order)]
+        return tuple(paths.flat[paths.start[entry] : paths.start[entry + 1]].tolist())
+
     @cached_property
-    def docids(self) -> Mapping[int, Docid]:
-        """The docid of each number."""
-        return {number: docid for docid, number in self.trie.items()}
+    def _paths(self) -> tuple[Paths, np.ndarray]:
+        """All docids end to end, and in which order their documents rise."""
+        paths = self.trie.paths()
+        return paths, paths.document.argsort(kind="stable")
 
 
 @dataclass(eq=False)
@@ -330,7 +337,7 @@ class Generative(Retriever):
     def _result(self, engine: Writing, store: DocumentStore, found: Found, k: int) -> Result:
         rows = np.searchsorted(engine.numbers, [number for number, _ in found.documents])
         hits = (
-            Hit(store.ids[row], logprob, engine.scheme.readable(engine.docids[number]), logprob)
+            Hit(store.ids[row], logprob, engine.scheme.readable(engine.docid(number)), logprob)
             for row, (number, logprob) in zip(rows.tolist(), found.documents, strict=True)
         )
         return Result(ranked(hits)[:k], found.note, found.certificate)
@@ -341,7 +348,7 @@ class Generative(Retriever):
         options = self.search_options
         explained = []
         for hit in result:
-            docid = engine.docids[int(engine.numbers[store.row(hit.id)])]
+            docid = engine.docid(int(engine.numbers[store.row(hit.id)]))
             cache, hidden = generator.prefill([query])
             scores, sharing = path_scores(
                 generator, cache, hidden, engine.walk, docid, options.normalisation, options.temperature
@@ -382,7 +389,7 @@ class Generative(Retriever):
         again = {
             f"{name} again": Behind(view, len(documents)) for name, view in self._texts_of(model, replayed).items()
         }
-        known = [engine.docids[int(engine.numbers[row])] for row in old]
+        known = [engine.docid(int(engine.numbers[row])) for row in old]
         options = replace(self.training, steps=self.training.add_steps, rounds=1, keep="last")
         weights = [1 / len(views)] * len(views) + [1 / max(1, len(again))] * len(again)
         rounds = self._rounds(model, {**views, **again}, weights, docid_rows([*docids, *known]), options)
