@@ -109,6 +109,18 @@ def test_free_decoding_finds_what_exists_and_counts_what_does_not() -> None:
     assert all(len(narrow.search(query, 1)) <= 1 for query in QUERIES)
 
 
+def test_free_decoding_survives_a_document_that_is_gone() -> None:
+    fitted = generative(search_options=SearchOptions(method="free")).fit(dataset())
+    fitted.delete(["tea"])
+    assert "tea" not in [hit.id for hit in fitted.search("boiling water for tea leaves", 10)]
+
+
+def test_adding_nothing_changes_nothing() -> None:
+    fitted = generative(training=DocidTuning(steps=2, batch=4, rounds=1, add_steps=2)).fit(dataset())
+    fitted.add([])
+    assert len(fitted) == len(DOCUMENTS)
+
+
 def test_a_new_atomic_document_begins_near_its_neighbours_and_the_old_ones_keep_their_scores() -> None:
     fitted = generative(search_options=SearchOptions(normalisation="vocabulary")).fit(dataset())
     before = fitted._checked().engine.model.output.weight.clone()
@@ -153,6 +165,7 @@ def test_vectors_of_a_dense_retriever_make_the_docids_and_the_reader(tmp_path: P
     ("options", "message"),
     [
         ({"docids": "semantics"}, "semantic"),
+        ({"docids": 5}, "names no docid scheme"),
         ({"docids": {"kind": "semantic", "brnch": 3}}, "branch"),
         ({"views": {"names": "labeled"}}, "labelled"),
         ({"views": {"names": "d2q,generated"}}, "twice"),

@@ -11,7 +11,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -99,7 +99,7 @@ class Scheme(ABC):
         """A scheme that is an option: itself, its name, or a table with its kind."""
         if isinstance(value, Scheme):
             return value
-        values = {"kind": value} if isinstance(value, str) else dict(value)
+        values = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
         kind = values.pop("kind", None)
         if kind not in SCHEMES:
             hint = closest(str(kind), SCHEMES) if kind else f"for example: {where}.kind=semantic"

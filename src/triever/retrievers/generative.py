@@ -233,7 +233,7 @@ class Generative(Retriever):
 
     def _share(self, model: T5) -> Callable[[str], float]:
         """The reader's share of the learning rate; one that is to stay as it is learns nothing."""
-        new = reader_of(model).backbone.folder is None and self.vectors is None
+        new = self.backbone.startswith("scratch") and self.vectors is None
         share = 1.0 if new else self.training.reader
         model.reader.requires_grad_(share > 0)
         return lambda name: share if name.startswith("reader.") else 1.0
@@ -376,7 +376,7 @@ class Generative(Retriever):
         both = np.concatenate([engine.numbers, numbers])
         model = _wide_enough(engine.model, scheme)
         larger = replace(engine, model=model, scheme=scheme, trie=trie, numbers=both)
-        return self._tuned(larger, documents, docids, store) if self.training.add_steps else larger
+        return self._tuned(larger, documents, docids, store) if self.training.add_steps and documents else larger
 
     def _tuned(
         self, engine: Writing, documents: Sequence[Document], docids: Sequence[Docid], store: DocumentStore

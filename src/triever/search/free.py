@@ -50,7 +50,8 @@ def free(generator: Generator, cache: Cache, hidden: Tensor, walk: Walk, options
     state = walk.root(queries)[:, None]
     logprob = torch.zeros(queries, 1, device=walk.device)
     done_state, done = state[:, :0], logprob[:, :0]
-    for depth in range(_deepest(walk)):
+    deepest = _deepest(walk)
+    for depth in range(deepest):
         width = logprob.shape[1]
         logits = generator.logits(hidden).float() / options.temperature
         total = logprob.flatten()[:, None] + logits.log_softmax(1)
@@ -61,7 +62,7 @@ def free(generator: Generator, cache: Cache, hidden: Tensor, walk: Walk, options
         done_state = torch.cat([done_state, state], 1)
         done = torch.cat([done, top.masked_fill(~over, -torch.inf)], 1)
         logprob = top.masked_fill(over, -torch.inf)
-        if not logprob.isfinite().any():
+        if depth + 1 == deepest or not logprob.isfinite().any():
             break
         first = torch.arange(queries, device=walk.device)[:, None] * width
         cache, states = generator.extend(cache, (first + parent).flatten(), token.flatten()[:, None])
