@@ -166,9 +166,12 @@ class T5(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor, docids: Tensor) -> Tensor:
         """Scores of every symbol at every place of the docids (rows, length): (rows, length, width)."""
+        return self.logits(self._before_each(ids, mask, docids))
+
+    def _before_each(self, ids: Tensor, mask: Tensor, docids: Tensor) -> Tensor:
+        """The states (rows, length, d_model) from which each symbol of the docids is written."""
         begin = torch.full_like(docids[:, :1], self.shape.start)
-        hidden, _ = self.decode(torch.cat([begin, docids[:, :-1]], 1), None, self.read(ids, mask))
-        return self.logits(hidden)
+        return self.decode(torch.cat([begin, docids[:, :-1]], 1), None, self.read(ids, mask))[0]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -217,24 +220,24 @@ class T5(nn.Module):
 
     def loss(self, ids: Tensor, mask: Tensor, docids: Tensor, ignored: int) -> Tensor:
         """Minus the mean log-probability of the symbols of docids (rows, length), but for those to be ignored."""
-        known = docids.masked_fill(docids == ignored, 0)
-        begin = torch.full_like(known[:, :1], self.shape.start)
-        hidden, _ = self.decode(torch.cat([begin, known[:, :-1]], 1), None, self.read(ids, mask))
-        states, targets = self._scaled(hidden).flatten(0, 1), docids.flatten()
-        if not self.shape.tied and isinstance(self.output, ShardedRows):
-            return self.output.cross_entropy(states, targets, ignored)
-        logits = functional.linear(states, self._output_rows())
-        return functional.cross_entropy(logits.float(), targets, ignore_index=ignored)
+        hidden = self._before_each(ids, mask, docids.masked_fill(docids == ignored, 0)).flatten(0, 1)
+        if blocks := self._blocks:
+            return blocks.cross_entropy(self._scaled(hidden), docids.flatten(), ignored)
+        return functional.cross_entropy(self.logits(hidden).float(), docids.flatten(), ignore_index=ignored)
+
+    @property
+    def _blocks(self) -> ShardedRows | None:
+        """The output layer, where it lies in blocks."""
+        return self.output if not self.shape.tied and isinstance(self.output, ShardedRows) else None
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of every symbol."""
-        if not self.shape.tied and isinstance(self.output, ShardedRows):
-            return self.output(self._scaled(hidden))
-        return functional.linear(self._scaled(hidden), self._output_rows())
+        states = self._scaled(hidden)
+        return functional.linear(states, self._output_rows()) if self.shape.tied else self.output(states)
 
     def logits_of(self, hidden: Tensor, candidates: Tensor) -> Tensor:
         """Scores of some symbols (n, C) after each of n states (n, d)."""
-        if not self.shape.tied and isinstance(self.output, ShardedRows):
+        if self._blocks:  # whose rows lie on several devices
             return self.logits(hidden).gather(1, candidates)
         return torch.einsum("nd,ncd->nc", self._scaled(hidden), self._output_rows()[candidates])
 

@@ -56,9 +56,7 @@ class Encoding(Retriever):
 
     def __post_init__(self) -> None:
         config.validate(self)
-        if self.query_length < 3 or self.document_length < 3:
-            problem = f"query_length = {self.query_length}, document_length = {self.document_length}"
-            raise UsageError(problem, "both are at least 3: special tokens count")
+        check_lengths(self.query_length, self.document_length)
 
     # What a system has to bring.
 
@@ -168,6 +166,13 @@ class Encoding(Retriever):
     def _scored(self, query_tokens: int, document_tokens: int) -> int:
         """How many scores of tokens with tokens a training batch makes, on the way to those of its texts."""
         return 0
+
+
+def check_lengths(query: int, document: int) -> None:
+    """Refuse to read so few tokens of queries or documents that no word is among them."""
+    if query < 3 or document < 3:
+        problem = f"query_length = {query}, document_length = {document}"
+        raise UsageError(problem, "both are at least 3: special tokens count")
 
 
 def new_encoder(backbone: Backbone, shape: EncoderShape, seed: int, place: str) -> Encoder:

@@ -31,10 +31,11 @@ from triever.models.backbones import load_backbone
 from triever.models.docid_model import DecoderOptions, generator_of, reader_of
 from triever.models.encoder import Encoder, EncoderShape, encode
 from triever.models.precision import device_of
+from triever.models.seq2seq import Seq2SeqGenerator
 from triever.models.t5 import T5, laid_out, widened
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts, Retriever
-from triever.retrievers.encoding import check_memory, device, most, new_encoder, weights_of
+from triever.retrievers.encoding import check_lengths, check_memory, device, most, new_encoder, weights_of
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
 from triever.search.free import free
@@ -44,7 +45,7 @@ from triever.search.paths import path_scores
 from triever.search.scores import Normalisation
 from triever.training.loop import train
 from triever.training.pairs import Pairs, held_out, pairs_of
-from triever.training.tuning import WATCH, DocidTuning, summary
+from triever.training.tuning import WATCH, DocidTuning, quality, summary
 from triever.training.views import (
     IGNORED,
     Behind,
@@ -139,9 +140,7 @@ class Generative(Retriever):
 
     def __post_init__(self) -> None:
         config.validate(self)
-        if self.query_length < 3 or self.document_length < 3:
-            problem = f"query_length = {self.query_length}, document_length = {self.document_length}"
-            raise UsageError(problem, "both are at least 3: special tokens count")
+        check_lengths(self.query_length, self.document_length)
         if self.vectors is not None and self.vectors.kind != "dense":
             raise UsageError(f"vectors = {self.vectors.kind} has no vector for a document", "name a dense retriever")
 
@@ -227,7 +226,7 @@ class Generative(Retriever):
         parameters = sum(weight.numel() for weight in model.parameters())
         logits = options.batch * docids.shape[1] * model.shape.width // model.shape.shards
         check_memory(reader, options, options.batch, longest, str(model.device), scores=logits, parameters=parameters)
-        steps = -(-options.steps * options.accumulate // options.rounds)
+        steps = options.batches
         shares, pad = weights or [1.0] * len(views), reader.tokenizer.pad
         return lambda number: ViewBatches(views, shares, docids, options.batch, steps, options.seed, number, pad)
 
@@ -296,7 +295,7 @@ class Generative(Retriever):
         for query, hits in enumerate(found):
             right = set(held.of(query).tolist())
             ranks.append(next((1 / rank for rank, (row, _) in enumerate(hits.documents, 1) if row in right), 0.0))
-        return {WATCH: float(np.mean(ranks)), "Success@1": float(np.mean(np.array(ranks) == 1))}
+        return quality(ranks)
 
     # Searching
 
@@ -305,11 +304,13 @@ class Generative(Retriever):
 
     def _found(self, engine: Writing, queries: Sequence[str], k: int) -> list[Found]:
         """For each query the numbers of the best documents with their log-probabilities."""
-        reader = reader_of(engine.model)
-        generator = generator_of(engine.model, most(reader, self.query_length))
+        generator = self._generator(engine)
         return search_each(
             generator, queries, lambda cache, hidden: self._found_by(engine, generator, cache, hidden, k)
         )
+
+    def _generator(self, engine: Writing) -> Seq2SeqGenerator:
+        return generator_of(engine.model, most(reader_of(engine.model), self.query_length))
 
     def _found_by(self, engine: Writing, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
         options = self.search_options
@@ -344,12 +345,11 @@ class Generative(Retriever):
 
     def _explain(self, engine: Writing, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """The log-probability of each symbol of a docid after those before it; several documents share one."""
-        generator = generator_of(engine.model, most(reader_of(engine.model), self.query_length))
-        options = self.search_options
+        generator, options = self._generator(engine), self.search_options
+        cache, hidden = generator.prefill([query])
         explained = []
         for hit in result:
             docid = engine.docid(int(engine.numbers[store.row(hit.id)]))
-            cache, hidden = generator.prefill([query])
             scores, sharing = path_scores(
                 generator, cache, hidden, engine.walk, docid, options.normalisation, options.temperature
             )

@@ -25,11 +25,11 @@ from triever.models.precision import device_of
 from triever.models.tokens import TextTokenizer, Tokens, places
 from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.bm25 import BM25
-from triever.retrievers.encoding import check_memory, device, most, new_encoder, weights_of
+from triever.retrievers.encoding import check_lengths, check_memory, device, most, new_encoder, weights_of
 from triever.training.loop import train
 from triever.training.losses import listwise
 from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of, text_numbers
-from triever.training.tuning import WATCH, RerankTuning, summary
+from triever.training.tuning import WATCH, RerankTuning, quality, summary
 
 QUERIES = 1024
 """Queries whose candidates are laid side by side at once."""
@@ -89,9 +89,7 @@ class Reranked(Retriever):
         config.validate(self)
         if self.depth < 1:
             raise UsageError(f"depth = {self.depth} should be above zero", "the usual range is 20 to 100")
-        if self.query_length < 3 or self.document_length < 3:
-            problem = f"query_length = {self.query_length}, document_length = {self.document_length}"
-            raise UsageError(problem, "both are at least 3: special tokens count")
+        check_lengths(self.query_length, self.document_length)
         if self.negatives.count < 1:
             raise UsageError("a cross-encoder learns from wrong candidates", "set negatives.count to 1 or more")
         if self.negatives.source != Negatives().source:
@@ -140,7 +138,7 @@ class Reranked(Retriever):
         encoder = engine.reranker.encoder
         longest = most(encoder, self.query_length + self.document_length)
         check_memory(encoder, self.training, rows, longest, str(encoder.device))
-        steps = -(-self.training.steps * self.training.accumulate // self.training.rounds)
+        steps = self.training.batches
 
         def rounds(number: int) -> CandidateBatches:
             return CandidateBatches(learned, engine.reranker, self.negatives, self.training, steps, number)
@@ -317,4 +315,4 @@ def _quality(judged: Candidates, reranker: Reranker) -> dict[str, float]:
     scores = np.full(rows.shape, -np.inf)
     scores[query, place] = reranker.scores(judged.queries, query, rows[query, place])
     rank = 1 + (scores[:, 1:] >= scores[:, :1]).sum(1)
-    return {WATCH: float(np.mean(np.where(rank <= 10, 1 / rank, 0))), "Success@1": float(np.mean(rank == 1))}
+    return quality(np.where(rank <= 10, 1 / rank, 0))

@@ -186,6 +186,13 @@ class PairBatches:
         return np.stack([_among(documents, self.pairs.of(query), self.same) for query in queries])
 
 
+def passes(count: int, steps: int, size: int, chance: np.random.Generator) -> np.ndarray:
+    """The examples of all batches, (steps, size): pass after pass over so many of them, each in a new order."""
+    needed = steps * size
+    order = [chance.permutation(count) for _ in range(-(-needed // count))] or [np.empty(0, np.int64)]
+    return np.concatenate(order)[:needed].reshape(steps, size)
+
+
 def hard_negatives(
     found: Sequence[Sequence[int]], pairs: Pairs, negatives: Negatives, same: np.ndarray | None = None
 ) -> np.ndarray:

@@ -6,7 +6,7 @@ What a model's scores are and how it searches is handed in; the rest is the same
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +43,11 @@ class QueryTuning(TrainOptions):
     batch: int = option(64, "queries in a batch, each with its document")
     rounds: int = option(1, "the steps come in so many rounds; after each, held-out queries are asked")
     holdout: float = option(0.05, "the share of queries that is not trained on, and chooses the best round")
+
+    @property
+    def batches(self) -> int:
+        """How many batches a round has."""
+        return -(-self.steps * self.accumulate // self.rounds)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,7 +154,6 @@ class PairTraining:
 
     def _round(self, number: int) -> PairBatches:
         pairs, tokens = self._train
-        steps = -(-self.options.steps * self.options.accumulate // self.options.rounds)
         mined = self._mined() if self.negatives.mined else None
         return PairBatches(
             pairs,
@@ -158,7 +162,7 @@ class PairTraining:
             mined,
             self.negatives,
             batch=self.options.batch,
-            steps=steps,
+            steps=self.options.batches,
             seed=self.options.seed,
             round=number,
             pad=self.pad,
@@ -200,7 +204,7 @@ class PairTraining:
         for query, rows in enumerate(found):
             hits = np.flatnonzero(np.isin(rows, place[pairs.of(query)]))
             ranks.append(1 / (1 + hits[0]) if len(hits) else 0.0)
-        return {WATCH: float(np.mean(ranks)), "Success@1": float(np.mean(np.array(ranks) == 1))}
+        return quality(ranks)
 
     def _pool(self) -> np.ndarray:
         needed = np.unique(self._held[0].relevant)
@@ -208,6 +212,12 @@ class PairTraining:
         chance = np.random.default_rng(self.options.seed)
         more = chance.permutation(others)[: max(0, self.options.pool - len(needed))]
         return np.sort(np.concatenate([needed, more]))
+
+
+def quality(reciprocal: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """What held-out queries are judged by, from the reciprocal ranks of their documents; 0 where one is not found."""
+    ranks = np.asarray(reciprocal)
+    return {WATCH: float(np.mean(ranks)), "Success@1": float(np.mean(ranks == 1))}
 
 
 def summary(trained: Trained) -> dict[str, Any]:

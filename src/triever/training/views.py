@@ -17,7 +17,7 @@ import torch
 from triever.config import option, validate
 from triever.errors import UsageError, nearest
 from triever.models.tokens import TextTokenizer, Tokens, places
-from triever.training.pairs import Pairs
+from triever.training.pairs import Pairs, passes
 
 VIEWS = {"labelled": "judged queries", "generated": "written queries", "first": "FirstP", "chunks": "DaQ"}
 ALSO = {"d2q": "generated", "firstp": "first", "daq": "chunks"}
@@ -215,7 +215,7 @@ class ViewBatches:
         """For each view its examples of every batch, (steps, share of the batch): pass after pass, newly ordered."""
         shares = split_by(self.weights, self.batch)
         return [
-            _passes(len(view), self.steps, share, np.random.default_rng((self.seed, self.round, number)))
+            passes(len(view), self.steps, share, np.random.default_rng((self.seed, self.round, number)))
             for number, (view, share) in enumerate(zip(self.views.values(), shares, strict=True))
         ]
 
@@ -228,12 +228,6 @@ def split_by(weights: Sequence[float], total: int) -> list[int]:
     """
     ends = np.rint(np.cumsum(weights) / np.sum(weights) * total).astype(int)
     return np.diff(np.concatenate([[0], ends])).tolist()
-
-
-def _passes(count: int, steps: int, share: int, chance: np.random.Generator) -> np.ndarray:
-    needed = steps * share
-    order = [chance.permutation(count) for _ in range(-(-needed // count))] or [np.empty(0, np.int64)]
-    return np.concatenate(order)[:needed].reshape(steps, share)
 
 
 def _trimmed(docids: np.ndarray) -> np.ndarray:

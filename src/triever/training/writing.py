@@ -22,7 +22,7 @@ from triever.models.precision import fast_dtype
 from triever.models.sampling import left_padded, read
 from triever.models.tokens import TextTokenizer, Tokens
 from triever.training.loop import Trained, train
-from triever.training.pairs import Pairs, held_out
+from triever.training.pairs import Pairs, held_out, passes
 from triever.training.tuning import QueryTuning
 
 WATCH = "log-likelihood"
@@ -87,10 +87,7 @@ class QuestionBatches:
     def _order(self) -> np.ndarray:
         """The questions of all batches, (steps, batch): pass after pass over all of them, each in a new order."""
         size = min(self.options.batch, len(self.examples))
-        chance = np.random.default_rng((self.options.seed, self.round))
-        passes = -(-self.steps * size // len(self.examples))
-        order = np.concatenate([chance.permutation(len(self.examples)) for _ in range(passes)])
-        return order[: self.steps * size].reshape(self.steps, size)
+        return passes(len(self.examples), self.steps, size, np.random.default_rng((self.options.seed, self.round)))
 
 
 def tune(
@@ -109,7 +106,7 @@ def tune(
     )
     if not len(learned):
         raise UsageError("all training queries are held out", "lower training.holdout")
-    steps = -(-options.steps * options.accumulate // options.rounds)
+    steps = options.batches
     return train(
         model,
         _loss,
