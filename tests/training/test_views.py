@@ -125,6 +125,18 @@ def test_batches_follow_from_their_number_and_pass_over_everything() -> None:
         batches[6]
 
 
+def test_the_rounds_together_pass_over_everything_as_often() -> None:
+    many = Tokens.of([f"word{number}" for number in range(50)], TOKENIZER, 16)
+    view = Generated(many, np.arange(50))
+    docids = docid_rows([(number,) for number in range(50)])
+    rounds = [
+        ViewBatches({"generated": view}, [1], docids, batch=8, steps=25, seed=2, round=number) for number in range(4)
+    ]
+    taught = [batch["docids"].ravel().tolist() for one in rounds for batch in one]
+    assert set(Counter(row for some in taught for row in some).values()) == {16}, "800 places for 50 texts"
+    assert len({tuple(some) for some in taught}) > 90, "hardly any batch twice"
+
+
 def _texts(batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Those of the second view, which has three places of four."""
     return batch["ids"][1:], batch["mask"][1:]

@@ -110,22 +110,17 @@ class Fused(Retriever):
 
     def _fitted(self, engine: Fusion, store: DocumentStore, held: Pairs) -> tuple[float, ...]:
         """The weights, of a grid, with the best mean reciprocal rank; each is set in turn until none moves."""
-        parts = [self._values(results) for results in self._found(engine, store, held.texts, self.depth)]
+        values = [self._values(results) for results in self._found(engine, store, held.texts, self.depth)]
         relevant = [{store.ids[row] for row in held.of(query)} for query in range(len(held))]
-
-        def quality(weights: tuple[float, ...]) -> float:
-            return float(
-                np.mean([_reciprocal(_joined(one, weights), good) for one, good in zip(parts, relevant, strict=True)])
-            )
-
+        brought = _Brought.of(values, relevant)
         weights = engine.weights
-        best = quality(weights)
+        best = brought.quality(weights)
         for _ in range(len(weights)):
             before = weights
             for at in range(len(weights)):
                 for share in GRID:
                     tried = _with_share(weights, at, float(share))
-                    if (found := quality(tried)) > best + 1e-9:
+                    if (found := brought.quality(tried)) > best + 1e-9:
                         best, weights = found, tried
             if weights == before:
                 break
@@ -240,5 +235,44 @@ def _behind(first: Sequence[Hit], others: Sequence[Sequence[Hit]]) -> list[Hit]:
     return [Hit(document, least - place) for place, document in enumerate(dict.fromkeys(turns), 1)]
 
 
-def _reciprocal(hits: Sequence[Hit], relevant: set[str]) -> float:
-    return next((1 / rank for rank, hit in enumerate(hits, 1) if hit.id in relevant), 0.0)
+@dataclass(frozen=True)
+class _Brought:
+    """What the parts bring for many queries, end to end: a fit asks a hundred times for the quality of all."""
+
+    values: np.ndarray  # (parts, entries), a query's entries side by side, equal ones in the order of `ranked`
+    relevant: np.ndarray  # (entries,)
+    start: np.ndarray  # (queries with entries,) where each begins
+    queries: int
+
+    @classmethod
+    def of(cls, values: Sequence[Sequence[Mapping[str, float]]], relevant: Sequence[set[str]]) -> _Brought:
+        """For each query what each part gives to documents, and which of them are relevant."""
+        documents = [sorted({document for part in parts for document in part}, reverse=True) for parts in values]
+        counts = [len(some) for some in documents]
+        table = [
+            [part.get(document, 0.0) for part in parts]
+            for parts, some in zip(values, documents, strict=True)
+            for document in some
+        ]
+        good = [document in right for some, right in zip(documents, relevant, strict=True) for document in some]
+        start = np.cumsum([0, *counts])[:-1][np.array(counts) > 0]
+        given = np.array(table, np.float64).reshape(sum(counts), -1).T if table else np.empty((0, 0))
+        return cls(given, np.array(good, bool), start, len(values))
+
+    def quality(self, weights: Sequence[float]) -> float:
+        """The mean reciprocal rank of the first relevant document; equal ones stay in their order."""
+        if not self.relevant.any():
+            return 0.0
+        total = sum(weight * part for weight, part in zip(weights, self.values, strict=True))
+        best = self._each(np.maximum, np.where(self.relevant, total, -np.inf))
+        place = np.arange(len(total))
+        first = self._each(np.minimum, np.where(self.relevant & (total == best), place, len(place)))
+        before = (total > best) | ((total == best) & (place < first))
+        ranks = 1 + np.add.reduceat(before, self.start, dtype=np.int64)
+        found = np.logical_or.reduceat(self.relevant, self.start)
+        return float(np.sum(1 / ranks[found]) / self.queries)
+
+    def _each(self, reduce: np.ufunc, entries: np.ndarray) -> np.ndarray:
+        """(entries,) the least or the most of each query, for every entry of it."""
+        lengths = np.diff([*self.start, len(entries)])
+        return np.repeat(reduce.reduceat(entries, self.start), lengths)

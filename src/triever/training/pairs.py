@@ -186,11 +186,16 @@ class PairBatches:
         return np.stack([_among(documents, self.pairs.of(query), self.same) for query in queries])
 
 
-def passes(count: int, steps: int, size: int, chance: np.random.Generator) -> np.ndarray:
-    """The examples of all batches, (steps, size): pass after pass over so many of them, each in a new order."""
-    needed = steps * size
-    order = [chance.permutation(count) for _ in range(-(-needed // count))] or [np.empty(0, np.int64)]
-    return np.concatenate(order)[:needed].reshape(steps, size)
+def passes(count: int, batches: range, size: int, *seed: int) -> np.ndarray:
+    """The examples of some batches of an endless series, (batches, size).
+
+    The series goes pass after pass over so many examples, each pass in an order of its own, which its number decides.
+    """
+    begin, end = batches.start * size, batches.stop * size
+    numbers = range(begin // count, -(-end // count))
+    orders = [np.random.default_rng((*seed, number)).permutation(count) for number in numbers]
+    order = np.concatenate([np.empty(0, np.int64), *orders])
+    return order[begin - numbers.start * count :][: end - begin].reshape(len(batches), size)
 
 
 def hard_negatives(

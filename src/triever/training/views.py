@@ -212,10 +212,11 @@ class ViewBatches:
 
     @cached_property
     def _orders(self) -> list[np.ndarray]:
-        """For each view its examples of every batch, (steps, share of the batch): pass after pass, newly ordered."""
+        """For each view its examples of every batch, (steps, share): pass after pass, round after round."""
         shares = split_by(self.weights, self.batch)
+        batches = range(self.round * self.steps, (self.round + 1) * self.steps)
         return [
-            passes(len(view), self.steps, share, np.random.default_rng((self.seed, self.round, number)))
+            passes(len(view), batches, share, self.seed, number)
             for number, (view, share) in enumerate(zip(self.views.values(), shares, strict=True))
         ]
 

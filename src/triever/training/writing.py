@@ -87,7 +87,8 @@ class QuestionBatches:
     def _order(self) -> np.ndarray:
         """The questions of all batches, (steps, batch): pass after pass over all of them, each in a new order."""
         size = min(self.options.batch, len(self.examples))
-        return passes(len(self.examples), self.steps, size, np.random.default_rng((self.options.seed, self.round)))
+        batches = range(self.round * self.steps, (self.round + 1) * self.steps)
+        return passes(len(self.examples), batches, size, self.options.seed)
 
 
 def tune(
