@@ -48,7 +48,8 @@ def multivector(data: str, seed: int, _made: dict[str, Retriever]) -> Retriever:
 
 
 def reranked(data: str, seed: int, made: dict[str, Retriever]) -> Retriever:
-    settings = RerankTuning(split=TRAIN[data], seed=seed, rounds=4, steps=2000, batch=32, learning_rate=1e-4)
+    steps = 2000 if data == "squad-partial" else 1200
+    settings = RerankTuning(split=TRAIN[data], seed=seed, rounds=4, steps=steps, batch=32, learning_rate=1e-4)
     # Mining for all training queries of the larger corpus takes late interaction minutes, and dense retrieval seconds.
     first = made["multivector" if data == "squad-partial" else "dense tuned"]
     return Reranked(first=first, depth=50, training=settings, negatives=Negatives(count=7, depth=20))
