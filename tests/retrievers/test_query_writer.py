@@ -29,7 +29,7 @@ from triever.models import weights
 from triever.models.backbones import load_backbone
 from triever.models.sampling import continued
 from triever.models.tokens import Tokens
-from triever.retrievers import query_files, query_writer
+from triever.retrievers import query_writer
 from triever.retrievers.pen import Judge, Pen
 from triever.retrievers.query_files import write_file
 
@@ -240,7 +240,7 @@ def test_a_filter_without_a_cross_encoder_is_refused(make: Make, tmp_path: Path)
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query_files, "SHARD", 3)
+    monkeypatch.setattr(QueryWriter, "shard", 3)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from tests.training.test_loop import options, same
 from tests.training.test_resume import Stop, stopping
 from tests.training.toys import Pairs, Toy, square, toy, worth
 from triever.errors import UsageError
+from triever.models.precision import device_of
 from triever.training import memory
 from triever.training.loop import TrainOptions, train
 
@@ -115,3 +116,8 @@ def test_the_estimate_is_within_a_factor_of_two(precision: str) -> None:
     print(f"{precision}: {measured / 2**20:.0f} MiB measured, {said / 2**20:.0f} MiB estimated")
     assert said / 2 < measured < said * 2
     assert 0 < memory.available("cuda") <= torch.cuda.get_device_properties(0).total_memory
+
+
+def test_attention_does_not_plan_for_every_shape() -> None:
+    assert device_of("cuda").type == "cuda"
+    assert not torch.backends.cuda.cudnn_sdp_enabled()

@@ -29,7 +29,7 @@ from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError
 from triever.files import atomic
 from triever.retrievers.pen import Pen
-from triever.retrievers.query_writer import SHARD, QueryWriter
+from triever.retrievers.query_writer import QueryWriter
 
 CLAIM, TRAINING = "what.json", "training"
 WHOLE = "1/1"
@@ -65,8 +65,8 @@ def write_file(
         if save:
             writer.save(save)
         shards = [
-            Shard(folder, number, store, range(low, min(low + SHARD, rows.stop)))
-            for number, low in enumerate(range(rows.start, rows.stop, SHARD))
+            Shard(folder, number, store, range(low, min(low + writer.shard, rows.stop)))
+            for number, low in enumerate(range(rows.start, rows.stop, writer.shard))
         ]
         _write_missing(writer, shards)
         found = _joined(shards, Path(out))
@@ -94,8 +94,8 @@ def part_of(part: str, count: int, name: str) -> range:
 
 def _what(writer: QueryWriter, store: DocumentStore, part: str) -> dict[str, Any]:
     """What decides the content of the file."""
-    options = config.to_dict(writer)
-    return {"options": options, "writer": writer.made_from, "data": store.fingerprint, "part": part, "shard": SHARD}
+    own = {"options": config.to_dict(writer), "writer": writer.made_from, "shard": writer.shard}
+    return own | {"data": store.fingerprint, "part": part}
 
 
 @contextmanager

@@ -42,11 +42,11 @@ from triever.training.tuning import summary
 from triever.training.writing import WriterTuning, tune
 from triever.version import __version__
 
-SHARD = 256
-"""Documents that are handled together: sorted by length, and in a file of their own where files are written."""
 BATCH = {"cpu": 64}
 """Questions that are written at once, unless told."""
-OTHER_BATCH = 512
+OTHER_BATCH = 1024
+BATCHES = 4
+"""So many batches of documents are handled together: sorted by length, and in a file of their own among files."""
 DOCUMENT = "{document}"
 ENDS = ("\n", "?")
 """Where a question ends, besides the end of all text, that a backbone wrote as it comes."""
@@ -109,7 +109,7 @@ class QueryWriter:
     seed: int = option(0, "another seed, other questions")
     document_length: int = option(192, "tokens of a document that are read")
     query_length: int = option(32, "tokens of the longest question")
-    batch: int = option(0, "questions that are written at once; 0 is 64 on a processor and 512 on a GPU")
+    batch: int = option(0, "questions that are written at once; 0 is 64 on a processor and 1024 on a GPU")
     prompt: str = option("", "what the model reads, with {document} in it; if empty, words that ask for a question")
     training: WriterTuning = option(WriterTuning(), "how it is tuned; training.steps=0 leaves it as it comes")
     filter: str | None = option(
@@ -174,13 +174,13 @@ class QueryWriter:
     def write(self, documents: Iterable[Document]) -> Iterator[Questions]:
         """Each document's id and its questions, in the order of the documents."""
         stream = iter(documents)
-        some = list(islice(stream, SHARD))
+        some = list(islice(stream, self.shard))
         if not some:
             raise UsageError("there are no documents to write questions for", "check them with: triever data info")
         pen = self.pen()
         while some:
             yield from pen.write(some)[0]
-            some = list(islice(stream, SHARD))
+            some = list(islice(stream, self.shard))
 
     def save(self, path: str | Path, *, replace: bool = True) -> None:
         """Write an artifact with the model inside, whole or not at all; `load` opens it again."""
@@ -235,12 +235,17 @@ class QueryWriter:
             module,
             frame,
             self._longest(engine.backbone, frame),
-            self._sampling(engine.backbone, place.type),
+            self._sampling(engine.backbone),
             count=self.per_document,
             seed=self.seed,
             whole=self._tuned,
             judge=self._judge(),
         )
+
+    @property
+    def shard(self) -> int:
+        """How many documents are handled together, which is also what an interruption may cost."""
+        return max(1, BATCHES * self._at_once // self.per_document)
 
     @property
     def is_fitted(self) -> bool:
@@ -254,10 +259,13 @@ class QueryWriter:
         """Whether it learned to write questions, so that only the token that ends a text ends one."""
         return self.training.steps > 0
 
-    def _sampling(self, backbone: Backbone, place: str) -> Sampling:
+    def _sampling(self, backbone: Backbone) -> Sampling:
         ends = frozenset() if self._tuned else containing(backbone.tokenizer, ENDS)
-        batch = self.batch or BATCH.get(place, OTHER_BATCH)
-        return Sampling(ends | {end_of(backbone)}, self.query_length, self.temperature, self.top, batch)
+        return Sampling(ends | {end_of(backbone)}, self.query_length, self.temperature, self.top, self._at_once)
+
+    @property
+    def _at_once(self) -> int:
+        return self.batch or BATCH.get(torch.device(device(self.device)).type, OTHER_BATCH)
 
     def _judge(self) -> Judge | None:
         if not self.filter:
