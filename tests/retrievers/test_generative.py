@@ -12,11 +12,11 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import Document
 from triever.config import build
-from triever.docids.schemes import Atomic, Codebook, Naive, Scheme, Semantic
+from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Scheme, Semantic, Title
 from triever.errors import UsageError
 from triever.models.docid_model import DecoderOptions, generator_of
 from triever.retrievers.dense import Dense
-from triever.retrievers.generative import Generative, SearchOptions
+from triever.retrievers.generative import Generative, SearchOptions, Writing
 from triever.training.tuning import DocidTuning
 from triever.training.views import ViewOptions
 
@@ -24,6 +24,7 @@ SMALL = "scratch:hidden=64,layers=1,heads=2,vocabulary=600"
 NOTHING = DocidTuning(steps=0)
 LEARN = DocidTuning(steps=120, batch=16, rounds=1, learning_rate=2e-3, holdout=0.0, add_steps=120)
 SHORT = ViewOptions(length=8)  # about as long as a query
+SHARING: dict[str, Scheme] = {"cluster": Cluster(clusters=3, branch=2), "title": Title(vocabulary=100)}
 SCHEMES: dict[str, Scheme] = {
     "atomic": Atomic(),
     "naive": Naive(),
@@ -33,7 +34,7 @@ SCHEMES: dict[str, Scheme] = {
 
 
 def generative(scheme: str = "atomic", **options: object) -> Generative:
-    return Generative(docids=SCHEMES[scheme], **{"backbone": SMALL, "training": NOTHING} | options)  # ty: ignore[invalid-argument-type]
+    return Generative(docids=(SCHEMES | SHARING)[scheme], **{"backbone": SMALL, "training": NOTHING} | options)  # ty: ignore[invalid-argument-type]
 
 
 class TestAtomic(Contract):
@@ -83,9 +84,12 @@ def test_training_learns_the_docids_of_queries(scheme: str) -> None:
     assert fitted.search(QUERIES[0], 1)[0].score > np.log(0.5)
 
 
-def test_parts_of_an_explanation_add_up_to_the_score() -> None:
-    for scheme in SCHEMES:
-        explanation = generative(scheme).fit(dataset()).explain("boiling water", 3)
+@pytest.mark.parametrize("scheme", [*SCHEMES, *SHARING])
+def test_parts_of_an_explanation_add_up_to_the_score(scheme: str) -> None:
+    fitted = generative(scheme, search_options=SearchOptions(temperature=0.7)).fit(dataset())
+    for method in ("beam", "exact", "free"):
+        explanation = fitted.searching(method=method, width=200).explain("boiling water", 3)
+        assert method == "free" or len(explanation.result) == 3
         for hit, parts in zip(explanation.result, explanation.parts, strict=True):
             assert sum(weight for _, weight in parts) == pytest.approx(hit.score, abs=1e-4)
 
@@ -107,6 +111,53 @@ def test_free_decoding_finds_what_exists_and_counts_what_does_not() -> None:
         assert "do not exist" in free.note
     narrow = loose.searching(width=1)
     assert all(len(narrow.search(query, 1)) <= 1 for query in QUERIES)
+
+
+def test_free_decoding_ends_what_it_writes_with_the_stop_symbol() -> None:
+    """With the symbols a, b and stop, and ids of two letters at most, all that can be written can be counted."""
+    alone = triever.Dataset.of("alone", [Document(name, f"text of {name}") for name in ("a", "b", "ab")], [], {})
+    loose = generative("naive", search_options=SearchOptions(method="free", width=30)).fit(alone)
+    result = loose.search("text", 3)
+    assert {hit.id for hit in result} == {"a", "b", "ab"}
+    # The stop symbol alone, one letter and it, two letters and any third symbol: 1 + 2 + 4 * 3.
+    assert result.note == "12 of 15 written docids do not exist"
+
+
+def shared_scores(fitted: Generative, query: str) -> dict[str, float]:
+    """The log-probability of every document by a forward pass for each docid, divided among those that share it."""
+    engine = fitted._checked().engine
+    ids, mask = generator_of(engine.model, 64).tokenise([query])
+    docids = [engine.docid(row) for row in range(len(DOCUMENTS))]
+    found = {}
+    for docid in set(docids):
+        with torch.inference_mode():
+            symbols = torch.tensor([docid])
+            each = engine.model(ids, mask, symbols).log_softmax(2)[0].gather(1, symbols.T)
+        found[docid] = float(each.sum()) - np.log(docids.count(docid))
+    return {document.id: found[docid] for document, docid in zip(DOCUMENTS, docids, strict=True)}
+
+
+@pytest.mark.parametrize("method", ["beam", "exact", "free"])
+def test_documents_that_share_a_docid_are_cut_in_the_order_in_which_they_are_ranked(method: str) -> None:
+    fitted = generative("cluster").fit(dataset())
+    searched = fitted.searching(method=method, normalisation="vocabulary", width=50)
+    for query in QUERIES:
+        truth = shared_scores(fitted, query.text)
+        order = sorted(truth, key=lambda name: (truth[name], name), reverse=True)
+        for k in range(1, len(DOCUMENTS) + 1):
+            result = searched.search(query, k)
+            assert [hit.id for hit in result] == order[:k]
+            assert [hit.score for hit in result] == pytest.approx([truth[name] for name in order[:k]], abs=1e-4)
+
+
+def test_of_many_documents_on_one_docid_only_hits_are_told_their_docid(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [Document(f"d{number:03}", "the same text") for number in range(300)]
+    fitted = generative("cluster").fit(triever.Dataset.of("many", many, [], {}))
+    asked: list[int] = []
+    docid = Writing.docid
+    monkeypatch.setattr(Writing, "docid", lambda self, number: asked.append(number) or docid(self, number))
+    assert [hit.id for hit in fitted.search("text", 3)] == ["d299", "d298", "d297"]
+    assert asked == [299, 298, 297]
 
 
 def test_free_decoding_survives_a_document_that_is_gone() -> None:
@@ -251,3 +302,14 @@ def test_a_reader_that_is_left_alone_stays_as_it_came() -> None:
         assert torch.equal(weight, model.reader.state_dict()[name])
     fresh = generative(vectors=dense).fit(data)._checked().engine.model
     assert not torch.equal(model.output.weight, fresh.output.weight)
+
+
+def test_a_training_does_not_go_on_with_other_docids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the same fit gives other docids to its documents: the weights were learned for the old ones."""
+    training = DocidTuning(steps=4, batch=4, rounds=1, holdout=0.0)
+    whole = generative("naive", training=training).fit(dataset(), work=tmp_path).search_many(QUERIES, 3)
+    assert generative("naive", training=training).fit(dataset(), work=tmp_path).search_many(QUERIES, 3) == whole
+    place = Naive.place
+    monkeypatch.setattr(Naive, "place", lambda self, one, _vector=None: place(self, Document(one.id[::-1], "")))
+    with pytest.raises(UsageError, match="was begun with other docids; name a new folder, or remove this one"):
+        generative("naive", training=training).fit(dataset(), work=tmp_path)

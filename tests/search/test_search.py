@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
+from functools import cache
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.search.toy import Pair, Toy, brute_force, docid_logprob
+from tests.search.toy import Pair, Toy, brute_force, docid_logprob, log_softmax
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.errors import UsageError
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
-from triever.search.hits import documents
+from triever.search.free import free
+from triever.search.hits import best, documents
 from triever.search.many import search_each
 
 STOP = 3
@@ -112,6 +115,73 @@ def test_a_spent_budget_is_said_with_a_bound_that_holds() -> None:
     assert math.log(max(others)) <= result.bound + 1e-6
 
 
+@settings(max_examples=60)
+@given(pairs, normalisations, st.integers(1, 4), st.integers(1, 6))
+def test_whatever_the_budget_no_other_document_is_above_the_bound(
+    listed: list[Pair], normalisation: str, k: int, budget: int
+) -> None:
+    walk, toy = Walk(Trie.of(listed)), Toy(STOP + 1, sharpness=0.5)
+    result = exact(toy, *toy.prefill(["q"]), walk, k, budget=budget, normalisation=normalisation)[0]
+    assert result.opened <= budget
+    for document, mass in brute_force(toy, "q", listed, normalisation).items():
+        assert document in dict(result.documents) or math.log(mass) <= result.bound + 1e-6
+
+
+class Counting(Walk):
+    """A walk that counts how often it is asked for documents."""
+
+    asked = 0
+
+    def documents(self, state: list[int]) -> list[int]:
+        self.asked += 1
+        return super().documents(state)
+
+
+def wide_pairs(shared: int) -> list[Pair]:
+    """A thousand docids of one symbol, so many of them with a second document, and some of two symbols."""
+    short = [((symbol,), symbol) for symbol in range(1000)]
+    second = [((symbol,), 1000 + symbol) for symbol in range(shared)]
+    long = [((1000 + symbol, last), 2000 + 2 * symbol + last) for symbol in range(100) for last in range(2)]
+    return short + second + long
+
+
+def wide_masses(toy: Toy, listed: list[Pair], normalisation: str) -> dict[int, float]:
+    """Log-probabilities by the definition, each softmax computed once: plain enumeration is quadratic."""
+    logs: dict[tuple[int, ...], dict[int, float]] = {}
+    sharing = Counter(docid for docid, _ in listed)
+    follow: dict[tuple[int, ...], set[int]] = defaultdict(set)
+    for docid in sharing:
+        for depth, symbol in enumerate(docid):
+            follow[docid[:depth]].add(symbol)
+    for prefix, symbols in follow.items():
+        scores = toy.scores("q", prefix)
+        over = sorted(symbols) if normalisation == "trie" else range(toy.width)
+        logs[prefix] = dict(zip(over, log_softmax([scores[one] for one in over]), strict=True))
+    return {
+        document: sum(logs[docid[:depth]][symbol] for depth, symbol in enumerate(docid)) - math.log(sharing[docid])
+        for docid, document in listed
+    }
+
+
+@pytest.mark.parametrize("normalisation", ["trie", "vocabulary"])
+@pytest.mark.parametrize("sharpness", [0.3, 4.0])
+@pytest.mark.parametrize("shared", [0, 700])
+def test_exact_on_a_wide_trie_looks_at_few_of_its_documents(
+    shared: int, sharpness: float, normalisation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Toy, "scores", cache(Toy.scores))
+    listed = wide_pairs(shared)
+    walk, toy = Counting(Trie.of(listed)), Toy(1100, sharpness)
+    result = exact(toy, *toy.prefill(["q"]), walk, 5, normalisation=normalisation)[0]
+    truth = wide_masses(toy, listed, normalisation)
+    best = sorted(truth, key=lambda document: (-truth[document], document))
+    assert result.certified
+    assert [document for document, _ in result.documents] == best[:5]
+    assert [mass for _, mass in result.documents] == pytest.approx([truth[one] for one in best[:5]], abs=1e-4)
+    assert truth[best[5]] <= result.bound + 1e-4
+    assert walk.asked <= (5 + 1) * result.opened
+
+
 def test_exact_finds_what_is_too_unlikely_for_a_probability() -> None:
     """Log-probabilities of long docids under `vocabulary` go far below what exp can hold."""
     listed = [((*((number + at) % 5 for at in range(400)), STOP), number) for number in range(4)]
@@ -197,6 +267,40 @@ def test_ties_go_to_the_smaller_number() -> None:
     assert torch.tensor(
         [mass for _, mass in documents(walk, beam(toy, *toy.prefill(["q"]), walk), 3)[0]]
     ).exp().sum() == pytest.approx(1)
+
+
+shared_docids = st.lists(docids, min_size=1, max_size=14).map(
+    lambda found: [(docid, number) for number, docid in enumerate(found)]
+)
+
+
+@settings(max_examples=80)
+@given(shared_docids, normalisations, st.integers(1, 15))
+def test_documents_that_tie_with_the_last_are_there_if_asked_for(
+    listed: list[Pair], normalisation: str, k: int
+) -> None:
+    walk, toy = Walk(Trie.of(listed)), Toy(STOP + 1)
+    frontier = beam(toy, *toy.prefill(["q"]), walk, BeamOptions(64, normalisation))
+    truth = brute_force(toy, "q", listed, normalisation)
+    least = sorted(truth.values(), reverse=True)[: min(k, len(truth))][-1]
+    tied = {document for document, mass in truth.items() if mass > least - 1e-9}
+    assert {document for document, _ in documents(walk, frontier, k, ties=True)[0]} == tied
+    certified = exact(toy, *toy.prefill(["q"]), walk, k, normalisation=normalisation, ties=True)[0]
+    assert {document for document, _ in certified.documents} == tied
+    assert len(documents(walk, frontier, k)[0]) == min(k, len(truth))
+    if normalisation == "vocabulary":
+        written = free(toy, *toy.prefill(["q"]), walk, BeamOptions(400)).documents(k, ties=True)[0][0]
+        assert {document for document, _ in written} == tied
+
+
+few_masses = st.dictionaries(st.integers(0, 20), st.sampled_from([-1.0, -2.0, -3.5, -math.inf]))
+
+
+@given(few_masses, st.integers(1, 9), st.booleans())
+def test_the_best_are_those_of_a_sort(masses: dict[int, float], k: int, ties: bool) -> None:
+    order = sorted(masses, key=lambda number: (-masses[number], number))
+    kept = [number for number in order if len(order) <= k or masses[number] >= masses[order[k - 1]]]
+    assert best(masses, k, ties=ties) == [(number, masses[number]) for number in (kept if ties else order[:k])]
 
 
 @settings(max_examples=20)

@@ -322,6 +322,15 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
         train(toy(), square, lambda n: Pairs(n, length=6), options(), folder=tmp_path)
 
 
+@pytest.mark.parametrize("other", [{"docids": "b"}, {}, {"docids": "a", "queries": "c"}])
+def test_what_is_learned_must_be_the_same_to_go_on(other: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        train(toy(), stopping(7), Pairs, options(checkpoint_every=2), folder=tmp_path, given={"docids": "a"})
+    with pytest.raises(UsageError, match=r"was begun with other (docids|queries); name a new"):
+        train(toy(), square, Pairs, options(), folder=tmp_path, given=other)
+    assert train(toy(), square, Pairs, options(), folder=tmp_path, given={"docids": "a"}).resumed_from == 6
+
+
 @pytest.mark.parametrize("content", ["{", "[]", json.dumps({"format": "triever-training", "version": 99})])
 def test_a_state_that_is_not_ours_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "training.json").write_text(content)

@@ -75,7 +75,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One retrieved document. `logprob` is set by systems whose scores are probabilities."""
+    """One retrieved document; systems that write docids say its docid and its log-probability.
+
+    The probability of a docid that several documents share is divided among them, so that `logprob` is less than that
+    of the docid there.
+    """
 
     id: str
     score: float

@@ -70,6 +70,11 @@ class Scheme(ABC):
     def width(self) -> int:
         """How many symbols there are."""
 
+    @property
+    def stop(self) -> int | None:
+        """The symbol that ends every docid, where a scheme has one."""
+        return None
+
     @abstractmethod
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None) -> list[Docid]:
         """A docid for each document; vectors are (documents, d)."""
@@ -203,6 +208,10 @@ class Naive(Scheme):
     def width(self) -> int:
         return len(self._letters) + 1
 
+    @property
+    def stop(self) -> int:
+        return len(self._letters)
+
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None) -> list[Docid]:
         self._letters = sorted({letter for document in documents for letter in document.id})
         return [self.place(document) for document in documents]
@@ -215,7 +224,7 @@ class Naive(Scheme):
                     f"the id {document.id!r} has the character {letter!r}, which no document had when this was fitted"
                 )
                 raise UsageError(problem, "give the document another id, or fit again")
-        return (*(number[letter] for letter in document.id), len(self._letters))
+        return (*(number[letter] for letter in document.id), self.stop)
 
     def readable(self, docid: Docid) -> str:
         return "".join(self._letters[symbol] for symbol in docid[:-1])
@@ -435,7 +444,11 @@ class Title(Scheme):
 
     @property
     def width(self) -> int:
-        return self._fitted[1] + 1
+        return self.stop + 1
+
+    @property
+    def stop(self) -> int:
+        return self._fitted[1]
 
     @property
     def _fitted(self) -> tuple[Any, int]:
@@ -506,14 +519,36 @@ def _name(document: Document) -> str:
 
 
 def learn_pieces(titles: Sequence[str], vocabulary: int) -> Any:
-    """A WordPiece tokenizer of these titles; what it has never seen becomes one piece that says so."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+    """A WordPiece tokenizer of these titles, always the same; what it has never seen becomes a piece that says so."""
+    from tokenizers import models
+
+    # The trainer numbers letters within words as its hash table has them, which is by chance, and of equally frequent
+    # pairs it joins those with the smallest numbers. Letters in an order of ours leave nothing to chance.
+    letters = _trained([UNKNOWN], titles, 0).get_vocab().keys() - {UNKNOWN}
+    pieces = _trained([UNKNOWN, *sorted(letters)], titles, vocabulary).get_vocab()
+    # Made anew: to the trained one, every letter is a special token, which is a piece wherever it stands.
+    tokenizer = _splitter()
+    tokenizer.model = models.WordPiece(vocab=pieces, unk_token=UNKNOWN)
+    return tokenizer
+
+
+def _trained(first: Sequence[str], titles: Sequence[str], vocabulary: int) -> Any:
+    """A tokenizer with these pieces, all letters, and then the most frequent pieces while there is room."""
+    from tokenizers import trainers
+
+    tokenizer = _splitter()
+    trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=list(first), show_progress=False)
+    tokenizer.train_from_iterator(titles, trainer)
+    return tokenizer
+
+
+def _splitter() -> Any:
+    """A tokenizer that knows what words are, and no pieces yet."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
     tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=[UNKNOWN], show_progress=False)
-    tokenizer.train_from_iterator(titles, trainer)
     return tokenizer
 
 

@@ -94,6 +94,14 @@ class Walk:
         found = [part.documents(place) for part, place in zip(self.parts, state, strict=True) if place >= 0]
         return [document for documents in found for document in documents]
 
+    @cached_property
+    def counts(self) -> tuple[int, dict[int, int]]:
+        """How many living documents there are, and of those with several living docids, how many each has."""
+        living = [part.arrays.document if part.mask is None else part.arrays.document[part.mask] for part in self.parts]
+        documents, docids = np.unique(np.concatenate(living), return_counts=True)
+        several = docids > 1
+        return len(documents), dict(zip(documents[several].tolist(), docids[several].tolist(), strict=True))
+
 
 @dataclass(frozen=True)
 class _Step:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from triever import artifact
 from triever.data.store import DocumentStore
 from triever.errors import UsageError
@@ -72,6 +74,11 @@ def of_expansions(store: DocumentStore) -> str:
     """The fingerprint of the documents' expansions; nothing where there are none."""
     chunks = store.table.column("expansions").chunks if store.expanded else ()
     return fingerprint(texts for chunk in chunks for texts in chunk.to_pylist()) if chunks else ""
+
+
+def of_array(array: np.ndarray) -> str:
+    """The fingerprint of numbers and how they lie."""
+    return hashlib.sha256(f"{array.dtype.str} {array.shape}".encode() + array.tobytes()).hexdigest()
 
 
 def of_folder(name: str) -> str:

@@ -34,6 +34,7 @@ from triever.models.precision import device_of
 from triever.models.seq2seq import Seq2SeqGenerator
 from triever.models.t5 import T5, laid_out, widened
 from triever.models.tokens import Tokens
+from triever.retrievers import claims
 from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.encoding import check_lengths, check_memory, device, most, new_encoder, weights_of
 from triever.search.beam import BeamOptions, beam
@@ -72,7 +73,7 @@ class SearchOptions:
     )
     width: int = option(20, "prefixes that a beam keeps at each length; at least as many as hits are asked for")
     normalisation: Normalisation = option(
-        "trie", "probabilities over the symbols that exist (trie) or all (vocabulary)"
+        "trie", "probabilities over the symbols that exist (trie) or all (vocabulary, and always in a free search)"
     )
     temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
     backoff: int = option(0, "how many of the best dropped prefixes a beam takes up again")
@@ -83,6 +84,11 @@ class SearchOptions:
         BeamOptions(self.width, self.normalisation, self.temperature, backoff=self.backoff)  # which checks its own
         if self.budget < 1:
             raise UsageError(f"budget = {self.budget} should be above zero", "the default is 10000")
+
+    @property
+    def scored_over(self) -> Normalisation:
+        """What probabilities are over; what is written freely is scored over all symbols."""
+        return "vocabulary" if self.method == "free" else self.normalisation
 
     def beam(self, k: int) -> BeamOptions:
         """The same for a beam that should find k."""
@@ -208,9 +214,10 @@ class Generative(Retriever):
             _loss,
             self._rounds(engine.model, views, self.views.weights, docids, self.training),
             self.training,
-            evaluate=(lambda _model: self._quality(engine, held)) if judged else None,
+            evaluate=(lambda _model: self._quality(engine, store, held)) if judged else None,
             watch=WATCH if judged else "",
             folder=work / "training" if work else None,
+            given={"docids": claims.of_array(docids)},
             device=self.device,
             share=self._share(engine.model),
         )
@@ -288,13 +295,12 @@ class Generative(Retriever):
         fresh = name != "first" and views.fresh
         return Chunks(tokens, reader.tokenizer, most(reader, views.length), count, fresh, self.training.seed)
 
-    def _quality(self, engine: Writing, held: Pairs) -> dict[str, float]:
+    def _quality(self, engine: Writing, store: DocumentStore, held: Pairs) -> dict[str, float]:
         """How early the held-out queries find their documents, among all of them."""
-        found = self._found(engine, held.texts, 10)
         ranks = []
-        for query, hits in enumerate(found):
-            right = set(held.of(query).tolist())
-            ranks.append(next((1 / rank for rank, (row, _) in enumerate(hits.documents, 1) if row in right), 0.0))
+        for query, result in enumerate(self._search(engine, store, held.texts, 10)):
+            right = {store.ids[row] for row in held.of(query).tolist()}
+            ranks.append(next((1 / rank for rank, hit in enumerate(result, 1) if hit.id in right), 0.0))
         return quality(ranks)
 
     # Searching
@@ -303,7 +309,7 @@ class Generative(Retriever):
         return [self._result(engine, store, one, k) for one in self._found(engine, queries, k)]
 
     def _found(self, engine: Writing, queries: Sequence[str], k: int) -> list[Found]:
-        """For each query the numbers of the best documents with their log-probabilities."""
+        """For each query the numbers of the best documents, and of all that tie with the k-th."""
         generator = self._generator(engine)
         return search_each(
             generator, queries, lambda cache, hidden: self._found_by(engine, generator, cache, hidden, k)
@@ -324,24 +330,28 @@ class Generative(Retriever):
                 budget=options.budget,
                 normalisation=options.normalisation,
                 temperature=options.temperature,
+                ties=True,
             )
             return [Found(one.documents, certificate=str(one)) for one in certified]
         if options.method == "free":
-            written = free(generator, cache, hidden, engine.walk, options.beam(k))
+            written = free(generator, cache, hidden, engine.walk, options.beam(k), stop=engine.scheme.stop)
             return [
                 Found(hits, note=f"{invalid} of {total} written docids do not exist")
-                for hits, invalid, total in written.documents(k)
+                for hits, invalid, total in written.documents(k, ties=True)
             ]
         frontier = beam(generator, cache, hidden, engine.walk, options.beam(k), keep=k)
-        return [Found(one) for one in documents(engine.walk, frontier, k)]
+        return [Found(one) for one in documents(engine.walk, frontier, k, ties=True)]
 
     def _result(self, engine: Writing, store: DocumentStore, found: Found, k: int) -> Result:
         rows = np.searchsorted(engine.numbers, [number for number, _ in found.documents])
-        hits = (
-            Hit(store.ids[row], logprob, engine.scheme.readable(engine.docid(number)), logprob)
-            for row, (number, logprob) in zip(rows.tolist(), found.documents, strict=True)
-        )
-        return Result(ranked(hits)[:k], found.note, found.certificate)
+        logprobs = [logprob for _, logprob in found.documents]
+        best = ranked(Hit(store.ids[row], one, logprob=one) for row, one in zip(rows.tolist(), logprobs, strict=True))
+        # Of many documents that share a docid, and so tie, few are left after the cut: only these look theirs up.
+        hits = (replace(hit, docid=engine.scheme.readable(self._docid(engine, store, hit))) for hit in best[:k])
+        return Result(tuple(hits), found.note, found.certificate)
+
+    def _docid(self, engine: Writing, store: DocumentStore, hit: Hit) -> Docid:
+        return engine.docid(int(engine.numbers[store.row(hit.id)]))
 
     def _explain(self, engine: Writing, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """The log-probability of each symbol of a docid after those before it; several documents share one."""
@@ -349,9 +359,9 @@ class Generative(Retriever):
         cache, hidden = generator.prefill([query])
         explained = []
         for hit in result:
-            docid = engine.docid(int(engine.numbers[store.row(hit.id)]))
+            docid = self._docid(engine, store, hit)
             scores, sharing = path_scores(
-                generator, cache, hidden, engine.walk, docid, options.normalisation, options.temperature
+                generator, cache, hidden, engine.walk, docid, options.scored_over, options.temperature
             )
             names = [f"{place}: {engine.scheme.symbol(symbol)}" for place, symbol in enumerate(docid, 1)]
             shared = (("shared by several", -float(np.log(sharing))),) if sharing > 1 else ()

@@ -3,28 +3,38 @@
 Prefixes are opened best first. A prefix's probability bounds all below it, so a document that is not
 found yet has at most its number of open docids times the best open prefix, and at most all open mass.
 When the k-th best found is at or above what any other document can still reach, the search is done.
+
+Children are many where docids are short, and few of them matter: with one docid for each document, the best
+k + 1 that end (the last one bounds the others), and no more prefixes than may still be opened.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from triever.docids.walk import Walk
+from triever.docids.walk import Children, Walk
 from triever.models.generator import Cache, Generator
-from triever.search.hits import best, shares
+from triever.search.hits import best
 from triever.search.scores import Normalisation, child_scores
 
 BATCH = 64
 """Prefixes opened in one pass; more waste work on prefixes that a better one would have made useless."""
+
+LOWEST = float(np.finfo(np.float64).min)
+"""Below this is only -inf, the log-probability of nothing."""
+
+Prefix: TypeAlias = tuple[float, int, tuple[int, ...], list[int]]
+"""Minus the log-probability of a prefix, its turn among equal ones, its symbols and its state."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +66,17 @@ def exact(
     budget: int = 10_000,
     normalisation: Normalisation = "trie",
     temperature: float = 1.0,
+    ties: bool = False,
 ) -> list[Certified]:
-    """The k best documents of each query; `budget` is how many prefixes may be opened for one."""
-    docids = docids_of(walk)
+    """The k best documents of each query; `budget` is how many prefixes may be opened for one.
+
+    With `ties`, all that were found and tie with the k-th are there, for another order to choose from.
+    """
+    wanted = min(k, walk.counts[0])
     return [
-        _Query(generator, cache, hidden, walk, row, docids, normalisation, temperature).run(k, budget)
+        _Query(generator, cache, hidden, walk, row, wanted, budget, normalisation, temperature).run(ties)
         for row in range(hidden.shape[0])
     ]
-
-
-def docids_of(walk: Walk) -> Counter[int]:
-    """How many living docids each document has."""
-    total: Counter[int] = Counter()
-    for part in walk.parts:
-        documents = part.arrays.document if part.mask is None else part.arrays.document[part.mask]
-        numbers, counts = np.unique(documents, return_counts=True)
-        total.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
-    return total
 
 
 @dataclass
@@ -84,53 +88,59 @@ class _Query:
     hidden: Tensor
     walk: Walk
     row: int
-    docids: Counter[int]
+    k: int  # at most the number of documents
+    budget: int
     normalisation: Normalisation
     temperature: float
-    open: list[tuple[float, int, tuple[int, ...], list[int]]] = field(default_factory=list)
+    open: list[Prefix] = field(default_factory=list)
     found: dict[int, float] = field(default_factory=lambda: defaultdict(lambda: -math.inf))  # log-probabilities
-    missing: Counter[int] = field(default_factory=Counter)
+    missing: dict[int, int] = field(default_factory=dict)  # of a document with several docids: those not found yet
     opened: int = 0
     order: Iterator[int] = field(default_factory=count)
 
-    def run(self, k: int, budget: int) -> Certified:
-        self.missing = self.docids.copy()
-        if self.docids:
+    def run(self, ties: bool) -> Certified:
+        self.missing = dict(self._several)
+        if self.k:
             self._push((), self.walk.root(1)[0].tolist(), 0.0)
-        while self.open and self.opened < budget and not self._is_certain(k):
-            self._open_some(min(BATCH, budget - self.opened))
-        certain = self._is_certain(k)
-        return Certified(self._top(k), certain, self.opened, self._bound(k))
+        while self.open and self.opened < self.budget and not self._is_certain():
+            self._open_some(min(BATCH, self.budget - self.opened))
+        return Certified(best(self.found, self.k, ties=ties), self._is_certain(), self.opened, self._bound())
 
-    def _top(self, k: int) -> list[tuple[int, float]]:
-        return best(dict(self.found), k)
-
-    def _is_certain(self, k: int) -> bool:
-        top = self._top(k)
+    def _is_certain(self) -> bool:
         if not self.open:
             return True
-        return len(top) == min(k, len(self.docids)) and top[-1][1] >= self._bound(k)
+        top = best(self.found, self.k)
+        return len(top) == self.k and top[-1][1] >= self._bound()
 
-    def _bound(self, k: int) -> float:
+    def _bound(self) -> float:
         """What a document outside the first k can have at most."""
-        if not self.open:
-            return -math.inf
-        top = {document for document, _ in self._top(k)}
-        unseen = max((left for document, left in self.missing.items() if document not in self.found), default=0)
-        others = (document for document in self.found if document not in top)
+        top = {document for document, _ in best(self.found, self.k)}
         more = self._more
-        return max([more(unseen), *(np.logaddexp(self.found[one], more(self.missing[one])) for one in others)])
+        others = (
+            float(np.logaddexp(mass, more(self.missing.get(document, 0))))
+            for document, mass in self.found.items()
+            if document not in top
+        )
+        return max([more(self._unseen), *others])
+
+    @property
+    def _several(self) -> Mapping[int, int]:
+        return self.walk.counts[1]
+
+    @property
+    def _unseen(self) -> int:
+        """The most docids that a document has of which none is found yet."""
+        several = (left for document, left in self.missing.items() if document not in self.found)
+        return max([1 if len(self.found) < self.walk.counts[0] else 0, *several])
 
     @property
     def _more(self) -> Callable[[int], float]:
         """What so many docids that are not found yet can add at most: each the best open prefix, together all."""
-        best = -self.open[0][0]
-        whole = min(0.0, float(np.logaddexp.reduce([-one[0] for one in self.open]))) if self._several else best
-        return lambda docids: min(whole, best + math.log(docids)) if docids else -math.inf
-
-    @property
-    def _several(self) -> bool:
-        return max(self.docids.values(), default=1) > 1
+        if not self.open:
+            return lambda _docids: -math.inf
+        highest = -self.open[0][0]
+        whole = min(0.0, float(np.logaddexp.reduce([-one[0] for one in self.open]))) if self._several else highest
+        return lambda docids: min(whole, highest + math.log(docids)) if docids else -math.inf
 
     def _push(self, prefix: tuple[int, ...], state: list[int], logprob: float) -> None:
         heapq.heappush(self.open, (-logprob, next(self.order), prefix, state))
@@ -146,20 +156,17 @@ class _Query:
         self.opened += len(taken)
         self._expand(taken)
 
-    def _expand(self, taken: list[tuple[float, int, tuple[int, ...], list[int]]]) -> None:
+    def _expand(self, taken: list[Prefix]) -> None:
         length = len(taken[0][2])
         state = torch.tensor([one[3] for one in taken], device=self.walk.device)
         children = self.walk.children(state, length)
         hidden = self._hidden([one[2] for one in taken])
         scores = child_scores(self.generator, hidden, children, self.normalisation, self.temperature)
-        ended = children.ended | children.alone if self.normalisation == "trie" else children.ended
-        for at, slot in children.exists.nonzero().tolist():
-            logprob = -taken[at][0] + float(scores[at, slot])
-            below = children.state[at, slot].tolist()
-            if bool(ended[at, slot]):
-                self._find(below, logprob)
-            elif logprob > -math.inf:
-                self._push((*taken[at][2], int(children.token[at, slot])), below, logprob)
+        above = torch.tensor([-one[0] for one in taken], dtype=torch.float64, device=scores.device)
+        total = above[:, None] + scores.double()
+        over = children.ended | children.alone if self.normalisation == "trie" else children.ended
+        self._find(children, total.masked_fill(~over, -torch.inf))
+        self._keep_open(taken, children, total.masked_fill(over, -torch.inf))
 
     def _hidden(self, prefixes: list[tuple[int, ...]]) -> Tensor:
         if not prefixes[0]:
@@ -168,7 +175,26 @@ class _Query:
         _, hidden = self.generator.extend(self.cache, parents, torch.tensor(prefixes, device=self.walk.device))
         return hidden[:, -1]
 
-    def _find(self, state: list[int], logprob: float) -> None:
-        for document, mass in shares(self.walk, state, logprob):
-            self.found[document] = float(np.logaddexp(self.found[document], mass))
-            self.missing[document] -= 1
+    def _find(self, children: Children, logprob: Tensor) -> None:
+        """Give the documents of docids (n, C) their shares; -inf where no docid ends."""
+        share = logprob - self.walk.living(children.state).clamp(min=1).double().log()
+        chosen = share >= self._least(share, self.k + 1)
+        for state, mass in zip(children.state[chosen].tolist(), share[chosen].tolist(), strict=True):
+            for document in self.walk.documents(state):
+                self.found[document] = float(np.logaddexp(self.found[document], mass))
+                if document in self.missing:
+                    self.missing[document] -= 1
+
+    def _keep_open(self, taken: list[Prefix], children: Children, logprob: Tensor) -> None:
+        """Put prefixes (n, C) among those that may be opened; -inf where there is none."""
+        chosen = logprob >= self._least(logprob, self.budget - self.opened + 1)
+        parents = [taken[at][2] for at in chosen.nonzero()[:, 0].tolist()]
+        columns = (children.token[chosen], children.state[chosen], logprob[chosen])
+        for prefix, token, state, mass in zip(parents, *(column.tolist() for column in columns), strict=True):
+            self._push((*prefix, token), state, mass)
+
+    def _least(self, values: Tensor, wanted: int) -> float:
+        """What a value must have to be among the wanted; where documents have several docids, all that exist are."""
+        if self._several or wanted >= values.numel():
+            return LOWEST
+        return max(float(values.flatten().topk(wanted).values[-1]), LOWEST)

@@ -1,7 +1,8 @@
 """Free decoding: a beam over all symbols, as models write when nothing holds them to docids that exist.
 
-A prefix that has left the trie can no longer become a docid, but it keeps its place in the beam until the
-longest docid would have ended, as it would in a plain `generate`: that is what freedom costs.
+A prefix that has left the trie can no longer become a docid, but it keeps its place in the beam until it ends, by a
+stop symbol or by being as long as the longest docid: that is what freedom costs. Probabilities are over all symbols,
+as in a plain `generate`; over those that exist there would be nothing to leave the trie by.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from triever.search.hits import best, masses
 
 @dataclass(frozen=True)
 class Written:
-    """What a free beam wrote, best first: (queries, width) each; a state of -1 is a docid that does not exist."""
+    """What a free beam wrote, best first: (queries, width) each; -inf where there is nothing more.
+
+    A state of -1 in all parts is a docid that does not exist.
+    """
 
     walk: Walk
     state: Tensor  # (queries, width, parts)
@@ -30,21 +34,36 @@ class Written:
         """(queries, width) whether what was written is a docid with a living document."""
         return _inside(self.state) & self.walk.ended(self.state) & (self.walk.living(self.state) > 0)
 
-    def documents(self, k: int) -> list[tuple[list[tuple[int, float]], int, int]]:
-        """For each query the documents of the docids that exist, how many do not exist, and how many were written."""
+    def documents(self, k: int, *, ties: bool = False) -> list[tuple[list[tuple[int, float]], int, int]]:
+        """For each query the documents of the docids that exist, how many do not exist, and how many were written.
+
+        With `ties`, all documents that tie with the k-th are there, for another order to choose from.
+        """
         found = []
         there = self.logprob.isfinite()
         for states, logprobs, valid, written in zip(
             self.state.tolist(), self.logprob.tolist(), self.valid.tolist(), there.tolist(), strict=True
         ):
             kept = [at for at, is_valid in enumerate(valid) if is_valid and written[at]]
-            hits = best(masses(self.walk, [states[at] for at in kept], [logprobs[at] for at in kept]), k)
+            hits = best(masses(self.walk, [states[at] for at in kept], [logprobs[at] for at in kept]), k, ties=ties)
             found.append((hits, sum(written) - len(kept), sum(written)))
         return found
 
 
-def free(generator: Generator, cache: Cache, hidden: Tensor, walk: Walk, options: BeamOptions | None = None) -> Written:
-    """The likeliest sequences of symbols, whether they are docids or not; docids end where they end in the trie."""
+def free(
+    generator: Generator,
+    cache: Cache,
+    hidden: Tensor,
+    walk: Walk,
+    options: BeamOptions | None = None,
+    *,
+    stop: int | None = None,
+) -> Written:
+    """The likeliest sequences of symbols, whether they are docids or not.
+
+    One ends where a docid ends in the trie, with the `stop` symbol if there is one, and at the latest when it is as
+    long as the longest docid. Of the options, only width and temperature matter here.
+    """
     options = options or BeamOptions()
     queries = len(hidden)
     state = walk.root(queries)[:, None]
@@ -59,6 +78,8 @@ def free(generator: Generator, cache: Cache, hidden: Tensor, walk: Walk, options
         parent, token = at // generator.width, at % generator.width
         state = _followed(walk, state, parent, token, depth)
         over = _inside(state) & walk.ended(state)
+        if stop is not None:
+            over |= token == stop
         done_state = torch.cat([done_state, state], 1)
         done = torch.cat([done, top.masked_fill(~over, -torch.inf)], 1)
         logprob = top.masked_fill(over, -torch.inf)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 
 import torch
 
@@ -11,25 +13,26 @@ from triever.docids.walk import Walk
 from triever.search.beam import Frontier
 
 
-def documents(walk: Walk, frontier: Frontier, k: int) -> list[list[tuple[int, float]]]:
+def documents(walk: Walk, frontier: Frontier, k: int, *, ties: bool = False) -> list[list[tuple[int, float]]]:
     """For each query the k best documents and their log-probabilities, best first.
 
-    Ties go to the smaller number. With several docids for a document, those that were not found are
+    Ties go to the smaller number; with `ties`, all that tie with the k-th are there, for another order to
+    choose from. With several docids for a document, those that were not found are
     missing from its sum, which is then a lower bound.
     """
     columns = (frontier.state.tolist(), frontier.logprob.tolist(), frontier.rank.tolist())
-    return [_of_query(walk, *row, k) for row in zip(*columns, strict=True)]
+    return [_of_query(walk, *row, k, ties) for row in zip(*columns, strict=True)]
 
 
 def _of_query(
-    walk: Walk, states: list[list[int]], logprobs: list[float], ranks: list[float], k: int
+    walk: Walk, states: list[list[int]], logprobs: list[float], ranks: list[float], k: int, ties: bool
 ) -> list[tuple[int, float]]:
     found = masses(walk, states, logprobs)
     if ranks == logprobs:
-        return best(found, k)
+        return best(found, k, ties=ties)
     # Ranked by length: a document stands where the best of its docids stands.
     order = best_ranks(walk, states, ranks)
-    return [(document, found[document]) for document, _ in best(order, k)]
+    return [(document, found[document]) for document, _ in best(order, k, ties=ties)]
 
 
 def best_ranks(walk: Walk, states: list[list[int]], ranks: list[float]) -> dict[int, float]:
@@ -58,9 +61,12 @@ def shares(walk: Walk, state: list[int], logprob: float) -> list[tuple[int, floa
     return [(document, logprob - math.log(len(there))) for document in there]
 
 
-def best(masses: dict[int, float], k: int) -> list[tuple[int, float]]:
-    """The k largest."""
-    return sorted(masses.items(), key=lambda one: (-one[1], one[0]))[:k]
+def best(masses: Mapping[int, float], k: int, *, ties: bool = False) -> list[tuple[int, float]]:
+    """The k largest, of equal ones the smaller number first; with `ties`, all that tie with the last of them."""
+    # A docid may hold many documents, of which few are wanted: only those at or above the k-th are put in order.
+    least = min(heapq.nlargest(k, masses.values()), default=-math.inf)
+    kept = [one for one in masses.items() if one[1] >= least]
+    return sorted(kept, key=lambda one: (-one[1], one[0]))[: None if ties else k]
 
 
 def log_sum(parts: list[float]) -> float:

@@ -64,11 +64,17 @@ class Standing:
 
 
 class Checkpoints:
-    """The checkpoints in a folder: `Checkpoints(folder, settings)`; `settings` must be the same to go on."""
+    """The checkpoints in a folder: `Checkpoints(folder, settings)`; `settings` and `given` must be the same to go on.
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], *, keep_best: bool) -> None:
+    `given` are fingerprints, by name, of what the training learns from besides its settings.
+    """
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], given: Mapping[str, str] | None = None, *, keep_best: bool
+    ) -> None:
         self.folder = folder
         self._settings = dict(settings)
+        self._given = dict(given or {})
         self._keep_best = keep_best
 
     @contextlib.contextmanager
@@ -88,7 +94,7 @@ class Checkpoints:
             raise DataError(problem, "check the folder") from error
 
     def read(self, options: TrainOptions) -> Standing | None:
-        """Where the training stands, or nothing when none was begun here; other settings are refused."""
+        """Where the training stands, or nothing when none was begun here; one with other settings is refused."""
         try:
             raw = json.loads((self.folder / STATE).read_bytes())
         except FileNotFoundError:
@@ -98,8 +104,14 @@ class Checkpoints:
         if not isinstance(raw, dict) or raw.get("format") != FORMAT or raw.get("version") != VERSION:
             raise ArtifactError(f"{self.folder / STATE} was not written by this Triever", ELSEWHERE)
         standing = Standing(**raw["standing"])
+        self._compare_given(raw.get("given", {}))
         self._compare(raw["settings"], standing.step, options)
         return standing
+
+    def _compare_given(self, before: Mapping[str, str]) -> None:
+        for name in sorted({*before, *self._given}):
+            if before.get(name) != self._given.get(name):
+                raise UsageError(f"{self.folder} was begun with other {name}", ELSEWHERE)
 
     def _compare(self, before: Mapping[str, Any], done: int, options: TrainOptions) -> None:
         """More steps are welcome if they leave the learning rates of those already made as they were."""
@@ -137,9 +149,10 @@ class Checkpoints:
         sync_folder(self.folder)  # the files must be there before the one that names them
         kept = {standing.step, standing.round_start, *([standing.best_step] if self._keep_best else [])} - {-1}
         files = [state.name, *(self._weights(step).name for step in sorted(kept))]
-        content = {"format": FORMAT, "version": VERSION, "settings": self._settings, "files": files}
+        content = {"format": FORMAT, "version": VERSION, "settings": self._settings, "given": self._given}
+        where = {"files": files, "standing": dataclasses.asdict(standing)}
         with atomic(self.folder / STATE) as file:
-            file.write(json.dumps({**content, "standing": dataclasses.asdict(standing)}, indent=1).encode())
+            file.write(json.dumps({**content, **where}, indent=1).encode())
         self.clean()
 
     def load_weights(self, model: nn.Module, step: int) -> None:

@@ -83,6 +83,7 @@ def train(
     evaluate: Callable[[Any], Mapping[str, float]] | None = None,
     watch: str = "",
     folder: str | Path | None = None,
+    given: Mapping[str, str] | None = None,
     what: str = "training",
     device: str = "auto",
     share: RateShare | None = None,
@@ -92,12 +93,13 @@ def train(
     `watch` names the measure of `evaluate` that tells which step is best, the higher the better; without
     it, the first measure does. `evaluate` must leave the model as it found it. `share` says with which share
     of the learning rate a parameter learns, by its name. Several processes need a folder that all can read.
+    `given` has fingerprints of what is learned, by name: a folder that was begun with others is refused.
     """
     accelerator = _accelerator(device)
     there = _device(device, accelerator)
     precision = _precision(options, there)
     place = Path(folder) if folder else None
-    store = _store(place, options, watch, precision)
+    store = _store(place, options, given, watch, precision)
     history = History(place if accelerator.is_main_process else None, tensorboard=options.tensorboard)
     with contextlib.ExitStack() as stack:
         stack.enter_context(randomness.restored(there))
@@ -142,11 +144,13 @@ def _precision(options: TrainOptions, device: torch.device) -> str:
     )
 
 
-def _store(folder: Path | None, options: TrainOptions, watch: str, precision: str) -> Checkpoints | None:
+def _store(
+    folder: Path | None, options: TrainOptions, given: Mapping[str, str] | None, watch: str, precision: str
+) -> Checkpoints | None:
     if folder is None:
         return None
     settings = {**config.to_dict(options), "watch": watch, "precision": precision}
-    return Checkpoints(folder, settings, keep_best=options.keep == "best")
+    return Checkpoints(folder, settings, given, keep_best=options.keep == "best")
 
 
 class _Objective(nn.Module):
