@@ -326,6 +326,14 @@ def test_scratch_learns_from_the_texts() -> None:
     assert backbone.licence.startswith("none")
 
 
+def test_scratch_begins_with_words_wherever_they_stand() -> None:
+    backbone = load_backbone("scratch:hidden=64,layers=0", texts=TEXTS * 3)
+    ids = torch.tensor(backbone.tokenizer.ids(["the quick fox", "fox quick the"]))
+    assert ids[0].tolist() != ids[1].tolist()
+    one, other = backbone.encoder_module()(input_ids=ids).last_hidden_state.mean(1)
+    torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("texts", [[], [""], ["\ud800"]])
 def test_scratch_without_words_still_has_bytes(texts: list[str]) -> None:
     tokenizer = load_backbone("scratch", texts=texts).tokenizer
@@ -340,7 +348,7 @@ def test_scratch_without_words_still_has_bytes(texts: list[str]) -> None:
         ("scratch:hidden", "not of the form key=value"),
         ("scratch:hidden=wide", "should be a whole number"),
         ("scratch:hidden=30", "4 heads do not divide a width of 30"),
-        ("scratch:layers=0", "too small"),
+        ("scratch:layers=-1", "too small"),
         ("scratch:vocabulary=100", "ask for 260 or more"),
     ],
 )

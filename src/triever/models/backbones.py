@@ -42,14 +42,15 @@ class Scratch:
     """The sizes of a backbone that starts from nothing."""
 
     hidden: int = option(256, "Width of the hidden states.")
-    layers: int = option(4, "Number of layers.")
+    layers: int = option(4, "Number of layers; 0 is a bag of words, quick to train on a processor.")
     heads: int = option(4, "Attention heads; they divide the width.")
     vocabulary: int = option(16_000, "Pieces of the tokenizer, at most.")
     positions: int = option(512, "Tokens of the longest text.")
 
     def __post_init__(self) -> None:
-        if min(self.hidden, self.layers, self.heads) < 1 or self.positions < 3:
-            raise UsageError(f"{self} has a size that is too small", "every size is at least 1, positions at least 3")
+        if min(self.hidden, self.heads) < 1 or self.layers < 0 or self.positions < 3:
+            problem = f"{self} has a size that is too small"
+            raise UsageError(problem, "every size is at least 1, positions at least 3, and layers may be 0")
         if self.hidden % self.heads:
             raise UsageError(
                 f"{self.heads} heads do not divide a width of {self.hidden}", "choose one that is a multiple"
@@ -112,6 +113,8 @@ class Backbone:
         encoders = transformers.AutoModelForTextEncoding
         auto = encoders if whole and type(config) in encoders._model_mapping else transformers.AutoModel
         module = self._made(auto, config, empty)
+        if self.name.startswith(SCRATCH) and not empty:
+            _begin_with_words(module)
         return module.get_encoder() if whole else module
 
     def causal_module(self, *, empty: bool = False) -> nn.Module:
@@ -354,6 +357,16 @@ def _from_nothing(name: str, sizes: Scratch, texts: Iterable[str] | None) -> Bac
         "pad_token_id": tokenizer.pad,
     }
     return Backbone(name, "nothing pretrained", "none: random weights", tokenizer, _plain(_config(config)))
+
+
+@torch.no_grad()
+def _begin_with_words(module: Any) -> None:
+    """Let a text be its words and nothing else before training.
+
+    Random vectors of places weigh as much as those of words, and by them texts of one length resemble each other.
+    """
+    module.embeddings.position_embeddings.weight.zero_()
+    module.embeddings.token_type_embeddings.weight.zero_()
 
 
 def learn_tokenizer(texts: Iterable[str], vocabulary: int) -> TextTokenizer:
