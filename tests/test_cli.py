@@ -84,6 +84,20 @@ def test_search_and_explain(folder: Path) -> None:
     assert json.loads(ok(folder, "explain", "model", "boiling water", "--json"))["hits"][0]["parts"]
 
 
+def test_a_saved_generative_retriever_is_searched_in_another_way(folder: Path) -> None:
+    settings = ("--set", SMALL, "--set", "training.steps=0", "--set", "docids=naive")
+    ok(folder, "fit", "generative", "--data", "toy", "--out", "written", *settings)
+    words, exact = ("written", "boiling water", "-k", "1"), ("--set", "search_options.method=exact")
+    assert "prefixes opened" not in triever(folder, "search", *words).stderr
+    assert "prefixes opened" in triever(folder, "search", *words, *exact).stderr  # what an exact search says
+    ok(folder, "explain", *words, *exact)
+    ok(folder, "run", "written", "toy", "--out", "exact.run", *exact)
+    refused = triever(folder, "search", *words, "--set", "docids=atomic")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("triever: docids of a generative retriever cannot be changed once it is fitted; ")
+    assert triever(folder, "search", "model", "water", "--set", "k1=2").returncode == 2
+
+
 def test_run_then_evaluate_gives_what_compare_gives(folder: Path) -> None:
     ok(folder, "run", "model", "toy", "--split", "test", "--out", "x.run")
     measures = ("-m", "nDCG@10", "-m", "Success@1")
@@ -484,6 +498,7 @@ def test_help_and_version(folder: Path) -> None:
     assert "--set" in (said := ok(folder, "fit", "--help"))
     assert all(kind in said for kind in KINDS)
     assert "A comma begins" in ok(folder, "compare", "--help")
+    assert all(kind in ok(folder, "weights", "--help") for kind in ("generative", "dense", "multivector", "reranked"))
     assert ok(folder, "--version").startswith("triever 0.")
 
 

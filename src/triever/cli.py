@@ -46,7 +46,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "cache": {"list": commands.cache_list, "clear": commands.cache_clear},
 }
 GROUPS = {
-    "weights": "Pretrained weights that dense, multivector and reranked can start from.",
+    "weights": "Pretrained weights that generative, dense, multivector and reranked can start from.",
     "docids": "Look at the identifiers that a scheme gives to documents.",
     "bench": "Measure speed and size beside other libraries.",
     "data": "Look at, convert and cut datasets.",

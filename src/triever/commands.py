@@ -58,6 +58,15 @@ Settings = Annotated[
         help="An option of the system, such as k1=0.9, or training.steps=700 for a part of one; repeat for several.",
     ),
 ]
+SearchSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Search in another way than was said in `triever fit`, such as search_options.method=exact of generative "
+        "retrieval; repeat for several.",
+    ),
+]
 SchemeSettings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="An option of the scheme, such as branch=10; repeat for several."),
@@ -245,12 +254,11 @@ def search(
     model: Model,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")],
     k: Hits = 10,
+    set_: SearchSettings = None,
     json_: Json = False,
 ) -> None:
     """Search a saved retriever."""
-    from triever.retrievers.base import load
-
-    retriever = load(model)
+    retriever = _opened(model, set_)
     result = retriever.search(query, k)
     rows = [
         {"rank": rank, "score": hit.score, **_written(hit), "id": hit.id, "title": document.title}
@@ -262,6 +270,15 @@ def search(
         note(said)
 
 
+def _opened(model: Path, settings: Sequence[str] | None) -> Retriever:
+    """A saved retriever, that searches as these settings say."""
+    from triever.config import assignments
+    from triever.retrievers.base import load
+
+    retriever = load(model)
+    return retriever.searched_with(assignments(settings)) if settings else retriever
+
+
 def _written(hit: Hit) -> dict[str, Any]:
     """The docid of a hit and its probability, where a system writes docids."""
     return {} if hit.logprob is None else {"probability": math.exp(hit.logprob), "docid": hit.docid}
@@ -271,12 +288,11 @@ def explain(
     model: Model,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")],
     k: Hits = 10,
+    set_: SearchSettings = None,
     json_: Json = False,
 ) -> None:
     """Search, and show what each score is made of."""
-    from triever.retrievers.base import load
-
-    explanation = load(model).explain(query, k)
+    explanation = _opened(model, set_).explain(query, k)
     emit(explanation.to_dict() if json_ else str(explanation))
 
 
@@ -286,17 +302,17 @@ def run(
     out: Annotated[Path, typer.Option("--out", help="The TREC run to write.")],
     split: Split = "test",
     k: Hits = 100,
+    set_: SearchSettings = None,
     skip_bad: SkipBad = False,
 ) -> None:
     """Search every question of a split and write a TREC run."""
     from triever.data.writers import write_run
     from triever.evaluation.compare import search_all
-    from triever.retrievers.base import load
 
     _check_file(out)
     queries = _dataset(data, skip_bad).queries(split)
     tag = "-".join(model.resolve().name.split()) or "triever"
-    write_run(out, search_all(load(model), queries, k), tag=tag)
+    write_run(out, search_all(_opened(model, set_), queries, k), tag=tag)
     note(f"wrote {out}: {len(queries):,} questions")
 
 

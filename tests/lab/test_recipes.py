@@ -440,6 +440,17 @@ def test_the_smoke_setting_of_a_shipped_recipe_runs(path: Path, tmp_path: Path) 
     assert all(len(row.results) == row.planned for row in found.rows)
 
 
+def test_the_paper_setting_of_views_has_the_paper_s_numbers_and_asks_a_t5_for_nothing_that_it_cannot_do() -> None:
+    found = read(ROOT / "recipes" / "scaling" / "views.toml", "paper")
+    written = [cell.system.options for cell in found.cells if cell.system.kind == "generative"]
+    assert len(written) == 4 * 7 + 1
+    for options in written:
+        training = options["training"]
+        assert options["search_options"]["width"] == 40
+        assert options["decoder"]["rows"] == "random"
+        assert training["warmup"] * training["steps"] == (100_000 if options["docids"] == "atomic" else 10_000)
+
+
 def test_the_example_of_the_page_is_a_recipe(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     whole = next(text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "title" in text)

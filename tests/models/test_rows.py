@@ -20,14 +20,13 @@ def test_blocks_give_what_one_layer_gives(width: int, shards: int, count: int, s
     torch.manual_seed(seed)
     rows, hidden = torch.randn(width, 5), torch.randn(count, 5, requires_grad=True)
     targets = torch.randint(-1, width, (count,))
-    targets[0] = 0  # not all of them are ignored
     layer = ShardedRows(5, width, shards)
     layer.load(rows)
     assert torch.equal(layer.weight, rows)
     assert torch.allclose(layer(hidden), hidden @ rows.T, atol=1e-6)
     loss = layer.cross_entropy(hidden, targets, -1)
     whole = rows.clone().requires_grad_()
-    expected = functional.cross_entropy(hidden @ whole.T, targets, ignore_index=-1)
+    expected = functional.cross_entropy(hidden @ whole.T, targets, ignore_index=-1, reduction="sum")
     assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
     found = torch.autograd.grad(loss, [hidden, *layer.blocks])
     wanted = torch.autograd.grad(expected, [hidden, whole])
@@ -51,6 +50,8 @@ def test_a_model_in_blocks_is_the_model_in_one_piece_and_can_be_widened() -> Non
         assert torch.allclose(blocks.logits_of(hidden, candidates), whole.logits_of(hidden, candidates), atol=1e-6)
         larger = widened(blocks, [[1, 2], []])
         assert torch.allclose(larger.output.weight, widened(whole, [[1, 2], []]).output.weight)
+        apart = [widened(one, [[1, 2], []], torch.ones(2, 16)).output.weight for one in (blocks, whole)]
+        assert torch.allclose(*apart)
 
 
 def test_a_decoder_that_reads_no_symbol_has_none() -> None:

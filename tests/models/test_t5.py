@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers import T5Config, T5ForConditionalGeneration
 
 from triever import Document
 from triever.docids.schemes import Atomic
 from triever.models.seq2seq import Seq2SeqGenerator
 from triever.models.t5 import T5, T5Shape, bucket, from_transformers, narrowed, widened
+from triever.training.loop import TrainOptions, train
+from triever.training.views import IGNORED, docid_rows
 
 FAMILY = {
     "t5": {"feed_forward_proj": "relu", "tie_word_embeddings": True},
@@ -172,6 +176,55 @@ def test_the_start_symbol_of_a_widened_model_is_the_old_one(kind: str) -> None:
     assert new == (model.shape.width + 3 if kind == "docids" else old)
     assert len(wider.symbols.weight) == len(model.symbols.weight) + 3
     assert torch.equal(wider.symbols.weight[new], model.symbols.weight[old])
+
+
+def test_rows_of_new_symbols_may_be_apart_from_the_mean_of_those_named() -> None:
+    model = docid_model()
+    rows, apart = [[1, 3], [], [6]], torch.randn(3, 16)
+    state = torch.get_rng_state()
+    wider, plain = widened(model, rows, apart), widened(model, rows)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.allclose(wider.output.weight[7:], plain.output.weight[7:] + apart, atol=1e-6)
+    assert torch.equal(wider.output.weight[:7], model.output.weight)
+    assert torch.equal(wider.symbols.weight, plain.symbols.weight)
+
+
+DOCIDS = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=4), min_size=1, max_size=6)
+
+
+@settings(max_examples=30)
+@given(DOCIDS, st.integers(0, 99))
+def test_the_loss_is_minus_the_mean_over_rows_of_a_docid_s_log_probability(written: list[list[int]], seed: int) -> None:
+    model = docid_model()
+    docids = torch.from_numpy(docid_rows(written))
+    ids = torch.randint(50, (len(written), 5), generator=torch.Generator().manual_seed(seed))
+    mask = torch.ones_like(ids)
+    with torch.inference_mode():
+        naive = []
+        for row, docid in enumerate(written):
+            each = model(ids[[row]], mask[[row]], torch.tensor([docid])).log_softmax(2)[0]
+            naive.append(-sum(float(each[place, symbol]) for place, symbol in enumerate(docid)))
+        loss = model.loss(ids, mask, docids, IGNORED).item()
+        alone = [model.loss(ids[[row]], mask[[row]], docids[[row]], IGNORED).item() for row in range(len(written))]
+    assert loss == pytest.approx(sum(naive) / len(naive), rel=1e-4)
+    assert loss == pytest.approx(sum(alone) / len(alone), rel=1e-4)
+
+
+def test_accumulating_batches_of_docids_equals_one_large_batch() -> None:
+    chance = torch.Generator().manual_seed(0)
+    docids = torch.from_numpy(docid_rows([[1], [2, 3, 4], [5], [6, 0, 1], [2], [3]]))
+    ids = torch.randint(50, (6, 5), generator=chance)
+    parts = {"ids": ids, "mask": torch.ones_like(ids), "docids": docids}
+    halves = [{name: part[places] for name, part in parts.items()} for places in (slice(0, 3), slice(3, 6))]
+
+    def loss(model: T5, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"loss": model.loss(batch["ids"], batch["mask"], batch["docids"], IGNORED)}
+
+    one, two = docid_model(), docid_model()
+    train(one, loss, lambda _: [parts], TrainOptions(steps=3, learning_rate=1e-3))
+    train(two, loss, lambda _: halves, TrainOptions(steps=3, learning_rate=1e-3, accumulate=2))
+    for (name, weight), other in zip(one.state_dict().items(), two.state_dict().values(), strict=True):
+        torch.testing.assert_close(weight, other, atol=1e-5, rtol=0, msg=name)
 
 
 def test_widening_by_nothing_changes_nothing_and_shares_nothing() -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
 import triever
+from tests.models.causal import save_causal
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import Document
 from triever.config import build
 from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Scheme, Semantic, Title
 from triever.errors import UsageError
-from triever.models.docid_model import DecoderOptions, generator_of
+from triever.models.docid_model import DecoderOptions, generator_of, reader_of
 from triever.retrievers.dense import Dense
-from triever.retrievers.generative import Generative, SearchOptions, Writing
+from triever.retrievers.generative import Generative, Reading, SearchOptions, Writing
 from triever.training.tuning import DocidTuning
 from triever.training.views import ViewOptions
 
@@ -77,7 +79,7 @@ def test_before_training_atomic_docids_rank_as_dense_retrieval() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_training_learns_the_docids_of_queries(scheme: str) -> None:
-    training = DocidTuning(steps=100, batch=8, rounds=1, learning_rate=2e-3, holdout=0.0)
+    training = DocidTuning(steps=200, batch=8, rounds=1, learning_rate=2e-3, holdout=0.0)
     views = ViewOptions(names=("labelled",))
     fitted = generative(scheme, training=training, views=views, decoder=DecoderOptions(rows="random")).fit(dataset())
     assert [result[0].id for result in fitted.search_many(QUERIES, 1)] == ["tea", "bike", "東京", "bread"]
@@ -172,6 +174,103 @@ def test_adding_nothing_changes_nothing() -> None:
     assert len(fitted) == len(DOCUMENTS)
 
 
+VOLCANO = Document("volcano", "Molten rock rises through the crust and erupts as lava.", "Volcanoes")
+ODD = {"query_prefix": "asked: ", "document_prefix": "a: ", "document_length": 20}
+
+
+def engine_of(retriever: triever.Retriever) -> Writing:
+    return retriever._checked().engine
+
+
+def vectors_of(dense: Dense) -> torch.Tensor:
+    return torch.from_numpy(np.array(dense._checked().engine.index.vectors(), np.float32))
+
+
+def output_rows(retriever: Generative) -> torch.Tensor:
+    return engine_of(retriever).model.output.weight.detach()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first", "last"])
+@pytest.mark.parametrize("reading", [{}, ODD], ids=["plain", "prefixes"])
+def test_before_training_added_documents_too_are_ranked_as_by_the_dense_retriever(
+    pooling: str, reading: dict, tmp_path: Path
+) -> None:
+    old, new = dataset(DOCUMENTS[:6]), DOCUMENTS[6:]
+    dense = Dense(backbone=SMALL, pooling=pooling, **reading).fit(old)  # ty: ignore[invalid-argument-type]
+    generative(vectors=dense).fit(old).save(tmp_path / "m")
+    written = triever.load(tmp_path / "m")
+    for retriever in (dense, written):
+        retriever.add(new)
+    assert torch.allclose(output_rows(written), vectors_of(dense), atol=1e-6)  # ty: ignore[invalid-argument-type]
+    for query in QUERIES:  # by their scores, as random states of one token are all nearly the same
+        found, expected = ({hit.id: hit.score for hit in one.search(query, 10)} for one in (written, dense))
+        cosines = {name: (score - found["tea"]) / 64**0.5 + expected["tea"] for name, score in found.items()}
+        assert cosines == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_new_document_is_placed_by_the_vector_that_the_dense_retriever_gives_it() -> None:
+    dense = Dense(backbone=SMALL, **ODD).fit(dataset())
+    fitted = generative("semantic", vectors=dense).fit(dataset())
+    with mock.patch.object(Semantic, "place", autospec=True, side_effect=Semantic.place) as place:
+        fitted.add([VOLCANO])
+    dense.add([VOLCANO])
+    assert torch.allclose(place.call_args.args[2], vectors_of(dense)[-1], atol=1e-6)
+
+
+def test_queries_and_what_stands_for_them_have_the_prefix_that_the_reader_was_tuned_with() -> None:
+    expanded = dataset().with_expansions({"tides": ["what moves the sea"]})
+    dense = Dense(backbone=SMALL, **ODD).fit(expanded)
+    views = ViewOptions(names=("labelled", "generated", "chunks", "first"), length=8)
+    fitted = generative(vectors=dense, views=views, training=DocidTuning(steps=1, batch=8, rounds=1, holdout=0.0))
+    fitted.fit(expanded)
+    engine, store = engine_of(fitted), fitted.documents
+    tokenizer = reader_of(engine.model).tokenizer
+    prefix = tokenizer.ids(["asked:"], special=False)[0]
+    made, _ = fitted._views(engine, expanded, store, None)
+    for name, view in made.items():
+        tokens, _ = view.take(np.arange(len(view)), np.random.default_rng(0))
+        for row in range(len(tokens)):
+            assert tokens[row].tolist()[: 1 + len(prefix)] == [*tokenizer.before, *prefix], name
+    labelled, _ = made["labelled"].take(np.arange(4), np.random.default_rng(0))
+    assert labelled[0].tolist() == tokenizer.ids(["asked: boiling water for tea leaves"], 64)[0]
+
+
+def test_what_was_saved_before_prefixes_were_kept_still_opens(tmp_path: Path) -> None:
+    fitted = generative().fit(dataset())
+    write = Generative._write
+    with mock.patch.object(Generative, "_write", lambda *given: {**write(*given), "reading": {}}):
+        fitted.save(tmp_path / "m")
+    again = triever.load(tmp_path / "m")
+    assert engine_of(again).reading == Reading("", "", 256)
+    assert again.search_many(QUERIES, 5) == fitted.search_many(QUERIES, 5)
+
+
+@pytest.mark.parametrize("rows", ["auto", "random"])
+def test_the_row_of_a_new_document_follows_from_those_of_its_neighbours(rows: str) -> None:
+    training = DocidTuning(steps=20, batch=8, rounds=1, learning_rate=2e-3, holdout=0.0)
+    fitted = generative(decoder=DecoderOptions(rows=rows), training=training).fit(dataset())  # ty: ignore[invalid-argument-type]
+    dense = Dense(backbone=SMALL).fit(dataset())
+    before, begun = output_rows(fitted).clone(), vectors_of(dense)
+    for one in (fitted, dense):
+        one.add([VOLCANO])
+    own = vectors_of(dense)[-1]
+    near = [int(row) for row in (begun - own).norm(dim=1).argsort()[:5]]
+    mean_change = sum(before[row] - begun[row] for row in near) / 5
+    expected = own + mean_change if rows == "auto" else sum(before[row] for row in near) / 5
+    assert torch.allclose(output_rows(fitted)[-1], expected, atol=1e-5)
+    assert torch.equal(output_rows(fitted)[:-1], before)
+    assert before.shape == begun.shape
+    assert not torch.allclose(before, begun, atol=1e-3), "the training has changed them"
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_adding_leaves_the_global_random_generator_as_it_was(steps: int) -> None:
+    fitted = generative(training=DocidTuning(steps=0, batch=4, add_steps=steps)).fit(dataset())
+    state = torch.get_rng_state()
+    fitted.add([VOLCANO])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_a_new_atomic_document_begins_near_its_neighbours_and_the_old_ones_keep_their_scores() -> None:
     fitted = generative(search_options=SearchOptions(normalisation="vocabulary")).fit(dataset())
     before = fitted._checked().engine.model.output.weight.clone()
@@ -200,6 +299,47 @@ def test_queries_are_not_needed() -> None:
         generative(training=training, views=ViewOptions(names=("labelled",))).fit(alone)
 
 
+def test_chunks_need_no_query_that_has_a_relevant_document() -> None:
+    elsewhere = triever.Dataset.of("elsewhere", DOCUMENTS, QUERIES, {"train": {"q1": {"tea": 0}}})
+    training = DocidTuning(steps=2, batch=4, rounds=1)
+    fitted = generative(training=training, views=ViewOptions(names=("daq",))).fit(elsewhere)
+    assert "view chunks" in engine_of(fitted).trained
+    with pytest.raises(UsageError, match="no query of elsewhere's train has a relevant document"):
+        generative(training=training, views=ViewOptions(names=("daq", "labelled"))).fit(elsewhere)
+
+
+def test_a_batch_without_a_place_for_a_view_is_refused_before_texts_are_read() -> None:
+    training = DocidTuning(steps=2, batch=8, rounds=1)
+    lopsided = ViewOptions(names=("chunks", "labelled"), weights=(50, 1))
+    with (
+        mock.patch("triever.models.tokens.Tokens.of", side_effect=AssertionError),
+        pytest.raises(UsageError, match="batch = 8 has no place for labelled, one of 2 views; raise"),
+    ):
+        generative(training=training, views=lopsided).fit(dataset())
+    fitted = generative(training=DocidTuning(steps=0, batch=1, add_steps=2)).fit(dataset())
+    with pytest.raises(UsageError, match="batch = 1 has no place for chunks"):
+        fitted.add([VOLCANO])
+
+
+def test_a_fitted_model_is_searched_with_other_options_and_nothing_else_of_it_changes() -> None:
+    fitted = generative("semantic").fit(dataset())
+    exact = fitted.searched_with({"search_options": {"method": "exact", "width": "7"}})
+    assert (exact.search_options.method, exact.search_options.width) == ("exact", 7)
+    assert engine_of(exact) is engine_of(fitted)
+    expected = fitted.searching(method="exact", width=7).search_many(QUERIES, 3)
+    assert exact.search_many(QUERIES, 3) == expected
+    for values, message in (
+        (
+            {"docids": "atomic"},
+            "docids of a generative retriever cannot be changed",
+        ),
+        ({"search_option": {}}, "did you mean search_options"),
+        ({"search_options": {"method": "beem"}}, "beam"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            fitted.searched_with(values)
+
+
 def test_vectors_of_a_dense_retriever_make_the_docids_and_the_reader(tmp_path: Path) -> None:
     data = dataset()
     dense = Dense(backbone=SMALL).fit(data)
@@ -210,6 +350,9 @@ def test_vectors_of_a_dense_retriever_make_the_docids_and_the_reader(tmp_path: P
     engine = fitted._checked().engine
     for name, weight in dense._checked().engine.encoder.state_dict().items():
         assert torch.equal(weight, engine.model.reader.state_dict()[name])
+
+
+NO_ROWS = ("semantic", "naive", "title", "cluster")
 
 
 @pytest.mark.parametrize(
@@ -225,6 +368,11 @@ def test_vectors_of_a_dense_retriever_make_the_docids_and_the_reader(tmp_path: P
         ({"search_options": {"method": "beem"}}, "beam"),
         ({"search_options": {"width": 0}}, "width"),
         ({"decoder": {"dropout": 1.0}}, "share below 1"),
+        *(({"docids": kind, "decoder": {"rows": "vectors"}}, f"these {kind} docids") for kind in NO_ROWS),
+        ({"docids": {"kind": "codebook", "positions": False}, "decoder": {"rows": "vectors"}}, "with positions"),
+        ({"decoder": {"rows": "vectors", "begin": "symbol"}}, "leave decoder.begin or"),
+        ({"decoder": {"layers": 0, "begin": "symbol"}}, "never sees the text"),
+        ({"decoder": {"rows": "vectors"}, "vectors": {"kind": "dense", "size": 8}}, "size = 0"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_helps(options: dict, message: str) -> None:
@@ -265,6 +413,28 @@ def test_a_t5_brings_its_decoder(t5_folder: Path) -> None:
             engine.model.symbols.weight[:3] = start[0]
         found, _ = engine.model.decode(torch.tensor([[0, 1, 2]]), None, engine.model.read(ids, mask))
     assert torch.allclose(found, expected.last_hidden_state, atol=1e-5)
+
+
+def test_rows_from_vectors_are_refused_of_a_decoder_that_has_no_use_for_them(t5_folder: Path) -> None:
+    asked = DecoderOptions(rows="vectors")
+    with (
+        mock.patch("triever.models.tokens.Tokens.of", side_effect=AssertionError),
+        pytest.raises(UsageError, match="means nothing to the decoder that"),
+    ):
+        generative(backbone=str(t5_folder), decoder=asked).fit(dataset())
+    fitted = generative(backbone=str(t5_folder), decoder=DecoderOptions(rows="vectors", begin="mean")).fit(dataset())
+    assert torch.equal(output_rows(fitted), engine_of(fitted).scheme.rows())
+
+
+def test_a_causal_model_is_refused_before_texts_are_read(tmp_path: Path) -> None:
+    folder = str(save_causal(tmp_path / "causal"))
+    with mock.patch("triever.models.tokens.Tokens.of", side_effect=AssertionError):
+        for options in ({"backbone": folder}, {"vectors": Dense(backbone=folder)}):
+            with pytest.raises(UsageError, match="is a causal model; name one that reads both ways"):
+                generative(**options).fit(dataset())
+    fitted = Dense(backbone=folder).fit(dataset())
+    with pytest.raises(UsageError, match="is a causal model"):
+        generative(vectors=fitted).fit(dataset())
 
 
 def test_a_t5_learns_and_is_saved(t5_folder: Path, tmp_path: Path) -> None:
@@ -313,3 +483,9 @@ def test_a_training_does_not_go_on_with_other_docids(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Naive, "place", lambda self, one, _vector=None: place(self, Document(one.id[::-1], "")))
     with pytest.raises(UsageError, match="was begun with other docids; name a new folder, or remove this one"):
         generative("naive", training=training).fit(dataset(), work=tmp_path)
+
+
+def test_a_decoder_without_layers_sees_the_text() -> None:
+    made = generative("semantic", decoder=DecoderOptions(layers=0)).fit(dataset())
+    one, other = made.search_many(["metal", "the sea"], k=len(DOCUMENTS))
+    assert {hit.id: hit.score for hit in one} != {hit.id: hit.score for hit in other}

@@ -21,6 +21,7 @@ from triever.training.views import (
     Labelled,
     ViewBatches,
     ViewOptions,
+    check_shares,
     coverage,
     docid_rows,
     split_by,
@@ -46,18 +47,24 @@ def generated() -> Generated:
 
 
 @settings(max_examples=60)
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(3, 20), st.integers(0, 99), st.booleans())
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=12),
+    st.integers(3, 20),
+    st.integers(0, 99),
+    st.booleans(),
+    st.lists(st.integers(5, 9), max_size=3),
+)
 def test_a_chunk_is_a_piece_of_its_document_between_what_stands_around_every_text(
-    rows: list[int], length: int, seed: int, fresh: bool
+    rows: list[int], length: int, seed: int, fresh: bool, prefix: list[int]
 ) -> None:
     whole = documents()
-    view = Chunks(whole, TOKENIZER, length, 10, fresh, seed)
+    view = Chunks(whole, TOKENIZER, length + len(prefix), 10, fresh, seed, prefix)
     tokens, found = view.take(np.array(rows), np.random.default_rng(seed))
-    before, after = TOKENIZER.before, TOKENIZER.after
-    room = length - len(before) - len(after)
+    before, after = [*TOKENIZER.before, *prefix], TOKENIZER.after
+    room = length - len(TOKENIZER.before) - len(after)
     for place, row in enumerate(rows):
         piece, text = tokens[place].tolist(), whole[row].tolist()
-        inner = text[len(before) : len(text) - len(after)]
+        inner = text[len(TOKENIZER.before) : len(text) - len(after)]
         chunk = piece[len(before) : len(piece) - len(after)]
         assert found[place] == row
         assert piece[: len(before)] == before
@@ -110,6 +117,17 @@ def test_a_batch_is_split_as_the_weights_say(weights: list[float], total: int) -
         assert abs(share - weight / sum(weights) * total) <= 1 + 1e-6
 
 
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6), st.integers(0, 20))
+def test_a_batch_is_refused_if_a_view_gets_nothing_of_it(weights: list[float], batch: int) -> None:
+    names = [f"view {number}" for number in range(len(weights))]
+    left_out = [name for name, share in zip(names, split_by(weights, batch), strict=True) if share == 0]
+    if not left_out:
+        check_shares(names, weights, batch)
+        return
+    with pytest.raises(UsageError, match=f"has no place for {left_out[0]}, one of {len(names)} views"):
+        check_shares(names, weights, batch)
+
+
 def test_batches_follow_from_their_number_and_pass_over_everything() -> None:
     views = {"labelled": labelled(), "generated": generated()}
     docids = docid_rows([(1, 2), (3,), (4, 5, 6), (7, 8)])
@@ -156,3 +174,10 @@ def test_the_papers_names_are_known() -> None:
     assert ViewOptions(names=("d2q", "daq", "firstp")).names == ("generated", "chunks", "first")
     with pytest.raises(UsageError, match="chunks"):
         ViewOptions(names=("chunk",))
+
+
+def test_names_may_be_one_text_as_on_the_command_line() -> None:
+    assert ViewOptions(names="daq").names == ("chunks",)  # ty: ignore[invalid-argument-type]
+    assert ViewOptions(names="daq,labelled").names == ("chunks", "labelled")  # ty: ignore[invalid-argument-type]
+    with pytest.raises(UsageError, match="'chunk'; did you mean chunks"):
+        ViewOptions(names="chunk")  # ty: ignore[invalid-argument-type]

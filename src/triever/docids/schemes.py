@@ -95,6 +95,11 @@ class Scheme(ABC):
         """One symbol for a person."""
         return str(symbol)
 
+    @property
+    def names_vectors(self) -> bool:
+        """Whether its symbols stand for vectors, where it is fitted with any."""
+        return False
+
     def rows(self) -> Tensor | None:
         """(symbols, d) the vectors that the first symbols stand for, where they stand for any."""
         return None
@@ -142,13 +147,13 @@ class Scheme(ABC):
 class Atomic(Scheme):
     """One symbol for each document. A new one gets a new symbol, which a model has yet to learn.
 
-    `untrained` has those symbols, each with the symbols of the nearest documents that were fitted: the mean
-    of their rows is where a model may begin (`widened` of a T5). Without vectors it names none.
+    `untrained` has those symbols, each with the symbols of the nearest documents that were fitted: from their rows a
+    model may begin (`widened` of a T5). Without vectors it names none.
     """
 
     kind: ClassVar[str] = "atomic"
 
-    neighbours: int = option(5, "nearest documents whose rows a new document's row is the mean of")
+    neighbours: int = option(5, "nearest documents whose rows a new document's row is made from")
 
     untrained: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False)
     _count: int = field(default=0, init=False, repr=False)
@@ -182,8 +187,18 @@ class Atomic(Scheme):
             return []
         return nearest_few(self._vector(vector, self._known)[0], self._known, self.neighbours).tolist()
 
+    @property
+    def names_vectors(self) -> bool:
+        return True
+
     def rows(self) -> Tensor | None:
         return self._known
+
+    def apart(self, symbols: Sequence[int], vectors: Tensor) -> Tensor:
+        """(symbols, d) how far the vectors of untrained symbols are from the mean of their neighbours'."""
+        assert self._known is not None  # else they have no neighbours
+        means = torch.stack([self._known[self.untrained[symbol]].mean(0) for symbol in symbols])
+        return vectors.to(means) - means
 
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._known is not None:
@@ -338,6 +353,10 @@ class Codebook(Scheme):
     @property
     def width(self) -> int:
         return self._size * (self.levels + 1) if self.positions else self._size
+
+    @property
+    def names_vectors(self) -> bool:
+        return self.positions
 
     def rows(self) -> Tensor | None:
         return self._books.flatten(0, 1) if self._books is not None and self.positions else None

@@ -1,7 +1,7 @@
 """A model that reads a text with any backbone and writes a docid: how one is made, saved and opened.
 
-It may begin as a dense retriever that writes: the mean state of the text goes straight through to the output
-layer, whose rows are vectors of the same space, and everything else has yet to learn what to add.
+It may begin as a dense retriever that writes: the text's one state, pooled as its encoder pools, goes straight through
+to the output layer, whose rows are vectors of the same space, and everything else has yet to learn what to add.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from triever.artifact import Snapshot, Writer
 from triever.config import option, validate
 from triever.errors import ArtifactError, UsageError
 from triever.models import encoder as encoders
+from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder
 from triever.models.seq2seq import Seq2SeqGenerator
 from triever.models.t5 import T5, DecoderLayer, T5Shape, renamed
@@ -34,7 +35,7 @@ class DecoderOptions:
     layers: int = option(2, "decoder layers, where the backbone brings no decoder of its own")
     dropout: float = option(0.1, "share of the decoder's states that is dropped in training")
     begin: Literal["auto", "mean", "symbol"] = option(
-        "auto", "what every step starts from: the text's mean state, or symbols alone; auto: mean if rows are vectors"
+        "auto", "what every step starts from: the text's pooled state, or symbols alone; auto: mean if rows are vectors"
     )
     shards: int = option(1, "blocks of output rows, one for each GPU there is: for more documents than one can hold")
     rows: Literal["auto", "vectors", "random"] = option(
@@ -48,6 +49,27 @@ class DecoderOptions:
         if self.layers < 0 or not 0 <= self.dropout < 1:
             problem = f"decoder.layers = {self.layers}, decoder.dropout = {self.dropout}"
             raise UsageError(problem, "layers are not negative, and dropout is a share below 1")
+        if not self.layers and self.begin == "symbol":
+            problem = "a decoder without layers that begins with symbols alone never sees the text"
+            raise UsageError(problem, "leave decoder.begin out, or give it layers")
+        if self.rows == "vectors" and self.begin == "symbol":
+            problem = "decoder.rows = vectors means nothing to a decoder that begins with symbols alone"
+            raise UsageError(problem, "leave decoder.begin or decoder.rows out")
+
+
+def check_backbone(backbone: Backbone, options: DecoderOptions) -> None:
+    """Refuse a backbone that cannot read for a decoder, or not for the one that was asked for."""
+    if backbone.causal:
+        raise UsageError(f"{backbone.name} is a causal model", "name one that reads both ways, or a T5")
+    if options.rows == "vectors" and options.begin == "auto" and _brings_decoder(backbone):
+        problem = f"decoder.rows = vectors means nothing to the decoder that {backbone.name} brings"
+        raise UsageError(problem, "leave it out, or name a backbone without a decoder, such as minilm")
+
+
+def takes_vectors(encoder: Encoder, options: DecoderOptions) -> bool:
+    """Whether output rows begin as an encoder's vectors: they have to be of the space of the states that it reads."""
+    pooled = options.begin == "mean" or (options.begin == "auto" and not _brings_decoder(encoder.backbone))
+    return pooled and options.rows != "random" and encoder.shape.projection == "none"
 
 
 def docid_model(
@@ -55,31 +77,34 @@ def docid_model(
 ) -> T5:
     """A new model over `width` symbols; what does not come with the backbone depends on the seed alone.
 
-    rows (up to width, hidden) are vectors of the reader's space that the first symbols stand for. Where docids have a
-    `single` symbol, the decoder never reads one, and has none to read but the one that it starts from.
+    rows (up to width, hidden) are vectors of the reader's space that the first symbols stand for, where it
+    `takes_vectors`. Where docids have a `single` symbol, the decoder never reads one, and has none to read but the one
+    that it starts from.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         shape = _shape(reader, width, options, pooled=_is_pooled(reader, options, rows))
         model = T5(replace(shape, inputs=1, start=0) if single else shape, reader)
-        if _brings_decoder(reader):
+        if _brings_decoder(reader.backbone):
             _take_decoder(model, reader)
         if model.shape.pooled:
             _start(model, rows)
         return model
 
 
-def _brings_decoder(reader: Encoder) -> bool:
-    return reader.backbone.config["model_type"] == "t5"
-
-
 def _is_pooled(reader: Encoder, options: DecoderOptions, rows: Tensor | None) -> bool:
-    return options.begin == "mean" or (options.begin == "auto" and rows is not None and not _brings_decoder(reader))
+    blind = not options.layers and not _brings_decoder(reader.backbone)  # without layers nothing else tells of the text
+    return options.begin == "mean" or (options.begin == "auto" and (blind or rows is not None))
+
+
+def _brings_decoder(backbone: Backbone) -> bool:
+    return backbone.config["model_type"] == "t5"
 
 
 def _shape(reader: Encoder, width: int, options: DecoderOptions, *, pooled: bool) -> T5Shape:
-    own = {"pooled": pooled, "dropout": options.dropout, "shards": options.shards, "encoder_layers": 0}
-    if _brings_decoder(reader):
+    own: dict[str, Any] = {"pooled": pooled, "pooling": reader.shape.pooling, "encoder_layers": 0}
+    own |= {"dropout": options.dropout, "shards": options.shards}
+    if _brings_decoder(reader.backbone):
         theirs = T5Shape.of(reader.backbone.transformers_config, tied=False)
         return replace(theirs, vocabulary=1, width=width, start=width, scaled=False, **own)
     hidden = reader.backbone.hidden
@@ -97,7 +122,7 @@ def _take_decoder(model: T5, reader: Encoder) -> None:
 
 @torch.no_grad()
 def _start(model: T5, rows: Tensor | None) -> None:
-    """Let layers begin by adding nothing, so that the text's mean state reaches the output as it is."""
+    """Let layers begin by adding nothing, so that the text's pooled state reaches the output as it is."""
     nn.init.normal_(model.symbols.weight, std=SMALL)
     nn.init.zeros_(model.symbols.weight[model.shape.start])
     for layer in model.layers:
@@ -108,12 +133,12 @@ def _start(model: T5, rows: Tensor | None) -> None:
         model.set_rows(rows)
 
 
-def generator_of(model: T5, most: int) -> Seq2SeqGenerator:
-    """What a search asks; of every text at most so many tokens are read."""
+def generator_of(model: T5, most: int, prefix: str = "") -> Seq2SeqGenerator:
+    """What a search asks; of every text, with what stands before all of them, at most so many tokens are read."""
     reader = reader_of(model)
 
     def tokenise(texts: list[str]) -> tuple[Tensor, Tensor]:
-        tokens = Tokens.of(texts, reader.tokenizer, most)
+        tokens = Tokens.of([prefix + text for text in texts], reader.tokenizer, most)
         return tokens.padded(range(len(texts)), reader.tokenizer.pad)
 
     return Seq2SeqGenerator(model, tokenise)

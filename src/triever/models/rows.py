@@ -46,7 +46,7 @@ class ShardedRows(nn.Module):
             begin += len(block)
 
     def cross_entropy(self, hidden: Tensor, targets: Tensor, ignored: int) -> Tensor:
-        """Minus the mean log-probability of the targets (n,) after states (n, size), but for those to be ignored."""
+        """Minus the log-probabilities of targets (n,) after states (n, size), added up but for those to be ignored."""
         states = hidden[targets != ignored]
         wanted = targets[targets != ignored]
         begin, masses, own = 0, [], torch.zeros(len(wanted), device=hidden.device)
@@ -57,7 +57,7 @@ class ShardedRows(nn.Module):
             masses.append(mass)
             own = own + torch.where(inside, score, 0.0)
             begin += len(block)
-        return (torch.stack(masses).logsumexp(0) - own).mean()
+        return (torch.stack(masses).logsumexp(0) - own).sum()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Moved to a device, the blocks go round all of its kind."""

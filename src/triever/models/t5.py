@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triever.models.encoder import pooled
 from triever.models.rows import ShardedRows
 
 Memory = tuple[Tensor, Tensor]
@@ -46,8 +47,9 @@ class T5Shape:
     scaled: bool = False
     shards: int = 1  # blocks of the output layer
     inputs: int = 0  # symbols that the decoder reads; 0 is all of them, 1 is enough where docids have one symbol
-    pooled: bool = False  # the mean of the text's states is added to what the decoder reads at every place
+    pooled: bool = False  # one state for the whole text is added to what the decoder reads at every place
     dropout: float = 0.0
+    pooling: str = "mean"  # which state that is: mean, first or last
 
     @classmethod
     def for_docids(cls, vocabulary: int, width: int, **sizes: Any) -> T5Shape:
@@ -191,7 +193,11 @@ class T5(nn.Module):
         """What every decoder layer looks up in texts, (rows, length)."""
         states = self.encode(ids, mask)
         layers = [layer.read(states) for layer in self._decoder_layers]
-        return Read(layers, additive(mask, states.dtype), _mean(states, mask) if self.shape.pooled else None)
+        return Read(layers, additive(mask, states.dtype), self._pooled(states, mask) if self.shape.pooled else None)
+
+    def _pooled(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(rows, 1, d_model) the one state of each text."""
+        return pooled(states, mask, self.shape.pooling)[:, None].to(states.dtype)
 
     @property
     def _decoder_layers(self) -> list[DecoderLayer]:
@@ -219,11 +225,19 @@ class T5(nn.Module):
         return self.dropout(self.norm(hidden)), now
 
     def loss(self, ids: Tensor, mask: Tensor, docids: Tensor, ignored: int) -> Tensor:
-        """Minus the mean log-probability of the symbols of docids (rows, length), but for those to be ignored."""
+        """Minus the mean log-probability of docids (rows, length), each the sum of its symbols but for those ignored.
+
+        A mean over rows, not over symbols: so the mean over several batches is that of all their rows as one.
+        """
         hidden = self._before_each(ids, mask, docids.masked_fill(docids == ignored, 0)).flatten(0, 1)
+        return self._cross_entropy(hidden, docids.flatten(), ignored) / len(docids)
+
+    def _cross_entropy(self, hidden: Tensor, targets: Tensor, ignored: int) -> Tensor:
+        """Minus the log-probabilities of targets (n,) after states (n, d_model), added up."""
         if blocks := self._blocks:
-            return blocks.cross_entropy(self._scaled(hidden), docids.flatten(), ignored)
-        return functional.cross_entropy(self.logits(hidden).float(), docids.flatten(), ignore_index=ignored)
+            return blocks.cross_entropy(self._scaled(hidden), targets, ignored)
+        scores = self.logits(hidden).float()
+        return functional.cross_entropy(scores, targets, ignore_index=ignored, reduction="sum")
 
     @property
     def _blocks(self) -> ShardedRows | None:
@@ -253,12 +267,6 @@ def distances(table: nn.Embedding, shape: T5Shape, query: Tensor, key: Tensor, *
     """(1, heads, queries, keys) how much each distance counts."""
     distance = key - query[:, None]
     return table(bucket(distance, shape.buckets, shape.max_distance, both_ways)).permute(2, 0, 1)[None]
-
-
-def _mean(states: Tensor, mask: Tensor) -> Tensor:
-    """(rows, 1, d_model) the mean of each text's states (rows, length, d_model)."""
-    kept = mask[..., None].to(states.dtype)
-    return (states * kept).sum(1, keepdim=True) / kept.sum(1, keepdim=True).clamp(min=1)
 
 
 class Norm(nn.Module):
@@ -466,20 +474,23 @@ def narrowed(model: T5, tokens: Tensor) -> T5:
     return ours.to(tokens.device).eval()
 
 
-def widened(model: T5, rows: Sequence[Sequence[int]]) -> T5:
+def widened(model: T5, rows: Sequence[Sequence[int]], apart: Tensor | None = None) -> T5:
     """The same model with one more docid symbol for each of these, behind the last one, not yet trained.
 
-    The rows of a new symbol are the mean of those of the symbols named for it, or of all where none are named.
-    Old symbols keep theirs to the last bit, and so their scores. For symbols that atomic docids have added since:
+    The rows of a new symbol are the mean of those of the symbols named for it, or of all where none are named;
+    where output rows began as vectors, `apart` (new, d_model) says how far the new ones were from that mean, and they
+    are as far from it now. Old symbols keep theirs to the last bit, and so their scores. For symbols that atomic
+    docids have added since:
     `widened(model, [scheme.untrained[symbol] for symbol in range(model.shape.width, scheme.width)])`.
     """
     old, more = model.shape, len(rows)
     shape = replace(old, width=old.width + more, start=old.start + more if old.start >= old.width else old.start)
     ours = _like(model, shape)
     weights = _whole(model)
-    tables = {"symbols.weight": not old.inputs, "output.weight": not old.tied}
-    for name in (name for name, is_there in tables.items() if is_there):
-        weights[name] = _with_means(weights[name], old.width, rows)
+    if not old.inputs:
+        weights["symbols.weight"] = _with_means(weights["symbols.weight"], old.width, rows)
+    if not old.tied:
+        weights["output.weight"] = _with_means(weights["output.weight"], old.width, rows, apart)
     _load(ours, weights)
     return ours.to(model.device).eval()
 
@@ -503,12 +514,19 @@ def _load(model: T5, weights: dict[str, Tensor]) -> None:
 def _like(model: T5, shape: T5Shape) -> T5:
     """A model of another width with a reader of its own, whose weights are still to be loaded."""
     reader = None if isinstance(model.reader, TextEncoder) else copy.deepcopy(model.reader)
-    return T5(shape, reader).to(model.dtype)
+    with torch.random.fork_rng(devices=[]):  # what is drawn here is thrown away, and must not change what comes next
+        return T5(shape, reader).to(model.dtype)
 
 
-def _with_means(table: Tensor, width: int, rows: Sequence[Sequence[int]]) -> Tensor:
-    """A table with a mean for each of these behind its first rows; the one that starts docids stays the last."""
+def _with_means(table: Tensor, width: int, rows: Sequence[Sequence[int]], apart: Tensor | None = None) -> Tensor:
+    """A table with a mean for each of these, and what is apart from it, behind its first rows.
+
+    The row of the symbol that starts docids, where there is one, stays the last.
+    """
     known = table[:width]
     whole = known.mean(0, dtype=torch.float32)  # a sum in half precision loses digits
     means = [known[list(named)].mean(0, dtype=torch.float32) if named else whole for named in rows]
-    return torch.cat([known, *(mean[None].to(table.dtype) for mean in means), table[width:]])
+    new = torch.stack(means) if means else known[:0].float()
+    if apart is not None:
+        new = new + apart.to(new)
+    return torch.cat([known, new.to(table.dtype), table[width:]])

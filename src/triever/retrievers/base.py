@@ -84,6 +84,8 @@ class Retriever(ABC):
     """What every system is: BM25, dense, generative."""
 
     kind: ClassVar[str]
+    search_only: ClassVar[tuple[str, ...]] = ()
+    """Options that say how to search and nothing else, so that a fitted retriever may get others."""
     _held: Held | None = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -228,6 +230,18 @@ class Retriever(ABC):
         result = self._search_held(held, texts, _whole(k))[0]
         parts = self._explain(held.engine, held.store, texts[0], result)
         return Explanation(texts[0], result, parts, result.note)
+
+    def searched_with(self, values: Mapping[str, Any]) -> Self:
+        """The same model and documents with other options of the search, from loosely typed values."""
+        held, known = self._checked(), config.options(type(self))
+        settled = [name for name in values if name in known and name not in self.search_only]
+        if settled:
+            problem = f"{settled[0]} of a {self.kind} retriever cannot be changed once it is fitted"
+            may = f"; what may be changed: {', '.join(self.search_only)}" if self.search_only else ""
+            raise UsageError(problem, f"fit another one with it{may}")
+        other = config.build(type(self), config.merged(config.to_dict(self), values))
+        other._held = held
+        return other
 
     def add(self, documents: Iterable[Document]) -> None:
         """Take new documents in. An id that is there already is refused, and then nothing is added."""

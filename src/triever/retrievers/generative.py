@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -27,8 +27,8 @@ from triever.docids.walk import Walk
 from triever.errors import UsageError
 from triever.models import docid_model
 from triever.models import encoder as encoders
-from triever.models.backbones import load_backbone
-from triever.models.docid_model import DecoderOptions, generator_of, reader_of
+from triever.models.backbones import SCRATCH, Backbone, load_backbone
+from triever.models.docid_model import DecoderOptions, check_backbone, generator_of, reader_of, takes_vectors
 from triever.models.encoder import Encoder, EncoderShape, encode
 from triever.models.precision import device_of
 from triever.models.seq2seq import Seq2SeqGenerator
@@ -36,6 +36,7 @@ from triever.models.t5 import T5, laid_out, widened
 from triever.models.tokens import Tokens
 from triever.retrievers import claims
 from triever.retrievers.base import Parts, Retriever
+from triever.retrievers.dense import Dense
 from triever.retrievers.encoding import check_lengths, check_memory, device, most, new_encoder, weights_of
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
@@ -45,7 +46,7 @@ from triever.search.many import search_each
 from triever.search.paths import path_scores
 from triever.search.scores import Normalisation
 from triever.training.loop import train
-from triever.training.pairs import Pairs, held_out, pairs_of
+from triever.training.pairs import Pairs, held_out, pairs_there
 from triever.training.tuning import WATCH, DocidTuning, quality, summary
 from triever.training.views import (
     IGNORED,
@@ -56,6 +57,7 @@ from triever.training.views import (
     View,
     ViewBatches,
     ViewOptions,
+    check_shares,
     coverage,
     docid_rows,
 )
@@ -96,6 +98,15 @@ class SearchOptions:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How the encoder that docids were made with reads texts; new documents and queries are read the same way."""
+
+    query_prefix: str = ""
+    document_prefix: str = ""
+    document_length: int = 256
+
+
+@dataclass(frozen=True)
 class Writing:
     """A model that writes docids, the docids that exist, and what gives docids to new documents."""
 
@@ -105,6 +116,7 @@ class Writing:
     numbers: np.ndarray  # (documents,) under which number each row is in the trie, rising
     placer: Encoder | None  # whose vectors the scheme places new documents by
     trained: Mapping[str, Any] = field(default_factory=dict)
+    reading: Reading = Reading()
 
     @cached_property
     def walk(self) -> Walk:
@@ -129,6 +141,7 @@ class Generative(Retriever):
     """Generative retrieval: `Generative(docids=Semantic(), training=DocidTuning(steps=4000)).fit(data)`."""
 
     kind: ClassVar[str] = "generative"
+    search_only: ClassVar[tuple[str, ...]] = ("search_options",)
 
     docids: Scheme = option(Atomic(), "atomic, naive, title, semantic, codebook or cluster, or a table with its kind")
     backbone: str = option("minilm", "what reads: minilm, scratch, a folder, an id of the hub; a T5 brings its decoder")
@@ -149,6 +162,22 @@ class Generative(Retriever):
         check_lengths(self.query_length, self.document_length)
         if self.vectors is not None and self.vectors.kind != "dense":
             raise UsageError(f"vectors = {self.vectors.kind} has no vector for a document", "name a dense retriever")
+        if self.decoder.rows == "vectors":
+            self._check_rows()
+
+    def _check_rows(self) -> None:
+        """Refuse to begin output rows as vectors where there are none that would do."""
+        if not self.docids.names_vectors:
+            problem = f"decoder.rows = vectors, and the symbols of these {self.docids.kind} docids stand for none"
+            raise UsageError(problem, "leave it out, or use atomic docids, or codebook with positions")
+        if self._dense and self._dense.size:
+            problem = f"decoder.rows = vectors, and vectors.size = {self._dense.size} projects them to another space"
+            raise UsageError(problem, "leave it out, or name a dense retriever with size = 0")
+
+    @property
+    def _dense(self) -> Dense | None:
+        """The retriever whose vectors docids are made from, where one is named."""
+        return self.vectors if isinstance(self.vectors, Dense) else None
 
     def _members(self) -> tuple[Retriever, ...]:
         return (self.vectors,) if self.vectors is not None else ()
@@ -162,42 +191,62 @@ class Generative(Retriever):
     # Learning
 
     def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Writing:
+        self._check_early(dataset, store)
         placer, vectors = self._placed(dataset, store, work)
         scheme = copy.deepcopy(self.docids)  # the option stays as it was given
         docids = scheme.fit(list(store), vectors)
         model = self._model(scheme, placer)
         trie = Trie.of(zip(docids, range(len(docids)), strict=True))
-        engine = Writing(model, scheme, trie, np.arange(len(docids)), placer if self._places(scheme) else None)
+        placed = placer if self._places(scheme) else None
+        engine = Writing(model, scheme, trie, np.arange(len(docids)), placed, reading=self._reading)
         trained = self._train(engine, docid_rows(docids), dataset, store, work)
         laid_out(model)
         return replace(engine, trained=trained)
 
+    def _check_early(self, dataset: Dataset, store: DocumentStore) -> None:
+        """Refuse what is known to be impossible before any text is read."""
+        if self.training.steps:
+            names = self.views.names or self._there(dataset, store.expanded)
+            check_shares(names, self.views.weights or [1.0] * len(names), self.training.batch)
+        if backbone := self._known_backbone():
+            check_backbone(backbone, self.decoder)
+
+    def _known_backbone(self) -> Backbone | None:
+        """What is going to read; scratch, which suits every decoder, is made from texts and not known yet."""
+        source = self._dense or self
+        if self._dense and self._dense._held:
+            return self._dense._held.engine.encoder.backbone
+        is_made = source.backbone.partition(":")[0] == SCRATCH
+        return None if is_made else load_backbone(source.backbone, fetch=source.fetch)
+
+    @property
+    def _reading(self) -> Reading:
+        dense = self._dense
+        return Reading(dense.query_prefix, dense.document_prefix, dense.document_length) if dense else Reading()
+
     def _placed(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> tuple[Encoder, Tensor | None]:
         """The encoder whose vectors docids are made from, and where they are needed the vectors."""
-        wanted = self._places(self.docids) or self.decoder.rows == "vectors"
+        wanted = self._places(self.docids)
         if self.vectors is not None:
             engine = self.vectors._engine_for(dataset, store, work / "vectors" if work else None)
             return engine.encoder, torch.from_numpy(np.array(engine.index.vectors(), np.float32)) if wanted else None
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 0, "none", unit=True)
         placer = new_encoder(backbone, shape, self.training.seed, device(self.device))
-        return placer, self._vectors(placer, store) if wanted else None
+        return placer, self._vectors(placer, self._reading, store) if wanted else None
 
     def _places(self, scheme: Scheme) -> bool:
-        """Whether documents get their docids, or the rows of their docids, by a vector."""
-        return scheme.needs_vectors or (isinstance(scheme, Atomic) and self.decoder.rows != "random")
+        """Whether documents get their docids by a vector, or, new ones at least, the rows of their docids."""
+        return scheme.needs_vectors or isinstance(scheme, Atomic)
 
-    def _vectors(self, placer: Encoder, documents: Sequence[Document] | DocumentStore) -> Tensor:
-        tokens = Tokens.of((one.full_text for one in documents), placer.tokenizer, most(placer, 256))
+    def _vectors(self, placer: Encoder, reading: Reading, documents: Sequence[Document] | DocumentStore) -> Tensor:
+        texts = (reading.document_prefix + one.full_text for one in documents)
+        tokens = Tokens.of(texts, placer.tokenizer, most(placer, reading.document_length))
         return torch.from_numpy(encode(placer, tokens))
 
     def _model(self, scheme: Scheme, placer: Encoder) -> T5:
-        if placer.backbone.causal:
-            raise UsageError(f"{placer.backbone.name} is a causal model", "name one that reads both ways, or a T5")
         reader = copy.deepcopy(placer)
-        rows = scheme.rows()
-        if rows is not None and (placer.shape.projection != "none" or self.decoder.rows == "random"):
-            rows = None  # vectors of another space than that of the reader's states
+        rows = scheme.rows() if takes_vectors(placer, self.decoder) else None
         single = isinstance(scheme, Atomic)
         model = docid_model.docid_model(reader, scheme.width, self.decoder, rows, self.training.seed, single=single)
         return model.to(device(self.device)).eval()
@@ -235,6 +284,7 @@ class Generative(Retriever):
         check_memory(reader, options, options.batch, longest, str(model.device), scores=logits, parameters=parameters)
         steps = options.batches
         shares, pad = weights or [1.0] * len(views), reader.tokenizer.pad
+        check_shares([*views], shares, options.batch)
         return lambda number: ViewBatches(views, shares, docids, options.batch, steps, options.seed, number, pad)
 
     def _share(self, model: T5) -> Callable[[str], float]:
@@ -248,19 +298,18 @@ class Generative(Retriever):
         self, engine: Writing, dataset: Dataset, store: DocumentStore, work: Path | None
     ) -> tuple[dict[str, View], Pairs | None]:
         """What there is to learn from, by name, and the judged queries that are held out."""
-        reader = reader_of(engine.model)
-        judged = pairs_of(dataset, self.training.split, store) if self._has_queries(dataset) else None
+        judged = pairs_there(dataset, self.training.split, store) if self._has_queries(dataset) else None
         train_on, held = held_out(judged, self.training.holdout) if judged else (None, None)
         views: dict[str, View] = {}
         for name in self.views.names or self._there(dataset, store.expanded):
             if name == "labelled":
                 if train_on is None or not len(train_on):
                     raise UsageError("there are no queries to train on", "leave labelled out of views.names")
-                views[name] = Labelled(train_on, self._tokens(reader, train_on.texts, self.query_length))
+                views[name] = Labelled(train_on, self._query_tokens(engine, train_on.texts))
             elif name == "generated":
-                views[name] = self._generated(reader, store)
+                views[name] = self._generated(engine, store)
             else:
-                views[name] = self._chunks(reader, store, name, work)
+                views[name] = self._chunks(engine, store, name, work)
         return views, held
 
     def _has_queries(self, dataset: Dataset) -> bool:
@@ -273,18 +322,22 @@ class Generative(Retriever):
         there = {"labelled": self._has_queries(dataset), "generated": expanded > 0, "chunks": True}
         return [name for name, is_there in there.items() if is_there]
 
-    def _tokens(self, reader: Encoder, texts: Sequence[str], length: int) -> Tokens:
-        return Tokens.of(texts, reader.tokenizer, most(reader, length))
+    def _query_tokens(self, engine: Writing, queries: Sequence[str]) -> Tokens:
+        reader, prefix = reader_of(engine.model), engine.reading.query_prefix
+        return Tokens.of((prefix + query for query in queries), reader.tokenizer, most(reader, self.query_length))
 
-    def _generated(self, reader: Encoder, store: DocumentStore) -> Generated:
+    def _generated(self, engine: Writing, store: DocumentStore) -> Generated:
         texts = [(row, text) for row, document in enumerate(store) for text in document.expansions]
         if not texts:
             problem = "no document has generated queries"
             raise UsageError(problem, "write some with triever write-queries, and name the file by --expansions")
-        tokens = self._tokens(reader, [text for _, text in texts], self.query_length)
+        tokens = self._query_tokens(engine, [text for _, text in texts])
         return Generated(tokens, np.array([row for row, _ in texts], np.int64))
 
-    def _chunks(self, reader: Encoder, store: DocumentStore, name: str, work: Path | None) -> Chunks:
+    def _chunks(self, engine: Writing, store: DocumentStore, name: str, work: Path | None) -> Chunks:
+        reader = reader_of(engine.model)
+        # Without the space at its end, which belongs to the word behind it where it counts at all.
+        prefix = reader.tokenizer.ids([engine.reading.query_prefix.rstrip()], special=False)[0]
         folder = work / "documents" if work else None
         # What is read in pieces may be longer than what can be read at once.
         texts = (one.full_text for one in store)
@@ -293,7 +346,8 @@ class Generative(Retriever):
         views = self.views
         count = 0 if name == "first" else views.count
         fresh = name != "first" and views.fresh
-        return Chunks(tokens, reader.tokenizer, most(reader, views.length), count, fresh, self.training.seed)
+        longest = most(reader, views.length + len(prefix))
+        return Chunks(tokens, reader.tokenizer, longest, count, fresh, self.training.seed, prefix)
 
     def _quality(self, engine: Writing, store: DocumentStore, held: Pairs) -> dict[str, float]:
         """How early the held-out queries find their documents, among all of them."""
@@ -316,7 +370,8 @@ class Generative(Retriever):
         )
 
     def _generator(self, engine: Writing) -> Seq2SeqGenerator:
-        return generator_of(engine.model, most(reader_of(engine.model), self.query_length))
+        longest = most(reader_of(engine.model), self.query_length)
+        return generator_of(engine.model, longest, engine.reading.query_prefix)
 
     def _found_by(self, engine: Writing, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
         options = self.search_options
@@ -370,23 +425,35 @@ class Generative(Retriever):
 
     def searching(self, **options: Any) -> Generative:
         """The same model and documents, searched in another way: `written.searching(method="exact")`."""
-        other = replace(self, search_options=replace(self.search_options, **options))
-        other._held = self._checked()
-        return other
+        return self.searched_with({"search_options": options})
 
     # Changing
 
     def _with_added(self, engine: Writing, documents: Sequence[Document], store: DocumentStore) -> Writing:
         scheme = copy.deepcopy(engine.scheme)
-        vectors = self._vectors(engine.placer, documents) if engine.placer else [None] * len(documents)
-        docids = [scheme.place(document, vector) for document, vector in zip(documents, vectors, strict=True)]
+        vectors = self._vectors(engine.placer, engine.reading, documents) if engine.placer else None
+        each = [None] * len(documents) if vectors is None else vectors
+        docids = [scheme.place(document, vector) for document, vector in zip(documents, each, strict=True)]
         first = int(engine.numbers[-1]) + 1 if len(engine.numbers) else 0
         numbers = np.arange(first, first + len(documents))
         trie = engine.trie.with_added(zip(docids, numbers.tolist(), strict=True))
         both = np.concatenate([engine.numbers, numbers])
-        model = _wide_enough(engine.model, scheme)
+        model = self._wide_enough(engine, scheme, vectors)
         larger = replace(engine, model=model, scheme=scheme, trie=trie, numbers=both)
         return self._tuned(larger, documents, docids, store) if self.training.add_steps and documents else larger
+
+    def _wide_enough(self, engine: Writing, scheme: Scheme, vectors: Tensor | None) -> T5:
+        """The model with rows for the symbols of new documents, which these are the vectors of.
+
+        Where rows began as vectors, a new one is its document's own vector, changed as the rows of its neighbours were
+        on average by the training; else it is the mean of theirs.
+        """
+        new, placer = range(engine.model.shape.width, scheme.width), engine.placer
+        if not new or not isinstance(scheme, Atomic):  # no other scheme has new symbols
+            return engine.model
+        begun = placer is not None and takes_vectors(placer, self.decoder)
+        apart = scheme.apart(new, vectors) if begun and vectors is not None else None
+        return laid_out(widened(engine.model, [scheme.untrained[symbol] for symbol in new], apart))
 
     def _tuned(
         self, engine: Writing, documents: Sequence[Document], docids: Sequence[Docid], store: DocumentStore
@@ -395,9 +462,9 @@ class Generative(Retriever):
         model = copy.deepcopy(engine.model)  # searches may be using the old one
         old = _some_rows(len(store) - len(documents), REPLAYED * len(documents), self.training.seed)
         replayed = DocumentStore(store.table.take(old))
-        views = self._texts_of(model, DocumentStore.of(documents))
+        views = self._texts_of(engine, DocumentStore.of(documents))
         again = {
-            f"{name} again": Behind(view, len(documents)) for name, view in self._texts_of(model, replayed).items()
+            f"{name} again": Behind(view, len(documents)) for name, view in self._texts_of(engine, replayed).items()
         }
         known = [engine.docid(int(engine.numbers[row])) for row in old]
         options = replace(self.training, steps=self.training.add_steps, rounds=1, keep="last")
@@ -408,11 +475,10 @@ class Generative(Retriever):
         )
         return replace(engine, model=laid_out(model))
 
-    def _texts_of(self, model: T5, store: DocumentStore) -> dict[str, View]:
+    def _texts_of(self, engine: Writing, store: DocumentStore) -> dict[str, View]:
         """What there is of documents without judged queries."""
-        reader = reader_of(model)
-        views: dict[str, View] = {"chunks": self._chunks(reader, store, "chunks", None)} if len(store) else {}
-        return views | ({"generated": self._generated(reader, store)} if store.expanded else {})
+        views: dict[str, View] = {"chunks": self._chunks(engine, store, "chunks", None)} if len(store) else {}
+        return views | ({"generated": self._generated(engine, store)} if store.expanded else {})
 
     def _without(self, engine: Writing, keep: np.ndarray) -> Writing:
         trie = engine.trie.without(engine.numbers[~keep].tolist())
@@ -432,7 +498,8 @@ class Generative(Retriever):
         writer.array("docid_numbers", engine.numbers)
         if engine.placer:
             encoders.write(engine.placer, writer, "placer")
-        return {"docids": engine.scheme.write(writer), "trained": dict(engine.trained)}
+        state = {"docids": engine.scheme.write(writer), "trained": dict(engine.trained)}
+        return {**state, "reading": asdict(engine.reading)}
 
     def _read(self, snapshot: artifact.Snapshot) -> Writing:
         scheme = copy.deepcopy(self.docids)
@@ -441,7 +508,9 @@ class Generative(Retriever):
         model = docid_model.read(snapshot).to(place)
         placer = encoders.read(snapshot, "placer").to(place) if snapshot.has("placer") else None
         numbers = np.asarray(snapshot.array("docid_numbers"))
-        return Writing(laid_out(model), scheme, Trie.read(snapshot), numbers, placer, snapshot.state.get("trained", {}))
+        reading = Reading(**snapshot.state.get("reading", {}))  # earlier ones read without prefixes
+        trained = snapshot.state.get("trained", {})
+        return Writing(laid_out(model), scheme, Trie.read(snapshot), numbers, placer, trained, reading)
 
 
 def _some_rows(count: int, most: int, seed: int) -> np.ndarray:
@@ -456,14 +525,6 @@ class Found:
     documents: Sequence[tuple[int, float]] = ()
     note: str = ""
     certificate: str = ""
-
-
-def _wide_enough(model: T5, scheme: Scheme) -> T5:
-    """The model with rows for the symbols that were added since."""
-    if scheme.width <= model.shape.width:
-        return model
-    near = scheme.untrained if isinstance(scheme, Atomic) else {}
-    return laid_out(widened(model, [near.get(symbol, []) for symbol in range(model.shape.width, scheme.width)]))
 
 
 def _loss(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

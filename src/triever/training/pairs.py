@@ -77,7 +77,15 @@ def _pairs(ids: list[str], texts: list[str], rows: Sequence[np.ndarray]) -> Pair
 
 
 def pairs_of(dataset: Dataset, split: str, store: DocumentStore) -> Pairs:
-    """The judged queries of a split whose relevant documents are there."""
+    """The judged queries of a split whose relevant documents are there; there have to be some."""
+    found = pairs_there(dataset, split, store)
+    if not len(found):
+        raise UsageError(f"no query of {dataset.name}'s {split} has a relevant document", "train on another split")
+    return found
+
+
+def pairs_there(dataset: Dataset, split: str, store: DocumentStore) -> Pairs:
+    """The same, and none where there are none."""
     if split not in dataset.splits:
         raise UsageError(f"{dataset.name} has no split {split!r} to train on", nearest(split, dataset.splits))
     ids, texts, rows = [], [], []
@@ -89,8 +97,6 @@ def pairs_of(dataset: Dataset, split: str, store: DocumentStore) -> Pairs:
             ids.append(query.id)
             texts.append(query.text)
             rows.append(np.array(sorted(found), np.int64))
-    if not ids:
-        raise UsageError(f"no query of {dataset.name}'s {split} has a relevant document", "train on another split")
     return _pairs(ids, texts, rows)
 
 

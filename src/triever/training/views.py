@@ -39,8 +39,8 @@ class ViewOptions:
     fresh: bool = option(True, "new chunks in every pass, instead of the same ones")
 
     def __post_init__(self) -> None:
+        validate(self)  # first: it makes a tuple of names in one text
         object.__setattr__(self, "names", tuple(ALSO.get(name, name) for name in self.names))
-        validate(self)
         for name in self.names:
             if name not in VIEWS:
                 raise UsageError(f"views.names has {name!r}", nearest(name, [*VIEWS, *ALSO]))
@@ -110,7 +110,10 @@ class Generated:
 
 @dataclass(frozen=True)
 class Chunks:
-    """Pieces of documents: fresh ones each time, so many fixed ones, or with `count` 0 the beginning alone."""
+    """Pieces of documents: fresh ones each time, so many fixed ones, or with `count` 0 the beginning alone.
+
+    They stand for queries, and so have what a reader expects before every query, the prefix.
+    """
 
     documents: Tokens  # with what stands before and after every text
     tokenizer: TextTokenizer
@@ -118,6 +121,7 @@ class Chunks:
     count: int
     fresh: bool
     seed: int = 0
+    prefix: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(self.documents) * (1 if self.fresh or not self.count else self.count)
@@ -134,24 +138,25 @@ class Chunks:
         return np.random.default_rng((self.seed, 64)).random(len(self))
 
     def _pieces(self, rows: np.ndarray, share: np.ndarray) -> Tokens:
-        before, after = (np.asarray(part, self.documents.flat.dtype) for part in self._around)
-        room = self.length - len(before) - len(after)
-        inner = self.documents.starts[rows + 1] - self.documents.starts[rows] - len(before) - len(after)
+        dtype, own = self.documents.flat.dtype, len(self.tokenizer.before)  # `own` stands before a document too
+        before, after = (np.asarray(part, dtype) for part in self._around)
+        room = max(0, self.length - len(before) - len(after))
+        inner = self.documents.starts[rows + 1] - self.documents.starts[rows] - own - len(after)
         length = np.clip(inner, 0, room)
         first = (share * (inner - length + 1)).astype(np.int64)
-        flat = np.empty(int((length + len(before) + len(after)).sum()), self.documents.flat.dtype)
+        flat = np.empty(int((length + len(before) + len(after)).sum()), dtype)
         starts = np.concatenate([[0], np.cumsum(length + len(before) + len(after))])
         for at, symbol in enumerate(before):
             flat[starts[:-1] + at] = symbol
         for back, symbol in enumerate(after[::-1], 1):
             flat[starts[1:] - back] = symbol
-        source = self.documents.starts[rows] + len(before) + first
+        source = self.documents.starts[rows] + own + first
         flat[places(starts[:-1] + len(before), length)] = self.documents.flat[places(source, length)]
         return Tokens(flat, starts)
 
     @property
     def _around(self) -> tuple[Sequence[int], Sequence[int]]:
-        return self.tokenizer.before, self.tokenizer.after
+        return [*self.tokenizer.before, *self.prefix], self.tokenizer.after
 
     def covered(self) -> np.ndarray:
         """All documents with a word."""
@@ -229,6 +234,14 @@ def split_by(weights: Sequence[float], total: int) -> list[int]:
     """
     ends = np.rint(np.cumsum(weights) / np.sum(weights) * total).astype(int)
     return np.diff(np.concatenate([[0], ends])).tolist()
+
+
+def check_shares(names: Sequence[str], weights: Sequence[float], batch: int) -> None:
+    """Refuse a batch that has no place for one of the views."""
+    for name, share in zip(names, split_by(weights, batch), strict=True):
+        if not share:
+            problem = f"training.batch = {batch} has no place for {name}, one of {len(names)} views"
+            raise UsageError(problem, "raise training.batch, leave a view out, or weigh them more alike")
 
 
 def _trimmed(docids: np.ndarray) -> np.ndarray:
