@@ -50,6 +50,69 @@ def kmeans(vectors: Tensor, k: int, *, seed: int = 0, rounds: int = 20) -> Tenso
     return centroids
 
 
+def kmeans_within(vectors: Tensor, lengths: Tensor, start: Tensor, *, rounds: int = 300) -> tuple[Tensor, Tensor]:
+    """Lloyd's algorithm inside each of many groups at once: centroids (groups, k, d), and each vector's number (n,).
+
+    Vectors of a group lie together, lengths (groups,) of them, none of which is 0. It begins with centroids (groups, k,
+    d), see `spread_within`, and goes on until no vector moves: what it gives, given as `start`, comes back as it is.
+    NaN is a centroid that nobody is near.
+    """
+    vectors, centroids = vectors.float(), start.float()
+    owner = _owner(lengths)
+    number = _nearest_within(vectors, owner, centroids)
+    for _ in range(rounds):
+        centroids = _means_within(vectors, owner, number, centroids)
+        before, number = number, _nearest_within(vectors, owner, centroids)
+        if torch.equal(number, before):
+            break
+    return centroids, number
+
+
+def spread_within(vectors: Tensor, lengths: Tensor, chance: Tensor) -> Tensor:
+    """(groups, k, d) vectors of each group, each chosen with a chance that grows with its distance from those before.
+
+    chance (k, n) are numbers between 0 and 1. The largest of log-weights with Gumbel noise is a choice by weight: so
+    all groups choose at once.
+    """
+    vectors, owner = vectors.float(), _owner(lengths)
+    distance = torch.full((len(vectors),), torch.inf, device=vectors.device)
+    chosen: list[Tensor] = []
+    for noise in -chance.log().neg().log():
+        weight = distance.log() if chosen else torch.zeros_like(distance)
+        chosen.append(vectors[_largest_within(weight + noise, owner, len(lengths))])
+        distance = torch.minimum(distance, (vectors - chosen[-1][owner]).square().sum(1))
+    return torch.stack(chosen, 1)
+
+
+def _owner(lengths: Tensor) -> Tensor:
+    """(n,) the group of each vector."""
+    return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
+
+
+def _nearest_within(vectors: Tensor, owner: Tensor, centroids: Tensor) -> Tensor:
+    """(n,) the nearest centroid of each vector's own group; NaN is farther than all."""
+    distances = [(vectors - centroids[owner, at]).square().sum(1) for at in range(centroids.shape[1])]
+    return torch.stack(distances, 1).nan_to_num(torch.inf).argmin(1)
+
+
+def _means_within(vectors: Tensor, owner: Tensor, number: Tensor, centroids: Tensor) -> Tensor:
+    groups, k, size = centroids.shape
+    cluster = owner * k + number
+    order = cluster.argsort(stable=True)
+    count = torch.bincount(cluster, minlength=groups * k)
+    # Segments of sorted vectors and not scattered additions, whose order, and so whose rounding, is chance on a GPU.
+    total = torch.segment_reduce(vectors[order], "sum", lengths=count)  # ty: ignore[missing-attribute]
+    return (total / count[:, None]).view(groups, k, size)  # 0 / 0 where nobody is
+
+
+def _largest_within(values: Tensor, owner: Tensor, groups: int) -> Tensor:
+    """(groups,) where each group's largest value is, the first of equal ones."""
+    most = torch.full((groups,), -torch.inf, device=values.device).scatter_reduce(0, owner, values, "amax")
+    place = torch.arange(len(values), device=values.device)
+    hit = torch.where(values == most[owner], place, len(values))
+    return torch.full((groups,), len(values), device=values.device).scatter_reduce(0, owner, hit, "amin")
+
+
 def _means(vectors: Tensor, number: Tensor, old: Tensor) -> Tensor:
     count = torch.bincount(number, minlength=len(old))
     total = torch.zeros_like(old).index_add_(0, number, vectors)

@@ -47,6 +47,7 @@ class T5Shape:
     scaled: bool = False
     shards: int = 1  # blocks of the output layer
     inputs: int = 0  # symbols that the decoder reads; 0 is all of them, 1 is enough where docids have one symbol
+    fixed: bool = False  # what symbols are is given and not learned, and their rows are those of the output layer too
     pooled: bool = False  # one state for the whole text is added to what the decoder reads at every place
     dropout: float = 0.0
     pooling: str = "mean"  # which state that is: mean, first or last
@@ -126,6 +127,19 @@ class Read:
         return Read(layers, self.mask[text], None if self.pooled is None else self.pooled[text])
 
 
+class FixedRows(nn.Module):
+    """A table of vectors that no training changes."""
+
+    weight: Tensor
+
+    def __init__(self, count: int, size: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(count, size))
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        return functional.embedding(numbers, self.weight)
+
+
 class T5(nn.Module):
     """`model(ids, mask, docids)` for training; `read` and `decode` for searching."""
 
@@ -133,7 +147,8 @@ class T5(nn.Module):
         super().__init__()
         self.shape = shape
         self.reader = reader or TextEncoder(shape)
-        self.symbols = nn.Embedding(shape.inputs or max(shape.width, shape.start + 1), shape.d_model)
+        table = FixedRows if shape.fixed else nn.Embedding
+        self.symbols = table(shape.inputs or max(shape.width, shape.start + 1), shape.d_model)
         self.bias = nn.Embedding(shape.buckets, shape.heads)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.decoder_layers))
         self.norm = Norm(shape)

@@ -170,7 +170,7 @@ class _Query:
 
     def _hidden(self, prefixes: list[tuple[int, ...]]) -> Tensor:
         if not prefixes[0]:
-            return self.hidden[self.row : self.row + 1].expand(len(prefixes), -1)
+            return self.hidden[[self.row] * len(prefixes)]
         parents = torch.full((len(prefixes),), self.row, device=self.walk.device)
         _, hidden = self.generator.extend(self.cache, parents, torch.tensor(prefixes, device=self.walk.device))
         return hidden[:, -1]
