@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from triever.models.layers import T5Shape
 from triever.models.rows import ShardedRows
-from triever.models.t5 import T5, T5Shape, widened
+from triever.models.t5 import T5, widened
 
 
 @settings(max_examples=40, deadline=None)

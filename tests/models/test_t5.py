@@ -10,8 +10,9 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from triever import Document
 from triever.docids.schemes import Atomic
+from triever.models.layers import T5Shape, bucket
 from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5, T5Shape, bucket, from_transformers, narrowed, widened
+from triever.models.t5 import T5, from_transformers, narrowed, widened
 from triever.training.loop import TrainOptions, train
 from triever.training.views import IGNORED, docid_rows
 

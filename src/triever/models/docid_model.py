@@ -19,8 +19,9 @@ from triever.errors import ArtifactError, UsageError
 from triever.models import encoder as encoders
 from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder
+from triever.models.layers import BertDecoderLayer, DecoderLayer, T5Shape
 from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5, DecoderLayer, T5Shape, renamed
+from triever.models.t5 import T5, renamed
 from triever.models.tokens import Tokens
 
 HEAD = 64
@@ -37,6 +38,10 @@ class DecoderOptions:
     begin: Literal["auto", "mean", "symbol"] = option(
         "auto", "what every step starts from: the text's pooled state, or symbols alone; auto: mean if rows are vectors"
     )
+    copy: bool = option(
+        False,
+        "begin with a copy of the reader's own layers, all of them, and attention to the text added (BERT's form)",
+    )
     shards: int = option(1, "blocks of output rows, one for each GPU there is: for more documents than one can hold")
     rows: Literal["auto", "vectors", "random"] = option(
         "auto", "what output rows start from: vectors of what they stand for, or chance; auto: vectors if there are any"
@@ -49,6 +54,9 @@ class DecoderOptions:
         if self.layers < 0 or not 0 <= self.dropout < 1:
             problem = f"decoder.layers = {self.layers}, decoder.dropout = {self.dropout}"
             raise UsageError(problem, "layers are not negative, and dropout is a share below 1")
+        if self.copy and self.begin == "mean":
+            problem = "a decoder that is a copy of the reader begins with symbols, and decoder.begin = mean"
+            raise UsageError(problem, "leave one of the two out")
         if not self.layers and self.begin == "symbol":
             problem = "a decoder without layers that begins with symbols alone never sees the text"
             raise UsageError(problem, "leave decoder.begin out, or give it layers")
@@ -61,6 +69,11 @@ def check_backbone(backbone: Backbone, options: DecoderOptions) -> None:
     """Refuse a backbone that cannot read for a decoder, or not for the one that was asked for."""
     if backbone.causal:
         raise UsageError(f"{backbone.name} is a causal model", "name one that reads both ways, or a T5")
+    if options.copy and not _is_bert(backbone):
+        problem = (
+            f"decoder.copy needs a backbone of BERT's form, and {backbone.name} is a {backbone.config['model_type']}"
+        )
+        raise UsageError(problem, "leave it out, or name one such as minilm")
     if options.rows == "vectors" and options.begin == "auto" and _brings_decoder(backbone):
         problem = f"decoder.rows = vectors means nothing to the decoder that {backbone.name} brings"
         raise UsageError(problem, "leave it out, or name a backbone without a decoder, such as minilm")
@@ -68,7 +81,8 @@ def check_backbone(backbone: Backbone, options: DecoderOptions) -> None:
 
 def takes_vectors(encoder: Encoder, options: DecoderOptions) -> bool:
     """Whether output rows begin as an encoder's vectors: they have to be of the space of the states that it reads."""
-    pooled = options.begin == "mean" or (options.begin == "auto" and not _brings_decoder(encoder.backbone))
+    starts_anew = not _brings_decoder(encoder.backbone) and not options.copy
+    pooled = options.begin == "mean" or (options.begin == "auto" and starts_anew)
     return pooled and options.rows != "random" and encoder.shape.projection == "none"
 
 
@@ -87,13 +101,17 @@ def docid_model(
         model = T5(replace(shape, inputs=1, start=0) if single else shape, reader)
         if _brings_decoder(reader.backbone):
             _take_decoder(model, reader)
+        if options.copy:
+            _copy_layers(model, reader)
         if model.shape.pooled:
             _start(model, rows)
         return model
 
 
 def _is_pooled(reader: Encoder, options: DecoderOptions, rows: Tensor | None) -> bool:
-    blind = not options.layers and not _brings_decoder(reader.backbone)  # without layers nothing else tells of the text
+    blind = (
+        not options.layers and not options.copy and not _brings_decoder(reader.backbone)
+    )  # without layers nothing else tells of the text
     return options.begin == "mean" or (options.begin == "auto" and (blind or rows is not None))
 
 
@@ -107,6 +125,8 @@ def _shape(reader: Encoder, width: int, options: DecoderOptions, *, pooled: bool
     if _brings_decoder(reader.backbone):
         theirs = T5Shape.of(reader.backbone.transformers_config, tied=False)
         return replace(theirs, vocabulary=1, width=width, start=width, scaled=False, **own)
+    if options.copy:
+        return _copied_shape(reader.backbone.transformers_config, width, own)
     hidden = reader.backbone.hidden
     d_kv = HEAD if hidden % HEAD == 0 else hidden
     sizes = {"d_model": hidden, "d_kv": d_kv, "heads": hidden // d_kv, "d_ff": 2 * hidden}
@@ -118,6 +138,52 @@ def _take_decoder(model: T5, reader: Encoder) -> None:
     weights = renamed(reader.backbone.seq2seq_module().state_dict())
     known = {name: weight for name, weight in weights.items() if name.startswith(("layers.", "norm.", "bias."))}
     model.load_state_dict({**model.state_dict(), **known})
+
+
+def _is_bert(backbone: Backbone) -> bool:
+    return backbone.config["model_type"] == "bert" and not backbone.causal
+
+
+def _copied_shape(config: Any, width: int, own: Mapping[str, Any]) -> T5Shape:
+    """A decoder with the sizes of a BERT."""
+    sizes = {"d_model": config.hidden_size, "heads": config.num_attention_heads, "d_ff": config.intermediate_size}
+    sizes |= {"d_kv": config.hidden_size // config.num_attention_heads, "decoder_layers": config.num_hidden_layers}
+    sizes |= {"epsilon": config.layer_norm_eps, "positions": config.max_position_embeddings, "form": "bert"}
+    return T5Shape.for_docids(1, width, **sizes, **own)
+
+
+# Names of transformers' BERT on the left, ours on the right.
+COPIED = {
+    "attention.self.query": "own.q",
+    "attention.self.key": "own.k",
+    "attention.self.value": "own.v",
+    "attention.output.dense": "own.o",
+    "attention.output.LayerNorm": "own_norm",
+    "intermediate.dense": "up",
+    "output.dense": "down",
+    "output.LayerNorm": "feed_norm",
+}
+
+
+@torch.no_grad()
+def _copy_layers(model: T5, reader: Encoder) -> None:
+    """Take the reader's layers; attention to the text is new, and small at first, so that they begin as they were."""
+    theirs = reader.module.state_dict()
+    weights = {
+        f"layers.{layer}.{ours}.{part}": theirs[f"encoder.layer.{layer}.{name}.{part}"]
+        for layer in range(model.shape.decoder_layers)
+        for name, ours in COPIED.items()
+        for part in ("weight", "bias")
+    }
+    kind = theirs["embeddings.token_type_embeddings.weight"][0]
+    weights["entry.places.weight"] = theirs["embeddings.position_embeddings.weight"] + kind
+    weights |= {f"entry.norm.{part}": theirs[f"embeddings.LayerNorm.{part}"] for part in ("weight", "bias")}
+    for layer in model.layers:
+        assert isinstance(layer, BertDecoderLayer)
+        for linear in (layer.cross.q, layer.cross.k, layer.cross.v, layer.cross.o):
+            nn.init.normal_(linear.weight, std=SMALL)
+            nn.init.zeros_(linear.bias)
+    model.load_state_dict({**model.state_dict(), **weights})
 
 
 @torch.no_grad()

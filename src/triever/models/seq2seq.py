@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triever.models.t5 import T5, Memory, Read
+from triever.models.layers import Memory
+from triever.models.t5 import T5, Read
 
 FEW = 32
 """A candidate's row is fetched from memory, where a whole layer is one product: so many times dearer, roughly."""

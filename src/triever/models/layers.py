@@ -1,0 +1,238 @@
+"""The layers that transformers of T5's and of BERT's form are made of, and the sizes of a model of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Memory = tuple[Tensor, Tensor]
+"""Keys and values, (rows, heads, length, d_kv) each."""
+
+
+@dataclass(frozen=True)
+class T5Shape:
+    """The sizes of a model; the defaults are those of T5 v1.1 small."""
+
+    vocabulary: int
+    width: int
+    start: int
+    d_model: int = 512
+    d_kv: int = 64
+    heads: int = 6
+    d_ff: int = 1024
+    encoder_layers: int = 8
+    decoder_layers: int = 8
+    gated: bool = True
+    buckets: int = 32
+    max_distance: int = 128
+    epsilon: float = 1e-6
+    tied: bool = False
+    scaled: bool = False
+    shards: int = 1  # blocks of the output layer
+    inputs: int = 0  # symbols that the decoder reads; 0 is all of them, 1 is enough where docids have one symbol
+    fixed: bool = False  # what symbols are is given and not learned, and their rows are those of the output layer too
+    pooled: bool = False  # one state for the whole text is added to what the decoder reads at every place
+    dropout: float = 0.0
+    form: Literal["t5", "bert"] = "t5"  # of the decoder's layers
+    positions: int = 512  # places that a decoder of BERT's form knows
+    pooling: str = "mean"  # which state that is: mean, first or last
+
+    @classmethod
+    def for_docids(cls, vocabulary: int, width: int, **sizes: Any) -> T5Shape:
+        """A decoder over `width` docid symbols; the symbol after the last one starts every docid."""
+        return cls(vocabulary, width, start=width, **sizes)
+
+    @classmethod
+    def of(cls, config: Any, *, tied: bool) -> T5Shape:
+        """That of a transformers T5 config, decoder vocabulary included.
+
+        Whether the output layer is the embedding is not read from the config: transformers 5 says so of
+        every T5, and keeps what the config once meant, that outputs are scaled, in another place.
+        """
+        return cls(
+            vocabulary=config.vocab_size,
+            width=config.vocab_size,
+            start=config.decoder_start_token_id or config.pad_token_id or 0,
+            d_model=config.d_model,
+            d_kv=config.d_kv,
+            heads=config.num_heads,
+            d_ff=config.d_ff,
+            encoder_layers=config.num_layers,
+            decoder_layers=config.num_decoder_layers,
+            gated=config.is_gated_act,
+            buckets=config.relative_attention_num_buckets,
+            max_distance=config.relative_attention_max_distance,
+            epsilon=config.layer_norm_epsilon,
+            tied=tied,
+            scaled=getattr(config, "scale_decoder_outputs", config.tie_word_embeddings),
+        )
+
+
+class Norm(nn.Module):
+    """Root mean square, without a mean and without a bias."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(shape.d_model))
+        self.epsilon = shape.epsilon
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return functional.rms_norm(hidden, self.weight.shape, self.weight, self.epsilon)
+
+
+class Attention(nn.Module):
+    """Attention without scaling, as T5 has it, or with, as BERT has it; what is added carries positions and masks."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        inner = shape.heads * shape.d_kv
+        bert = shape.form == "bert"
+        self.heads = shape.heads
+        self.scale = shape.d_kv**-0.5 if bert else 1.0
+        self.q, self.k, self.v = (nn.Linear(shape.d_model, inner, bias=bert) for _ in range(3))
+        self.o = nn.Linear(inner, shape.d_model, bias=bert)
+
+    def memory(self, hidden: Tensor) -> Memory:
+        """Keys and values of these states."""
+        return self._split(self.k(hidden)), self._split(self.v(hidden))
+
+    def forward(self, hidden: Tensor, memory: Memory, bias: Tensor) -> Tensor:
+        keys, values = memory
+        rows, length, _ = hidden.shape
+        query = self._split(self.q(hidden).reshape(keys.shape[0], -1, self.q.out_features))
+        found = functional.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale)
+        return self.o(found.transpose(1, 2).reshape(rows, length, -1))
+
+    def _split(self, states: Tensor) -> Tensor:
+        return states.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+class Feed(nn.Module):
+    """The layer after attention: ReLU in T5, gated GELU in v1.1 and Flan."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        self.gate = nn.Linear(shape.d_model, shape.d_ff, bias=False) if shape.gated else None
+        self.up = nn.Linear(shape.d_model, shape.d_ff, bias=False)
+        self.down = nn.Linear(shape.d_ff, shape.d_model, bias=False)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        up = self.up(hidden)
+        inner = (
+            functional.relu(up) if self.gate is None else functional.gelu(self.gate(hidden), approximate="tanh") * up
+        )
+        return self.down(self.dropout(inner))
+
+
+class EncoderLayer(nn.Module):
+    """Attention, then feed-forward, each on normed states and added to them."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        self.attention, self.feed = Attention(shape), Feed(shape)
+        self.attention_norm, self.feed_norm = Norm(shape), Norm(shape)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def forward(self, hidden: Tensor, bias: Tensor) -> Tensor:
+        normed = self.attention_norm(hidden)
+        hidden = hidden + self.dropout(self.attention(normed, self.attention.memory(normed), bias))
+        return hidden + self.dropout(self.feed(self.feed_norm(hidden)))
+
+
+class DecoderLayer(nn.Module):
+    """The same, with attention to the text in between."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        self.own, self.cross, self.feed = Attention(shape), Attention(shape), Feed(shape)
+        self.own_norm, self.cross_norm, self.feed_norm = Norm(shape), Norm(shape), Norm(shape)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def read(self, encoded: Tensor) -> Memory:
+        """What this layer looks up in the encoded texts."""
+        return self.cross.memory(encoded)
+
+    def forward(
+        self, hidden: Tensor, past: Memory | None, bias: Tensor, memory: Memory, mask: Tensor
+    ) -> tuple[Tensor, Memory]:
+        normed = self.own_norm(hidden)
+        kept = joined(past, self.own.memory(normed))
+        hidden = hidden + self.dropout(self.own(normed, kept, bias))
+        hidden = hidden + self.dropout(self.cross(self.cross_norm(hidden), memory, mask))
+        return hidden + self.dropout(self.feed(self.feed_norm(hidden))), kept
+
+
+class BertDecoderLayer(nn.Module):
+    """BERT's layer, which norms what it has added, with attention to the text in between."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        self.own, self.cross = Attention(shape), Attention(shape)
+        self.up, self.down = nn.Linear(shape.d_model, shape.d_ff), nn.Linear(shape.d_ff, shape.d_model)
+        self.own_norm, self.cross_norm, self.feed_norm = (
+            nn.LayerNorm(shape.d_model, eps=shape.epsilon) for _ in range(3)
+        )
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def read(self, encoded: Tensor) -> Memory:
+        """What this layer looks up in the encoded texts."""
+        return self.cross.memory(encoded)
+
+    def forward(
+        self, hidden: Tensor, past: Memory | None, bias: Tensor, memory: Memory, mask: Tensor
+    ) -> tuple[Tensor, Memory]:
+        kept = joined(past, self.own.memory(hidden))
+        hidden = self.own_norm(hidden + self.dropout(self.own(hidden, kept, bias)))
+        hidden = self.cross_norm(hidden + self.dropout(self.cross(hidden, memory, mask)))
+        return self.feed_norm(hidden + self.dropout(self.down(functional.gelu(self.up(hidden))))), kept
+
+
+class Entry(nn.Module):
+    """What BERT does to symbols before its first layer: places are added, and all of it is normed."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__()
+        self.places = nn.Embedding(shape.positions, shape.d_model)
+        self.norm = nn.LayerNorm(shape.d_model, eps=shape.epsilon)
+
+    def forward(self, hidden: Tensor, before: int) -> Tensor:
+        """Of symbols (rows, t, d_model) behind so many others; those behind the last place stand there too."""
+        place = torch.arange(before, before + hidden.shape[1], device=hidden.device)
+        return self.norm(hidden + self.places(place.clamp(max=self.places.num_embeddings - 1)))
+
+
+def joined(past: Memory | None, now: Memory) -> Memory:
+    """The keys and values of a past and of what follows it."""
+    return now if past is None else (torch.cat([past[0], now[0]], 2), torch.cat([past[1], now[1]], 2))
+
+
+def distances(table: nn.Embedding, shape: T5Shape, query: Tensor, key: Tensor, *, both_ways: bool) -> Tensor:
+    """(1, heads, queries, keys) how much each distance counts."""
+    distance = key - query[:, None]
+    return table(bucket(distance, shape.buckets, shape.max_distance, both_ways)).permute(2, 0, 1)[None]
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask of ones and zeros (rows, length) as what is added to attention scores (rows, 1, 1, length)."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(mask == 0, torch.finfo(dtype).min)[:, None, None]
+
+
+def bucket(distance: Tensor, buckets: int, max_distance: int, both_ways: bool) -> Tensor:
+    """T5's number for a distance: exact up to a half of the buckets, then by its logarithm."""
+    offset = torch.zeros_like(distance)
+    if both_ways:
+        buckets //= 2
+        offset = (distance > 0) * buckets
+        distance = distance.abs()
+    else:
+        distance = (-distance).clamp(min=0)
+    near = buckets // 2
+    ratio = torch.log(distance.clamp(min=1).float() / near) / math.log(max_distance / near)
+    far = (near + (ratio * (buckets - near)).long()).clamp(max=buckets - 1)
+    return offset + torch.where(distance < near, distance, far)
