@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from torch import Tensor
 from triever.docids.quantize import kmeans_within, nearest, spread_within
 from triever.docids.trie import Trie
 from triever.docids.walk import Children, Walk
-
-if TYPE_CHECKING:
-    from triever.artifact import Snapshot, Writer
 
 SLAB = 2**18
 """So many states are held and clustered at once; of a token that occurs more often, so many are looked at."""
@@ -55,11 +52,12 @@ class Vocabulary:
         """The vectors of a symbol's ids."""
         return self.rows[self.start[symbol] : self.start[symbol] + self.count[symbol]]
 
-    def placed(self, symbols: np.ndarray, states: np.ndarray | Tensor) -> tuple[Vocabulary, np.ndarray]:
+    def placed(self, symbols: np.ndarray, states: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
         """The nearest id of its symbol for each of some states (n, d); a symbol without any gets new ones behind."""
         new = np.flatnonzero(self.count[symbols] == 0)
-        larger = self._with_own(symbols[new], torch.as_tensor(np.asarray(states))[new]) if len(new) else self
-        return larger, larger._nearest(symbols, torch.as_tensor(np.asarray(states)))
+        held = torch.from_numpy(np.array(states, np.float32))
+        larger = self._with_own(symbols[new], held[new]) if len(new) else self
+        return larger, larger._nearest(symbols, held)
 
     def _nearest(self, symbols: np.ndarray, states: Tensor) -> np.ndarray:
         slots = np.arange(self.most)
@@ -76,19 +74,6 @@ class Vocabulary:
         start[named], count[named] = len(self) + np.arange(len(named)), 1
         return Vocabulary(torch.cat([self.rows, torch.stack(means).to(self.rows)]), start, count)
 
-    def write(self, writer: Writer) -> None:
-        """Put it into an artifact."""
-        writer.tensors("vocabulary_rows", {"rows": self.rows})
-        writer.array("vocabulary_start", self.start)
-        writer.array("vocabulary_count", self.count)
-
-    @classmethod
-    def read(cls, snapshot: Snapshot) -> Vocabulary:
-        """That of an artifact."""
-        rows = snapshot.tensors("vocabulary_rows")["rows"]
-        start, count = (np.asarray(snapshot.array(f"vocabulary_{name}")) for name in ("start", "count"))
-        return cls(rows, start, count)
-
 
 class IdWalk(Walk):
     """A walk by ids over a trie of symbols: what may follow are all ids of all symbols that may.
@@ -100,7 +85,7 @@ class IdWalk(Walk):
     def __init__(self, trie: Trie, vocabulary: Vocabulary, device: str | torch.device = "cpu") -> None:
         super().__init__(trie, device)
         self._start, self._count = (
-            torch.from_numpy(one).to(self.device) for one in (vocabulary.start, vocabulary.count)
+            torch.from_numpy(np.array(one)).to(self.device) for one in (vocabulary.start, vocabulary.count)
         )
         self._most = vocabulary.most
 
@@ -201,13 +186,14 @@ class _Occurrences:
         lengths = [len(some) for some in places]
         vectors = self._states(np.concatenate(places)).to(self.device)
         sizes = torch.tensor(lengths, device=self.device)
-        start = self._from_before(many)
-        if start is None:
-            start = spread_within(vectors, sizes, self._chance(many, lengths))
+        known = self._from_before(many)
+        start = spread_within(vectors, sizes, self._chance(many, lengths)) if known is None else known
         centroids, number = kmeans_within(vectors, sizes, start)
+        if known is not None:  # there are as many as before: what nobody is in any more stays where it was
+            centroids = torch.where(centroids.isnan(), known, centroids)
         numbers = np.split(number.cpu().numpy(), np.cumsum(lengths)[:-1])
         for at, own, one in zip(many, centroids.cpu(), numbers, strict=True):
-            there = np.bincount(one, minlength=self.k) > 0  # where few states differ, nobody is in some
+            there = ~own[:, 0].isnan().numpy()  # where few states differ, nobody is in some
             rows = own[torch.from_numpy(there)]
             yield rows, (np.cumsum(there) - 1)[one] if len(one) == self.counts[at] else self._assigned(at, rows)
 

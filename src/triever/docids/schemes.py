@@ -452,7 +452,9 @@ class Title(Scheme):
 
     vocabulary: int = option(8000, "word pieces at most; they are learned from the titles")
     tokenizer: str = option("", "a folder or tokenizer.json whose pieces to use; empty learns them from the titles")
+    most: int = option(64, "pieces of a title that its docid has; titles that begin alike for so long share one")
 
+    _given: Any = field(default=None, init=False, repr=False)  # a tokenizer
     _pieces: tuple[Any, int] | None = field(default=None, init=False, repr=False)  # a tokenizer, the stop symbol
 
     def __post_init__(self) -> None:
@@ -460,6 +462,15 @@ class Title(Scheme):
         if not 100 <= self.vocabulary <= 10**7:
             problem = f"vocabulary = {self.vocabulary} should be from 100 to 10,000,000"
             raise UsageError(problem, "the default is 8000")
+        if self.most < 1:
+            raise UsageError(f"most = {self.most} leaves nothing of a title", "the default is 64")
+
+    @classmethod
+    def by(cls, tokenizer: Any, most: int = 64) -> Title:
+        """Titles as the pieces of a tokenizer that is there already."""
+        made = cls(most=most)
+        made._given = tokenizer
+        return made
 
     @property
     def width(self) -> int:
@@ -477,15 +488,17 @@ class Title(Scheme):
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None) -> list[Docid]:
         names = [_name(document) for document in documents]
-        self._pieces = _with_stop(
-            load_pieces(self.tokenizer) if self.tokenizer else learn_pieces(names, self.vocabulary)
-        )
+        self._pieces = _with_stop(self._given or self._found(names))
         tokenizer, stop = self._pieces
-        return [(*encoding.ids, stop) for encoding in tokenizer.encode_batch(names, add_special_tokens=False)]
+        encoded = tokenizer.encode_batch(names, add_special_tokens=False)
+        return [(*encoding.ids[: self.most], stop) for encoding in encoded]
+
+    def _found(self, names: Sequence[str]) -> Any:
+        return load_pieces(self.tokenizer) if self.tokenizer else learn_pieces(names, self.vocabulary)
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
         tokenizer, stop = self._fitted
-        return (*tokenizer.encode(_name(document), add_special_tokens=False).ids, stop)
+        return (*tokenizer.encode(_name(document), add_special_tokens=False).ids[: self.most], stop)
 
     def readable(self, docid: Docid) -> str:
         tokenizer, _ = self._fitted

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,7 +45,9 @@ class ContextualGenerator:
         self.width = len(vocabulary.count) + 1
         self.paths = paths
         slots = torch.arange(vocabulary.most, device=self.device)
-        start, count = (torch.from_numpy(one).to(self.device)[:, None] for one in (vocabulary.start, vocabulary.count))
+        start, count = (
+            torch.from_numpy(np.array(one)).to(self.device)[:, None] for one in (vocabulary.start, vocabulary.count)
+        )
         # (symbols, most) the ids of each symbol, -1 where there are no more; what is lost has none.
         self._ids = torch.cat([torch.where(slots < count, start + slots, -1), torch.full_like(slots, -1)[None]])
         self._symbol = torch.from_numpy(vocabulary.symbol).to(self.device)

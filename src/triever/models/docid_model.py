@@ -6,9 +6,10 @@ to the output layer, whose rows are vectors of the same space, and everything el
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +22,13 @@ from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder
 from triever.models.layers import BertDecoderLayer, DecoderLayer, T5Shape
 from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5, renamed
+from triever.models.t5 import T5, FixedRows, renamed
 from triever.models.tokens import Tokens
 
 HEAD = 64
 """Numbers of an attention head, where the width is a multiple."""
 SMALL = 0.02
+Table: TypeAlias = Literal["own", "tied", "fixed"]
 
 
 @dataclass(frozen=True)
@@ -87,18 +89,27 @@ def takes_vectors(encoder: Encoder, options: DecoderOptions) -> bool:
 
 
 def docid_model(
-    reader: Encoder, width: int, options: DecoderOptions, rows: Tensor | None, seed: int, *, single: bool = False
+    reader: Encoder,
+    width: int,
+    options: DecoderOptions,
+    rows: Tensor | None,
+    seed: int,
+    *,
+    single: bool = False,
+    table: Table = "own",
 ) -> T5:
     """A new model over `width` symbols; what does not come with the backbone depends on the seed alone.
 
     rows (up to width, hidden) are vectors of the reader's space that the first symbols stand for, where it
     `takes_vectors`. Where docids have a `single` symbol, the decoder never reads one, and has none to read but the one
-    that it starts from.
+    that it starts from. What symbols are read as may be `tied` to the rows of the output layer, or be `fixed` too, and
+    then they are yet to be given, see `respelled`.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         shape = _shape(reader, width, options, pooled=_is_pooled(reader, options, rows))
-        model = T5(replace(shape, inputs=1, start=0) if single else shape, reader)
+        shape = replace(shape, inputs=1, start=0) if single else _with_table(shape, table, reader.backbone)
+        model = T5(shape, reader)
         if _brings_decoder(reader.backbone):
             _take_decoder(model, reader)
         if options.copy:
@@ -106,6 +117,13 @@ def docid_model(
         if model.shape.pooled:
             _start(model, rows)
         return model
+
+
+def _with_table(shape: T5Shape, table: Table, backbone: Backbone) -> T5Shape:
+    """States are scaled before they meet rows that are states too, and where a T5 does so with its own."""
+    theirs = _brings_decoder(backbone) and T5Shape.of(backbone.transformers_config, tied=True).scaled
+    scaled = table == "fixed" or (table == "tied" and theirs)
+    return replace(shape, tied=table != "own", fixed=table == "fixed", scaled=scaled)
 
 
 def _is_pooled(reader: Encoder, options: DecoderOptions, rows: Tensor | None) -> bool:
@@ -197,6 +215,19 @@ def _start(model: T5, rows: Tensor | None) -> None:
             nn.init.zeros_(last.weight)
     if rows is not None:
         model.set_rows(rows)
+
+
+def respelled(model: T5, rows: Tensor, start: Tensor) -> T5:
+    """The same model over other fixed symbols (symbols, hidden), with what starts every docid (hidden,) behind them.
+
+    All else is shared between the two.
+    """
+    table = FixedRows(len(rows) + 1, rows.shape[1]).to(model.device)
+    table.weight.copy_(torch.cat([rows, start[None].to(rows)]))
+    made = copy.copy(model)
+    made._modules = {**model._modules, "symbols": table}
+    made.shape = replace(model.shape, width=len(rows), start=len(rows))
+    return made
 
 
 def generator_of(model: T5, most: int, prefix: str = "") -> Seq2SeqGenerator:

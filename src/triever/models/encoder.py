@@ -88,6 +88,10 @@ class Encoder(nn.Module):
         vectors = _unit(self.projection(self.states(ids, mask)))
         return vectors.masked_fill(mask[:, :, None] == 0, 0)
 
+    def plain_states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The backbone's last hidden states (rows, length, hidden) in float32, zero where the mask is."""
+        return self.states(ids, mask).float().masked_fill(mask[:, :, None] == 0, 0)
+
     def states(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The backbone's last hidden states (rows, length, hidden)."""
         if self.longest and ids.shape[1] > self.longest:
@@ -150,8 +154,11 @@ def encode_tokens(
     device: str | torch.device | None = None,
     batch_tokens: int | None = None,
     what: str = "encoding tokens",
+    plain: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """A vector for each token, (all tokens, size) float16, and where each text begins, (texts + 1,) int64.
+
+    Vectors have length one, and are projected as the encoder does, or with `plain` are the hidden states themselves.
 
     `keep` says of each token in `tokens.flat` whether it gets one: `tokens.keep(tokenizer.punctuation())`. With a
     file the vectors are written there as .npy, and mapped. Without one they are in memory while they are few, else
@@ -161,7 +168,7 @@ def encode_tokens(
         problem = f"keep is for {len(keep)} tokens, and there are {len(tokens.flat)}"
         raise UsageError(problem, "make it from these tokens")
     starts = tokens.starts if keep is None else _kept_starts(tokens, keep)
-    out = _room(file, folder, (int(starts[-1]), encoder.size))
+    out = _room(file, folder, (int(starts[-1]), encoder.backbone.hidden if plain else encoder.size))
 
     def put(rows: np.ndarray, mask: np.ndarray, vectors: np.ndarray) -> None:
         chosen = mask
@@ -172,7 +179,9 @@ def encode_tokens(
         target = starts[rows][:, None] + chosen.cumsum(1) - 1
         out[target[chosen]] = vectors[chosen]
 
-    _Pass(encoder, tokens, pad, device, batch_tokens, what).each(encoder.token_vectors, put)
+    _Pass(encoder, tokens, pad, device, batch_tokens, what).each(
+        encoder.plain_states if plain else encoder.token_vectors, put
+    )
     return out, starts
 
 

@@ -17,24 +17,26 @@ def device_of(name: str, *, opening: bool = False) -> torch.device:
 
     What was saved on a larger machine is not lost on a smaller one: for `opening` it is cpu then, with a warning.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else _parsed(name)
+    if name == "auto":
+        return _ready(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    device = _parsed(name)
     problem = _missing(device, name)
     if not problem:
-        if device.type == "cuda":
-            _attend_without_plans()
-        return device
+        return _ready(device)
     if not opening:
         raise UsageError(problem, "use device=cpu, or auto")
     logger.warning("%s: cpu is used instead", problem)
     return torch.device("cpu")
 
 
-def _attend_without_plans() -> None:
-    """Leave cuDNN's attention out, for this process.
+def _ready(device: torch.device) -> torch.device:
+    """The device, and on a GPU attention without cuDNN, for this process.
 
     It plans for every new shape of a batch, for tenths of a second; texts are of all lengths, and so are our batches.
     """
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    if device.type == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    return device
 
 
 def _parsed(name: str) -> torch.device:

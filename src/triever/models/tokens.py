@@ -54,6 +54,11 @@ class TextTokenizer:
         after = probe.ids[last:] or ([end] if end is not None else [])
         return cls(tokenizer, pad=pad, before=probe.ids[:first], after=after)
 
+    @property
+    def inner(self) -> Any:
+        """The tokenizer of the tokenizers library."""
+        return self._tokenizer
+
     @classmethod
     def from_str(cls, text: str) -> TextTokenizer:
         """The tokenizer that `to_str` wrote."""

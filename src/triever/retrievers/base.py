@@ -33,6 +33,7 @@ KINDS = {
     "dense": "triever.retrievers.dense:Dense",
     "fused": "triever.retrievers.fusion:Fused",
     "generative": "triever.retrievers.generative:Generative",
+    "contextual": "triever.retrievers.contextual:Contextual",
     "multivector": "triever.retrievers.multivector:MultiVector",
     "reranked": "triever.retrievers.reranker:Reranked",
 }

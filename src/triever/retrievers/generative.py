@@ -209,7 +209,11 @@ class Generative(Retriever):
             names = self.views.names or self._there(dataset, store.expanded)
             check_shares(names, self.views.weights or [1.0] * len(names), self.training.batch)
         if backbone := self._known_backbone():
-            check_backbone(backbone, self.decoder)
+            check_backbone(backbone, self._decoder_for(backbone))
+
+    def _decoder_for(self, backbone: Backbone) -> DecoderOptions:
+        """What is to write where this reads."""
+        return self.decoder
 
     def _known_backbone(self) -> Backbone | None:
         """What is going to read; scratch, which suits every decoder, is made from texts and not known yet."""
@@ -261,7 +265,7 @@ class Generative(Retriever):
         trained = train(
             engine.model,
             _loss,
-            self._rounds(engine.model, views, self.views.weights, docids, self.training),
+            self._taught(engine, views, docids, store),
             self.training,
             evaluate=(lambda _model: self._quality(engine, store, held)) if judged else None,
             watch=WATCH if judged else "",
@@ -272,6 +276,12 @@ class Generative(Retriever):
         )
         covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
         return {**summary(trained), **covered}
+
+    def _taught(
+        self, engine: Writing, views: Mapping[str, View], docids: np.ndarray, store: DocumentStore
+    ) -> Callable[[int], ViewBatches]:
+        """What each round teaches of the documents of a store."""
+        return self._rounds(engine.model, views, self.views.weights, docids, self.training)
 
     def _rounds(
         self, model: T5, views: Mapping[str, View], weights: Sequence[float], docids: np.ndarray, options: DocidTuning
@@ -466,7 +476,8 @@ class Generative(Retriever):
         again = {
             f"{name} again": Behind(view, len(documents)) for name, view in self._texts_of(engine, replayed).items()
         }
-        known = [engine.docid(int(engine.numbers[row])) for row in old]
+        known = self._targets(engine, replayed, [engine.docid(int(engine.numbers[row])) for row in old])
+        docids = self._targets(engine, documents, docids)
         options = replace(self.training, steps=self.training.add_steps, rounds=1, keep="last")
         weights = [1 / len(views)] * len(views) + [1 / max(1, len(again))] * len(again)
         rounds = self._rounds(model, {**views, **again}, weights, docid_rows([*docids, *known]), options)
@@ -474,6 +485,12 @@ class Generative(Retriever):
             model, _loss, rounds, options, what="learning new documents", device=self.device, share=self._share(model)
         )
         return replace(engine, model=laid_out(model))
+
+    def _targets(
+        self, engine: Writing, documents: Sequence[Document] | DocumentStore, docids: Sequence[Docid]
+    ) -> Sequence[Docid]:
+        """What the model is taught to write for documents with these docids."""
+        return docids
 
     def _texts_of(self, engine: Writing, store: DocumentStore) -> dict[str, View]:
         """What there is of documents without judged queries."""

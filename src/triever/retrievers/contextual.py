@@ -1,0 +1,353 @@
+"""Contextualized generative retrieval (CGR): titles are written in a vocabulary that knows the documents.
+
+An encoder reads each title together with its document; the states of the title's tokens, clustered token by token,
+are what the decoder reads and writes. So a model can tell titles apart by what their documents say, without having
+been trained on them. With `vocabulary.k = 0` the vocabulary is the backbone's own and is trained (GENRE).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triever import artifact, config
+from triever.config import option
+from triever.data.datasets import Dataset
+from triever.data.records import Document
+from triever.data.store import DocumentStore
+from triever.docids.contextual import IdWalk, Vocabulary, about, contextual_vocabulary
+from triever.docids.schemes import Docid, Scheme, Title
+from triever.docids.trie import Trie
+from triever.errors import UsageError
+from triever.models import docid_model
+from triever.models.backbones import Backbone
+from triever.models.contextual import ContextualGenerator
+from triever.models.docid_model import DecoderOptions, Table, reader_of, respelled
+from triever.models.encoder import Encoder, encode_tokens
+from triever.models.t5 import T5, laid_out
+from triever.models.tokens import Tokens, places
+from triever.retrievers.encoding import device, most
+from triever.retrievers.generative import Found, Generative, SearchOptions, Writing
+from triever.search.beam import beam
+from triever.search.hits import best, best_ranks
+from triever.training.tuning import DocidTuning
+from triever.training.views import View, ViewBatches, ViewOptions, docid_rows
+
+Documents: TypeAlias = Sequence[Document] | DocumentStore
+TOGETHER = 20_000
+"""Documents whose titles are read in context at once."""
+EMB = "emb"
+"""The name under which the encoder of the vocabulary goes through a training with the model, and its checkpoints."""
+
+
+@dataclass(frozen=True)
+class VocabularyOptions:
+    """What titles are written with: `VocabularyOptions(k=5, context="title")`."""
+
+    k: int = option(5, "ids of a token at most; 0: the backbone's own vocabulary, which is trained too (GENRE)")
+    context: Literal["document", "title"] = option("document", "what a title is read with: its document, or nothing")
+    length: int = option(256, "tokens of a title and its document that are read")
+    every: int = option(
+        0, "make it anew after so many rounds, with the encoder as trained until then (Async); 0: never"
+    )
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if self.k < 0 or self.every < 0 or self.length < 8:
+            problem = f"vocabulary: k {self.k}, every {self.every}, length {self.length}"
+            raise UsageError(problem, "k and every are not negative, and length is at least 8")
+
+
+@dataclass(frozen=True)
+class SpellingOptions:
+    """How a title that can be spelled by several paths of ids is searched: `SpellingOptions(paths=10)`."""
+
+    paths: int = option(5, "likeliest paths of each prefix that are followed; their probabilities are added")
+    join: Literal["sum", "max", "regenerate"] = option(
+        "sum", "sum over paths; max, the best path alone; regenerate, max with a wider beam until titles differ"
+    )
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if self.paths < 1:
+            raise UsageError(f"spelling.paths = {self.paths} should be above zero", "the default is 5")
+
+
+@dataclass(frozen=True)
+class Spelled(Writing):
+    """A model that writes titles in a vocabulary of its own."""
+
+    vocabulary: Vocabulary | None = None
+
+    @cached_property
+    def id_walk(self) -> IdWalk:
+        """The trie, walked by ids."""
+        assert self.vocabulary is not None
+        return IdWalk(self.trie, self.vocabulary, self.model.device)
+
+
+@dataclass(eq=False)
+class Contextual(Generative):
+    """Contextualized generative retrieval: `Contextual(training=DocidTuning(steps=4000)).fit(data)`."""
+
+    kind: ClassVar[str] = "contextual"
+    search_only: ClassVar[tuple[str, ...]] = ("search_options", "spelling")
+
+    docids: Scheme = option(Title(), "titles, and nothing else; their pieces are those of the backbone")
+    decoder: DecoderOptions = option(
+        DecoderOptions(copy=True), "what writes: by default a copy of the reader's layers, unless it is a T5"
+    )
+    views: ViewOptions = option(ViewOptions(names=("labelled",)), "what stands for documents in training")
+    search_options: SearchOptions = option(SearchOptions(width=10), "how titles are searched")
+    vocabulary: VocabularyOptions = option(VocabularyOptions(), "what titles are written with")
+    spelling: SpellingOptions = option(SpellingOptions(), "how the ways to spell a title are joined")
+    training: DocidTuning = option(DocidTuning(reader=1.0), "how it is trained")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.docids, Title) or self.docids.tokenizer:
+            problem = f"docids = {self.docids} of contextual retrieval, which are titles in the pieces of the backbone"
+            raise UsageError(problem, "leave it out, or use kind generative")
+
+    # Learning
+
+    def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Writing:
+        self._check_early(dataset, store)
+        encoder, _ = self._placed(dataset, store, work)
+        assert isinstance(self.docids, Title)
+        scheme = Title.by(encoder.tokenizer.inner, min(self.docids.most, self._room(encoder)))
+        docids = scheme.fit(list(store))
+        trie = Trie.of(zip(docids, range(len(docids)), strict=True))
+        engine = Spelled(
+            self._blank(encoder, scheme.width), scheme, trie, np.arange(len(docids)), encoder, reading=self._reading
+        )
+        states = self._states(encoder, store, docids) if self.vocabulary.k else None
+        if states is not None:
+            engine = self._with_vocabulary(engine, docids, states)
+        targets = docid_rows(self._rewritten(engine, docids, states))
+        trained = self._train(engine, targets, dataset, store, work)
+        return self._finished(engine, trained, sum(map(len, docids)) - len(docids))
+
+    def _decoder_for(self, backbone: Backbone) -> DecoderOptions:
+        is_bert = backbone.config["model_type"] == "bert"
+        return self.decoder if is_bert else replace(self.decoder, copy=False)
+
+    def _room(self, encoder: Encoder) -> int:
+        """How many tokens of a title can be read."""
+        special = len(encoder.tokenizer.before) + len(encoder.tokenizer.after)
+        return most(encoder, self.vocabulary.length) - special
+
+    def _blank(self, encoder: Encoder, width: int) -> T5:
+        """A model that writes in the backbone's own vocabulary, which another may take the place of."""
+        options = self._decoder_for(encoder.backbone)
+        table: Table = "fixed" if self.vocabulary.k else "tied"
+        model = docid_model.docid_model(copy.deepcopy(encoder), width, options, None, self.training.seed, table=table)
+        with torch.no_grad():
+            words = _words(encoder)
+            model.symbols.weight[: len(words)] = words
+            model.symbols.weight[width - 1], model.symbols.weight[width] = _stop_row(encoder), _start_row(encoder)
+        return model.to(device(self.device)).eval()
+
+    def _with_vocabulary(self, engine: Spelled, docids: Sequence[Docid], states: np.ndarray) -> Spelled:
+        """With ids for the titles' tokens in context."""
+        vocabulary = self._clustered(engine, docids, states, None)
+        encoder = engine.placer
+        assert encoder is not None
+        model = respelled(engine.model, vocabulary.rows.to(engine.model.device), _start_row(encoder))
+        return replace(engine, model=model, vocabulary=replace(vocabulary, rows=model.symbols.weight[:-1]))
+
+    def _clustered(
+        self, engine: Spelled, docids: Sequence[Docid], states: np.ndarray, before: Vocabulary | None
+    ) -> Vocabulary:
+        encoder, stop = engine.placer, engine.scheme.stop
+        assert encoder is not None
+        assert stop is not None
+        return contextual_vocabulary(
+            _title_symbols(docids),
+            states,
+            {stop: _stop_row(encoder)},
+            width=engine.scheme.width,
+            k=self.vocabulary.k,
+            seed=self.training.seed,
+            device=encoder.device,
+            before=before,
+        )[0]
+
+    def _states(self, encoder: Encoder, documents: Documents, docids: Sequence[Docid]) -> np.ndarray:
+        """(title tokens of all documents, hidden) the states of their titles in context."""
+        length = most(encoder, self.vocabulary.length) if self.vocabulary.context == "document" else 0
+        parts = [_title_states(encoder, *some, length) for some in _slabs(documents, docids)]
+        return np.concatenate([np.empty((0, encoder.backbone.hidden), np.float16), *parts])
+
+    def _rewritten(self, engine: Spelled, docids: Sequence[Docid], states: np.ndarray | None) -> Sequence[Docid]:
+        """Docids as ids of the vocabulary, each token by the id that is nearest to its state."""
+        if engine.vocabulary is None or states is None:
+            return docids
+        _, ids = engine.vocabulary.placed(_title_symbols(docids), states)
+        end = int(engine.vocabulary.start[engine.scheme.stop])
+        cuts = np.cumsum([len(docid) - 1 for docid in docids])[:-1]
+        return [(*some.tolist(), end) for some in np.split(ids, cuts)] if len(docids) else []
+
+    def _targets(self, engine: Writing, documents: Documents, docids: Sequence[Docid]) -> Sequence[Docid]:
+        assert isinstance(engine, Spelled)
+        states = self._states(engine.placer, documents, docids) if engine.vocabulary and engine.placer else None
+        return self._rewritten(engine, docids, states)
+
+    def _taught(
+        self, engine: Writing, views: Mapping[str, View], docids: np.ndarray, store: DocumentStore
+    ) -> Callable[[int], ViewBatches]:
+        rounds, every = super()._taught(engine, views, docids, store), self.vocabulary.every
+        if not every or not self.vocabulary.k:
+            return rounds
+        assert isinstance(engine, Spelled)
+        assert engine.placer is not None
+        # With the model, so that it is in its checkpoints: what a vocabulary was made with belongs to it.
+        engine.model.add_module(EMB, copy.deepcopy(engine.placer).requires_grad_(False))
+        titles = [engine.docid(number) for number in range(len(store))]
+
+        def remade(number: int) -> ViewBatches:
+            targets = self._remade(engine, store, titles, anew=number > 0 and number % every == 0)
+            return replace(rounds(number), docids=docid_rows(targets))
+
+        return remade
+
+    @torch.no_grad()
+    def _remade(self, engine: Spelled, store: DocumentStore, docids: Sequence[Docid], *, anew: bool) -> Sequence[Docid]:
+        """What documents are called; `anew` after the vocabulary is made again with the reader as it is now."""
+        encoder = engine.model.get_submodule(EMB)
+        assert isinstance(encoder, Encoder)
+        known = engine.vocabulary
+        assert known is not None
+        if anew:
+            encoder.load_state_dict(reader_of(engine.model).state_dict())
+        states = self._states(encoder, store, docids)
+        if anew:
+            rows = self._clustered(engine, docids, states, known).rows
+            known.rows.copy_(rows)  # in the model: they are the same memory
+        return self._rewritten(engine, docids, states)
+
+    def _finished(self, engine: Spelled, trained: Mapping[str, Any], occurring: int) -> Spelled:
+        encoder = engine.model._modules.pop(EMB, engine.placer)
+        assert isinstance(encoder, Encoder)
+        size = about(engine.vocabulary, occurring) if engine.vocabulary else {}
+        laid_out(engine.model)
+        return replace(engine, placer=encoder.eval(), trained={**trained, **size})
+
+    # Searching
+
+    def _generator(self, engine: Writing) -> Any:
+        inner = super()._generator(engine)
+        assert isinstance(engine, Spelled)
+        if engine.vocabulary is None or self.spelling.join != "sum":
+            return inner
+        return ContextualGenerator(inner, engine.vocabulary, paths=self.spelling.paths)
+
+    def _found_by(self, engine: Writing, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
+        assert isinstance(engine, Spelled)
+        if engine.vocabulary is None or self.spelling.join == "sum":
+            return super()._found_by(engine, generator, cache, hidden, k)
+        return self._by_ids(engine, generator, cache, hidden, k)
+
+    def _by_ids(self, engine: Spelled, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
+        """Titles by their best path; a beam may meet one several times, and then a wider one is tried."""
+        options, walk = self.search_options.beam(k), engine.id_walk
+        tries = range(2 * k if self.spelling.join == "regenerate" else 1)
+        found: list[dict[int, float]] = []
+        for number in tries:
+            wider = replace(options, width=options.width * (number + 1))
+            frontier = beam(generator, cache, hidden, walk, wider, keep=wider.width)
+            found = [
+                best_ranks(walk, states, masses)
+                for states, masses in zip(frontier.state.tolist(), frontier.logprob.tolist(), strict=True)
+            ]
+            if min(map(len, found), default=k) >= min(k, len(engine.numbers)):
+                break
+        return [Found(best(one, k, ties=True)) for one in found]
+
+    # Changing
+
+    def _with_added(self, engine: Writing, documents: Sequence[Document], store: DocumentStore) -> Writing:
+        assert isinstance(engine, Spelled)
+        return super()._with_added(self._with_tokens_of(engine, documents), documents, store)
+
+    def _with_tokens_of(self, engine: Spelled, documents: Sequence[Document]) -> Spelled:
+        """With ids for the tokens of new titles that no title had; the others have theirs."""
+        if engine.vocabulary is None or engine.placer is None:
+            return engine
+        docids = [engine.scheme.place(document) for document in documents]
+        symbols = _title_symbols(docids)
+        if engine.vocabulary.count[symbols].all():
+            return engine
+        larger, _ = engine.vocabulary.placed(symbols, self._states(engine.placer, documents, docids))
+        model = respelled(engine.model, larger.rows, engine.model.symbols.weight[-1])
+        return replace(engine, model=model, vocabulary=replace(larger, rows=model.symbols.weight[:-1]))
+
+    # Keeping
+
+    def _write(self, engine: Writing, writer: artifact.Writer) -> dict[str, Any]:
+        assert isinstance(engine, Spelled)
+        if engine.vocabulary:
+            writer.array("vocabulary_start", engine.vocabulary.start)
+            writer.array("vocabulary_count", engine.vocabulary.count)
+        return super()._write(engine, writer)
+
+    def _read(self, snapshot: artifact.Snapshot) -> Writing:
+        engine = super()._read(snapshot)
+        spelled = Spelled(**{name.name: getattr(engine, name.name) for name in fields(engine)})
+        if not snapshot.has("vocabulary_start"):
+            return spelled
+        start, count = (np.asarray(snapshot.array(f"vocabulary_{name}")) for name in ("start", "count"))
+        return replace(spelled, vocabulary=Vocabulary(spelled.model.symbols.weight[:-1], start, count))
+
+
+def _words(encoder: Encoder) -> Tensor:
+    """(tokens, hidden) what the backbone reads tokens as."""
+    return encoder.module.get_input_embeddings().weight.detach()  # ty: ignore[call-non-callable]
+
+
+def _stop_row(encoder: Encoder) -> Tensor:
+    """What the end of a title is: what stands behind every text."""
+    return _words(encoder)[(encoder.tokenizer.after or [encoder.tokenizer.pad])[0]].clone()
+
+
+def _start_row(encoder: Encoder) -> Tensor:
+    """What every title begins from: what stands before every text, or the padding, as T5 has it."""
+    return _words(encoder)[(encoder.tokenizer.before or [encoder.tokenizer.pad])[0]].clone()
+
+
+def _title_symbols(docids: Sequence[Docid]) -> np.ndarray:
+    """The tokens of all titles, end to end."""
+    return np.array([symbol for docid in docids for symbol in docid[:-1]], np.int64)
+
+
+def _slabs(documents: Documents, docids: Sequence[Docid]) -> Iterator[tuple[list[Document], Sequence[Docid]]]:
+    """Documents and their docids, some at a time."""
+    stream = iter(documents)
+    for low in range(0, len(docids), TOGETHER):
+        titles = docids[low : low + TOGETHER]
+        yield list(islice(stream, len(titles))), titles
+
+
+def _title_states(encoder: Encoder, documents: Sequence[Document], docids: Sequence[Docid], length: int) -> np.ndarray:
+    """The states of title tokens, each title followed by the text of its document up to a length in all."""
+    tokenizer = encoder.tokenizer
+    special = len(tokenizer.before) + len(tokenizer.after)
+    texts = tokenizer.ids([one.text for one in documents], special=False) if length else [[]] * len(documents)
+    read = [
+        [*tokenizer.before, *docid[:-1], *text[: max(0, length - special - len(docid) + 1)], *tokenizer.after]
+        for docid, text in zip(docids, texts, strict=True)
+    ]
+    tokens = Tokens.from_lists(read, tokenizer.size)
+    keep = np.zeros(len(tokens.flat), bool)
+    begin = tokens.starts[:-1] + len(tokenizer.before)
+    keep[places(begin, np.array([len(docid) - 1 for docid in docids]))] = True
+    return encode_tokens(encoder, tokens, keep=keep, plain=True, what="reading titles")[0]

@@ -1,0 +1,197 @@
+"""Contextualized generative retrieval: the contract, and titles against the sum over all ways to spell them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import triever
+from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
+from triever import Document
+from triever.errors import UsageError
+from triever.retrievers.contextual import Contextual, Spelled, SpellingOptions, VocabularyOptions
+from triever.retrievers.generative import SearchOptions
+from triever.training.tuning import DocidTuning
+from triever.training.views import IGNORED, ViewOptions
+
+SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=400"
+NOTHING = DocidTuning(steps=0)
+LEARN = DocidTuning(steps=300, batch=8, rounds=3, learning_rate=3e-3, holdout=0.0, reader=1.0)
+BOTH = ViewOptions(names=("labelled", "chunks"), length=12)
+CONTRACT = replace(LEARN, steps=150, add_steps=150)
+OVER_ALL = SearchOptions(width=64, normalisation="vocabulary")
+
+
+def contextual(**options: object) -> Contextual:
+    given = {"backbone": SMALL, "training": NOTHING, "search_options": SearchOptions(width=64)}
+    return Contextual(**given | options)  # ty: ignore[invalid-argument-type]
+
+
+class TestBase(Contract):
+    def make(self) -> triever.Retriever:
+        return contextual(training=CONTRACT, views=BOTH)
+
+
+class TestGenre(Contract):
+    def make(self) -> triever.Retriever:
+        return contextual(training=CONTRACT, views=BOTH, vocabulary=VocabularyOptions(k=0))
+
+
+def engine_of(fitted: Contextual) -> Spelled:
+    engine = fitted._checked().engine
+    assert isinstance(engine, Spelled)
+    return engine
+
+
+def spelled(fitted: Contextual, query: str, document: int) -> list[float]:
+    """The probabilities of all ways to spell a document's title."""
+    engine = engine_of(fitted)
+    known = engine.vocabulary
+    assert known is not None
+    ids, mask = fitted._query_tokens(engine, [query]).padded([0], 0)
+    ways = itertools.product(
+        *(range(known.start[one], known.start[one] + known.count[one]) for one in engine.docid(document))
+    )
+    found = []
+    for way in ways:
+        symbols = torch.tensor([way])
+        each = engine.model(ids, mask, symbols).log_softmax(2)[0].gather(1, symbols.T)
+        found.append(float(each.sum().exp()))
+    return found
+
+
+@pytest.mark.parametrize("join", ["sum", "max"])
+def test_a_title_has_the_probability_of_all_ways_to_spell_it_or_of_the_best(join: str) -> None:
+    spelling = SpellingOptions(paths=200, join=join)  # ty: ignore[invalid-argument-type]
+    fitted = contextual(search_options=OVER_ALL, vocabulary=VocabularyOptions(k=2), spelling=spelling).fit(dataset())
+    sharing = {document.id: sum(other.title == document.title for other in DOCUMENTS) for document in DOCUMENTS}
+    for hit in fitted.search(QUERIES[0], 3):
+        ways = spelled(fitted, QUERIES[0].text, fitted.documents.row(hit.id))
+        expected = sum(ways) / sharing[hit.id] if join == "sum" else max(ways)
+        assert np.exp(hit.score) == pytest.approx(expected, rel=1e-3)
+
+
+def test_few_paths_are_a_lower_bound() -> None:
+    options = {"search_options": OVER_ALL, "vocabulary": VocabularyOptions(k=3)}
+    fitted = contextual(**options).fit(dataset())
+    few = fitted.searched_with({"spelling": {"paths": 1}})
+    many = {hit.id: hit.score for hit in fitted.searched_with({"spelling": {"paths": 200}}).search(QUERIES[0], 20)}
+    assert all(hit.score <= many[hit.id] + 1e-4 for hit in few.search(QUERIES[0], 20))
+
+
+def test_training_learns_the_titles_of_queries() -> None:
+    fitted = contextual(training=LEARN).fit(dataset())
+    assert [result[0].id for result in fitted.search_many(QUERIES, 1)] == ["tea", "bike", "東京", "bread"]
+    regenerated = fitted.searched_with({"spelling": {"join": "regenerate"}})
+    assert [result[0].id for result in regenerated.search_many(QUERIES, 1)] == ["tea", "bike", "東京", "bread"]
+
+
+def test_the_matrix_is_not_trained_and_the_rest_is() -> None:
+    before, after = (engine_of(contextual(training=one).fit(dataset())).model for one in (NOTHING, LEARN))
+    assert before.symbols.weight.equal(after.symbols.weight)
+    assert "symbols.weight" not in dict(after.named_parameters())
+    moved = [name for name, one in after.named_parameters() if not one.equal(before.get_parameter(name))]
+    assert any(name.startswith("reader.") for name in moved)
+    assert any(name.startswith("layers.") for name in moved)
+
+
+def test_context_is_the_document_or_the_title_alone() -> None:
+    """Two documents with one title: what they say tells their tokens apart, and alone their titles do not."""
+    same = [Document("a", "the sea rises and falls", "Tide"), Document("b", "a powder for clothes", "Tide")]
+    for context, differ in (("document", True), ("title", False)):
+        options = VocabularyOptions(context=context)  # ty: ignore[invalid-argument-type]
+        fitted = contextual(vocabulary=options).fit(triever.Dataset.of("two", same, [], {}))
+        engine = engine_of(fitted)
+        one, other = fitted._targets(engine, same, [engine.docid(0), engine.docid(1)])
+        assert (one != other) == differ
+        assert engine.docid(0) == engine.docid(1)
+
+
+def test_replacing_the_encoder_by_itself_changes_nothing() -> None:
+    """With a reader that learns nothing, an Async training is a Base training, to the last bit."""
+    still = DocidTuning(steps=30, batch=8, rounds=3, learning_rate=3e-3, holdout=0.0, reader=0.0)
+    # A backbone with a name of its own: one that begins anew always learns.
+    base = Contextual(backbone=SMALL, training=still)
+    base._share = lambda model: _frozen(model)  # ty: ignore[invalid-assignment]
+    moving = Contextual(backbone=SMALL, training=still, vocabulary=VocabularyOptions(every=1))
+    moving._share = lambda model: _frozen(model)  # ty: ignore[invalid-assignment]
+    one, other = (engine_of(each.fit(dataset())).model.state_dict() for each in (base, moving))
+    assert one.keys() == other.keys()
+    assert all(one[name].equal(other[name]) for name in one)
+
+
+def _frozen(model: torch.nn.Module) -> object:
+    model.reader.requires_grad_(False)  # ty: ignore[call-non-callable]
+    return lambda _name: 1.0
+
+
+def test_async_makes_the_vocabulary_anew() -> None:
+    base = contextual(training=LEARN).fit(dataset())
+    moving = contextual(training=LEARN, vocabulary=VocabularyOptions(every=1)).fit(dataset())
+    one, other = (engine_of(each) for each in (base, moving))
+    assert one.model.symbols.weight.shape == other.model.symbols.weight.shape
+    assert not one.model.symbols.weight.equal(other.model.symbols.weight)
+    assert other.placer is not None
+    assert not other.placer.module.embeddings.word_embeddings.weight.equal(  # ty: ignore
+        one.placer.module.embeddings.word_embeddings.weight  # ty: ignore
+    )
+    found = zip(moving.search_many(QUERIES, 1), ["tea", "bike", "東京", "bread"], strict=True)
+    assert sum(result[0].id == expected for result, expected in found) >= 3
+
+
+def test_an_interrupted_async_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    options = {"training": LEARN, "vocabulary": VocabularyOptions(every=1)}
+    whole = engine_of(contextual(**options).fit(dataset(), work=tmp_path / "whole")).model.state_dict()
+
+    class Stop(Exception):
+        pass
+
+    stopped = contextual(**options)
+    remade, calls = stopped._remade, []
+
+    def interrupted(*given: object, **more: object) -> object:
+        calls.append(1)
+        if len(calls) == 3:
+            raise Stop
+        return remade(*given, **more)  # ty: ignore[invalid-argument-type]
+
+    stopped._remade = interrupted  # ty: ignore[invalid-assignment]
+    with pytest.raises(Stop):
+        stopped.fit(dataset(), work=tmp_path / "cut")
+    resumed = engine_of(contextual(**options).fit(dataset(), work=tmp_path / "cut")).model.state_dict()
+    assert all(whole[name].equal(resumed[name]) for name in whole)
+
+
+def test_new_titles_are_spelled_with_what_is_there_and_new_tokens_get_ids() -> None:
+    fitted = contextual().fit(dataset())
+    before = engine_of(fitted)
+    assert before.vocabulary is not None
+    size = len(before.vocabulary)
+    fitted.add([Document("new", "zebras run", "Zzyzx quagga"), Document("like", DOCUMENTS[0].text, DOCUMENTS[0].title)])
+    after = engine_of(fitted)
+    assert after.vocabulary is not None
+    assert len(after.vocabulary) > size
+    assert len(before.vocabulary) == size, "searches that go on hold the old one"
+    kept = before.model.symbols.weight[:-1]
+    assert after.model.symbols.weight[: len(kept)].equal(kept)
+    known, new = (
+        fitted._targets(after, [document], [after.scheme.place(document)])[0]
+        for document in (DOCUMENTS[0], Document("like", DOCUMENTS[0].text, DOCUMENTS[0].title))
+    )
+    assert known == new
+    assert IGNORED not in known
+
+
+def test_mistakes_are_said() -> None:
+    for options, message in (
+        ({"docids": "semantic"}, "which are titles"),
+        ({"vocabulary": {"k": -1}}, "not negative"),
+        ({"spelling": {"paths": 0}}, "above zero"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            triever.config.build(Contextual, options)
