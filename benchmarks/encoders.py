@@ -43,7 +43,7 @@ def dense(data: str, seed: int, _made: dict[str, Retriever]) -> Retriever:
 def multivector(data: str, seed: int, _made: dict[str, Retriever]) -> Retriever:
     settings = tuning(data, seed, steps=300, batch=128)
     # On a GPU, comparing with every token of a small corpus is faster than choosing candidates query by query.
-    index = TokenOptions(candidates=0) if data == "squad-partial" else TokenOptions(probes=8)
+    index = TokenOptions(candidates=0) if data == "squad-partial" else TokenOptions()
     return MultiVector(training=settings, negatives=Negatives(count=1), index=index)
 
 

@@ -64,6 +64,22 @@ def token_corpus(count: int, width: int = 32, words: int = 800, seed: int = 0) -
     return unit(meaning[word] + 0.5 * topics[topic] + noise), np.concatenate([[0], np.cumsum(lengths)])
 
 
+def families(count: int, width: int = 64, size: int = 10, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Families of documents about some topics, told apart by eight names each that they share. Flat, starts, queries.
+
+    Tokens lie around few topics, and what makes a name is what is left after these: centroids do not know it.
+    A query (families, 8, d) is the names of a family.
+    """
+    chance = np.random.default_rng(seed)
+    topics = unit(chance.normal(size=(20, width)))[chance.integers(0, 20, count // size)]  # (families, d)
+    names = unit(topics[:, None] + 1.2 * unit(chance.normal(size=(count // size, 8, width))))
+    others = topics[:, None, None] + 1.2 * unit(chance.normal(size=(count // size, size, 16, width)))
+    said = names[:, None] + 0.5 * unit(chance.normal(size=(count // size, size, 8, width)))
+    tokens = unit(np.concatenate([others, said], 2))  # (families, size, 24, d)
+    asked = unit(names + 0.4 * unit(chance.normal(size=names.shape)))
+    return tokens.reshape(-1, width), 24 * np.arange(count + 1), asked
+
+
 def token_queries(flat: np.ndarray, starts: np.ndarray, count: int, length: int = 12, seed: int = 1) -> np.ndarray:
     """Queries (count, length, d) of some tokens of one document each, with noise."""
     chance = np.random.default_rng(seed)

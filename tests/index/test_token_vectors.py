@@ -19,7 +19,7 @@ from triever import artifact
 from triever.errors import ArtifactError, UsageError
 from triever.index import codec as codec_module
 from triever.index import token_vectors as module
-from triever.index.token_vectors import TokenIndex, TokenOptions, blocks, starts_of
+from triever.index.token_vectors import Part, TokenIndex, TokenOptions, blocks, starts_of
 
 WIDTH = 3
 # Small whole numbers: products are exact in every order of adding, and many are the same.
@@ -112,7 +112,6 @@ def test_any_adds_and_deletes_equal_a_rebuild_with_the_same_centroids(
     options = TokenOptions(bits=bits, candidates=candidates, probes=1, centroids=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "ANNEX", annex)
-        patch.setattr(module, "ROUGH", 1)
         index, left = TokenIndex.of(*laid_out(listed), options), listed
         codec = index.codec
         for change in changes:
@@ -141,23 +140,32 @@ def test_k_come_back_while_k_have_tokens() -> None:
     assert not (rows[rows >= 0] % 10 == 0).any(), "a document without tokens"
 
 
-def test_the_rough_score_takes_what_the_lists_know_and_else_the_last_of_them() -> None:
+def test_the_rough_score_is_that_of_listed_tokens_and_at_least_the_last_centroid() -> None:
     flat, starts = oracle.token_corpus(80)
     index = TokenIndex.of(flat, starts, TokenOptions(centroids=64))
-    part, fits = index.main.part, oracle.token_queries(flat, starts, 1, length=3)[0] @ index.codec.centroids.T
-    inside = [set(part.numbers[begin:end].tolist()) for begin, end in pairwise(starts)]
+    numbers, query = index.main.part.numbers, oracle.token_queries(flat, starts, 1, length=3)[0]
+    fits = query @ index.codec.centroids.T
     probed = [sorted(range(64), key=lambda centroid, row=row: -row[centroid])[:3] for row in fits]
+    looked_into = {centroid for near in probed for centroid in near}
     expected = {}
-    for row, centroids in enumerate(inside):
-        if any(centroids & set(near) for near in probed):
+    for row, (begin, end) in enumerate(pairwise(starts)):
+        tokens = [flat[place] for place in range(begin, end) if numbers[place] in looked_into]
+        if tokens:
             expected[row] = sum(
-                max([word[centroid] for centroid in near if centroid in centroids], default=word[near[-1]])
-                for word, near in zip(fits, probed, strict=True)
+                max(float(row_fits[near[-1]]), *(float(word @ token) for token in tokens))
+                for word, row_fits, near in zip(query, fits, probed, strict=True)
             )
-    places, rough = index._listed(torch.from_numpy(fits), 3)
+    places, rough = index._listed(torch.from_numpy(query), torch.from_numpy(fits), 3)
     assert places.tolist() == list(expected)
     assert len(expected) < 80
-    np.testing.assert_allclose(rough.numpy(), list(expected.values()), atol=1e-5)
+    np.testing.assert_allclose(rough.numpy(), list(expected.values()), atol=2e-3)  # the index has half precision
+
+
+@given(st.lists(st.integers(0, 5), max_size=30), st.integers(6, 8))
+def test_lists_hold_every_token_once_and_in_order(numbers: list[int], centroids: int) -> None:
+    part = Part.of(np.array([0, len(numbers)]), np.array(numbers, np.uint16), np.zeros((len(numbers), 1)), centroids)
+    lists = [part.listed[begin:end].tolist() for begin, end in pairwise(part.list_starts)]
+    assert lists == [[place for place, one in enumerate(numbers) if one == number] for number in range(centroids)]
 
 
 def test_where_every_document_is_scored_no_clusters_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +188,15 @@ def test_candidates_are_the_right_ones_with_the_options_as_they_are() -> None:
     index = TokenIndex.of(flat, starts)
     exact = replace(index, options=EVERYTHING).search(queries, None, 10)[1]
     assert oracle.recall(index.search(queries, None, 10)[1], exact) >= 0.9
+
+
+@pytest.mark.parametrize("bits", [16, 4, 2])
+def test_what_centroids_cannot_tell_apart_is_found(bits: int) -> None:
+    """Where candidates were ranked by their centroids, .61 of these documents were found."""
+    flat, starts, queries = oracle.families(3000)
+    index = TokenIndex.of(flat, starts, TokenOptions(bits=bits, candidates=30, centroids=256))
+    exact = replace(index, options=EVERYTHING).search(queries[:40], None, 10)[1]
+    assert oracle.recall(index.search(queries[:40], None, 10)[1], exact) >= 0.95
 
 
 def test_half_precision_is_that_of_the_vectors_not_of_the_sums() -> None:
@@ -260,11 +277,10 @@ def test_sizes_are_as_computed() -> None:
         index = TokenIndex.of(flat, starts, TokenOptions(bits=bits, centroids=64))
         part, codec = index.main.part, 64 * 32 * 4 + (0 if bits == 16 else 32 * 4 * (2 ** (bits + 1) - 1))
         assert part.packed.nbytes == tokens * 32 * bits // 8
-        lists = 8 * 65 + 4 * len(part.members)
+        lists = 8 * 65 + 4 * tokens
         assert index.bytes == tokens * (2 + 4 * bits) + 8 * 201 + lists + codec
         assert index.info()["bytes"] == index.bytes
         sizes[bits] = index.bytes
-        assert 200 < len(part.members) <= tokens
     assert sizes[16] > sizes[4] > sizes[2]
 
 
@@ -290,6 +306,34 @@ def test_a_saved_index_answers_as_before(bits: int, tmp_path: Path) -> None:
     )
 
 
+class _Before:
+    """A writer of indexes as they were at first: each centroid listed the documents that have a token there."""
+
+    def __init__(self, writer: artifact.Writer, part: Part) -> None:
+        self.writer, self.json = writer, writer.json
+        owner = np.repeat(np.arange(len(part)), np.diff(part.starts))
+        lists = [np.unique(owner[part.listed[begin:end]]) for begin, end in pairwise(part.list_starts)]
+        self.members = np.concatenate(lists).astype(np.int32)
+        self.list_starts = starts_of(np.array([len(one) for one in lists]))
+
+    def array(self, role: str, values: np.ndarray) -> None:
+        others = {"tokens_listed": ("tokens_members", self.members), "tokens_list_starts": (role, self.list_starts)}
+        self.writer.array(*others.get(role, (role, values)))
+
+
+def test_an_index_with_lists_of_documents_still_opens(tmp_path: Path) -> None:
+    flat, starts = oracle.token_corpus(300)
+    queries = oracle.token_queries(flat, starts, 8)
+    index = TokenIndex.of(flat, starts, TokenOptions(bits=4, candidates=30))
+    with artifact.writing(tmp_path) as writer:
+        index.write(_Before(writer, index.main.part))  # type: ignore[invalid-argument-type]
+        writer.commit("index", {}, {}, "test")
+    with artifact.read(tmp_path) as snapshot:
+        again = TokenIndex.read(snapshot)
+    equal(again.search(queries, None, 12), index.search(queries, None, 12))
+    np.testing.assert_array_equal(again.main.part.listed, index.main.part.listed)
+
+
 def test_what_was_saved_for_a_gpu_opens_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -313,8 +357,9 @@ def test_arrays_that_lead_outside_are_refused(tmp_path: Path) -> None:
     part = index.main.part
     bad = [
         ({"numbers": broken(part.numbers, 0, 16)}, "a token without a centroid"),
-        ({"members": broken(part.members, 0, 50)}, "lists a document that is not there"),
-        ({"members": broken(part.members, 0, -1)}, "lists a document that is not there"),
+        ({"listed": broken(part.listed, 0, len(flat))}, "lists a token that is not there"),
+        ({"listed": broken(part.listed, 0, -1)}, "lists a token that is not there"),
+        ({"listed": part.listed[1:]}, "other lists"),
         ({"starts": broken(part.starts, -1, 1)}, "other borders"),
         ({"starts": broken(part.starts, 3, 10**6)}, "other borders"),
         ({"list_starts": broken(part.list_starts, 3, -5)}, "other borders"),

@@ -4,8 +4,8 @@ Every token of the query takes the document's token that fits it best; `maxsim` 
 products, `avgmax` their mean. Masked tokens of a query do not count. Knows nothing about models or text:
 documents are rows of consecutive tokens.
 
-A search first collects candidates, by centroids alone: each query token looks into the lists of its nearest
-centroids, then candidates are ranked by the centroids of all their tokens, and the best are scored exactly.
+A search first collects candidates: each query token looks into the lists of its nearest centroids, the tokens found
+there are compared with all query tokens, and the documents that come out best are scored by all their tokens.
 An index is a value; adding and deleting give new values, and rows are always numbered as if the index had been
 built from what is left. What was added since lies in an annex, what was deleted is a mask; centroids and codec
 stay as they were learned.
@@ -26,7 +26,7 @@ from triever import config
 from triever.artifact import RESAVE
 from triever.config import option
 from triever.errors import ArtifactError, UsageError
-from triever.index.codec import MOST_CENTROIDS, Codec, wide
+from triever.index.codec import MOST_CENTROIDS, Codec
 from triever.index.finders import require
 from triever.index.top import CHUNK, Found, Running, best, filled, resident, shared
 from triever.index.vectors import at_least, checked, mask_of
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 ANNEX = 1024
 """So many added documents, or a sixteenth of the main part, are kept beside it before they are merged in."""
-ROUGH = 4
-"""So many times as many documents as candidates are wanted are ranked by the centroids of all their tokens."""
 QUERY_TOKENS = 2048
 """So many query tokens are compared with all documents at once."""
 
@@ -54,7 +52,7 @@ class TokenOptions:
     score: Literal["maxsim", "avgmax"] = option("maxsim", "over query tokens: maxsim (sum) or avgmax (mean)")
     bits: int = option(16, "bits of each number: 16 as it is, 4 or 2 compressed")
     centroids: int = option(0, "clusters of tokens; 0 takes about four times the root of their number")
-    probes: int = option(4, "clusters that each query token looks into")
+    probes: int = option(16, "clusters that each query token looks into; more find more, in more time")
     candidates: int | None = option(None, "documents scored exactly; none set: 4 k, at least 256; 0: all of them")
     device: str = option("cpu", "where scores are computed: cpu, cuda, or auto: cuda where there is one")
     seed: int = option(0, "of the clusters")
@@ -71,22 +69,21 @@ class TokenOptions:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Tokens of documents end to end, and for each centroid the documents that have a token there."""
+    """Tokens of documents end to end, and for each centroid the tokens that are nearest to it."""
 
     starts: np.ndarray  # (documents + 1,) int64, document i has the tokens starts[i]:starts[i + 1]
     numbers: np.ndarray  # (tokens,) uint16, the centroid of each
     packed: np.ndarray  # (tokens, bytes) uint8, or (tokens, d) float16: the rest of each
     list_starts: np.ndarray  # (centroids + 1,) int64, where each list begins
-    members: np.ndarray  # (members,) int32, documents, rising within a list
+    listed: np.ndarray  # (tokens,) int32, or int64 where they are too many: places of tokens, rising within a list
 
     @classmethod
     def of(cls, starts: np.ndarray, numbers: np.ndarray, packed: np.ndarray, centroids: int) -> Part:
         """With the lists, which follow from the rest."""
-        documents = len(starts) - 1
-        owner = np.repeat(np.arange(documents), np.diff(starts))
-        pairs = np.unique(numbers.astype(np.int64) * documents + owner)
-        begin = np.searchsorted(pairs, np.arange(centroids + 1) * documents)
-        return cls(starts, numbers, packed, begin.astype(np.int64), (pairs % max(1, documents)).astype(np.int32))
+        listed = np.argsort(numbers, kind="stable")  # of two-byte numbers in linear time
+        if len(numbers) <= np.iinfo(np.int32).max:
+            listed = listed.astype(np.int32)
+        return cls(starts, numbers, packed, starts_of(np.bincount(numbers, minlength=centroids)), listed)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -158,17 +155,13 @@ class Shelf:
     @cached_property
     def _lists(self) -> tuple[Tensor, Tensor]:
         device = self.codec.device
-        return shared(self.part.list_starts).to(device), resident(self.part.members, device)
+        return shared(self.part.list_starts).to(device), resident(self.part.listed, device)
 
     def vectors(self, places: Tensor) -> Tensor:
         """The vectors of tokens (n, d) float32."""
         at = places.to(self._packed.device)
         numbers = self._numbers.index_select(0, places.to(self._numbers.device))
         return self.codec.decode(numbers, self._packed.index_select(0, at))
-
-    def centroids(self, places: Tensor) -> Tensor:
-        """The centroids of tokens (n,)."""
-        return wide(self._numbers.index_select(0, places.to(self._numbers.device))).to(self.codec.device)
 
     def tokens(self, document: int) -> Tensor:
         """The vectors of one document (tokens, d)."""
@@ -187,23 +180,29 @@ class Shelf:
             found[block].scatter_reduce_(0, owner[:, None].expand(-1, width), score(places), "amax")
         return found
 
-    def listed(self, near: Tensor, scores: Tensor, alive: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The documents (m,) in the lists of each query token's nearest centroids, and a rough score of each (m,).
+    def listed(self, near: Tensor, query: Tensor, floor: Tensor, alive: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The documents (m,) with tokens in the lists of some centroids (c,), rising, and a rough score of each (m,).
 
-        `near` (query tokens, probes) are these centroids and `scores` their scores, falling. Where a document is
-        in none of a token's lists, it cannot have done better than the last of them.
+        It is that of these tokens alone for the query (length, d); for no query token less than `floor` (length,).
         """
-        list_starts, members = self._lists
-        begin = list_starts[near.reshape(-1)]
-        places, owner = spread(begin, list_starts[near.reshape(-1) + 1] - begin)
-        documents = members.index_select(0, places.to(members.device)).to(self.codec.device).long()
+        places = self._in_lists(near)
+        owner = torch.bucketize(places, self._starts, right=True) - 1
         if alive is not None:
-            documents, owner = documents[alive[documents]], owner[alive[documents]]
-        documents, place = documents.unique(return_inverse=True)
-        table = scores[:, -1].repeat(len(documents))  # (m * query tokens,)
-        at = place * len(near) + owner // near.shape[1]
-        table.scatter_reduce_(0, at, scores.reshape(-1)[owner], "amax")
-        return documents, table.view(len(documents), len(near)).sum(1)
+            living = alive[owner]
+            places, owner = places[living], owner[living]
+        documents, owner = owner.unique_consecutive(return_inverse=True)
+        table = floor.repeat(len(documents), 1)
+        step = max(1, CHUNK // max(len(query), self.codec.width))
+        for some, row in zip(places.split(step), owner.split(step), strict=True):
+            table.scatter_reduce_(0, row[:, None].expand(-1, len(query)), self.vectors(some) @ query.T, "amax")
+        return documents, table.sum(1)
+
+    def _in_lists(self, near: Tensor) -> Tensor:
+        """The places of all tokens in the lists of some centroids (c,), rising: those of a document side by side."""
+        list_starts, listed = self._lists
+        begin = list_starts[near]
+        at, _ = spread(begin, list_starts[near + 1] - begin)
+        return listed.index_select(0, at.to(listed.device)).to(self.codec.device).sort().values.long()
 
 
 @dataclass(frozen=True, eq=False)
@@ -383,24 +382,23 @@ class TokenIndex:
         """The places of at most `limit` documents, rising; at least k, if as many have tokens."""
         fits = query @ self.codec.centers.T  # (length, centroids)
         wanted, probes = min(k, self._with_tokens), self.options.probes
-        places, rough = self._listed(fits, probes)
+        places, rough = self._listed(query, fits, probes)
         while len(places) < wanted and probes < fits.shape[1]:
             probes *= 4  # the lists were short, or their documents are gone
-            places, rough = self._listed(fits, probes)
-        places, by_centroid = _greatest(places, rough, ROUGH * limit), fits.T.contiguous()
-        scores = self._of_places(places, lambda shelf, documents: self._by_centroid(shelf, documents, by_centroid))
-        return _greatest(places, scores, limit)
+            places, rough = self._listed(query, fits, probes)
+        return _greatest(places, rough, limit)
 
-    def _listed(self, fits: Tensor, probes: int) -> tuple[Tensor, Tensor]:
-        """The places (m,) of all that the nearest centroids list, rising, with a rough score of each (m,)."""
+    def _listed(self, query: Tensor, fits: Tensor, probes: int) -> tuple[Tensor, Tensor]:
+        """The places (m,) of all that the nearest centroids list, rising, with a rough score of each (m,).
+
+        Tokens are compared by their vectors: centroids alone are too blunt to tell one name from another. They are
+        compared with the whole query, not only with the token that found them: their vectors are at hand. Where a
+        document has nothing better, it is taken to fit a query token as the last centroid looked into does.
+        """
         scores, near = best(fits, probes)
-        found = [(first, *shelf.listed(near, scores, alive)) for first, shelf, alive in self._shelves]
+        near, floor = near.unique(), scores[:, -1]
+        found = [(first, *shelf.listed(near, query, floor, alive)) for first, shelf, alive in self._shelves]
         return torch.cat([first + one for first, one, _ in found]), torch.cat([rough for *_, rough in found])
-
-    def _by_centroid(self, shelf: Shelf, documents: Tensor, fits: Tensor) -> Tensor:
-        """Scores (m,) as if each token were its centroid; `fits` is (centroids, length)."""
-        maxima = shelf.maxima(documents, fits.shape[1], lambda places: fits.index_select(0, shelf.centroids(places)))
-        return self._summed(maxima)
 
     def _summed(self, maxima: Tensor) -> Tensor:
         return self._total(maxima, torch.ones_like(maxima, dtype=torch.bool))
@@ -514,7 +512,6 @@ class TokenIndex:
     def read(cls, snapshot: Snapshot, name: str = "tokens", device: str | None = None) -> TokenIndex:
         """Take it out of an artifact, memory-mapped, to `device` or where it was; to cpu if that is not here."""
         state = snapshot.json(f"{name}_state")
-        part = Part(**{field.name: snapshot.array(f"{name}_{field.name}") for field in fields(Part)})
         learned: dict[str, Any] = {role: snapshot.array(f"{name}_{role}") for role in LEARNED_ARRAYS}
         try:
             options = config.build(TokenOptions, state["options"] | ({"device": device} if device else {}))
@@ -524,6 +521,7 @@ class TokenIndex:
             known: dict[str, Any] = {key: kind(state[key]) for key, kind in LEARNED.items()}
             codec = Codec(**known, **learned, device=where)
             _check_codec(codec)
+            part = _read_part(snapshot, name, len(codec.centroids))
             _check_part(part, codec, int(state["documents"]), int(state["tokens"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{snapshot.path}: the index {name!r} {error}", RESAVE) from error
@@ -557,6 +555,14 @@ def _same_width(flat: np.ndarray, codec: Codec) -> None:
         raise UsageError(f"new vectors of {flat.shape[1]} numbers, old ones of {codec.width}", "use one model")
 
 
+def _read_part(snapshot: Snapshot, name: str, centroids: int) -> Part:
+    """A part out of an artifact, memory-mapped; the first indexes listed documents, and get lists of tokens."""
+    if snapshot.has(f"{name}_members"):
+        starts, numbers, packed = (snapshot.array(f"{name}_{role}") for role in ("starts", "numbers", "packed"))
+        return Part.of(starts, numbers, packed, centroids)
+    return Part(**{field.name: snapshot.array(f"{name}_{field.name}") for field in fields(Part)})
+
+
 def _check_codec(codec: Codec) -> None:
     """An error unless the arrays of the codec fit each other."""
     buckets = {16: 0, 4: 16, 2: 4}.get(codec.bits)
@@ -573,11 +579,12 @@ def _check_part(part: Part, codec: Codec, documents: int, tokens: int) -> None:
     dtype = np.float16 if codec.bits == 16 else np.uint8
     require(part.starts.shape == (documents + 1,) and part.numbers.shape == (tokens,), "has other documents")
     require(part.packed.shape == (tokens, codec.packed_width) and part.packed.dtype == dtype, "has other vectors")
-    require(part.numbers.dtype == np.uint16 and part.members.dtype == np.int32, "has numbers of another type")
+    kinds = part.numbers.dtype == np.uint16 and part.listed.dtype in (np.int32, np.int64)
+    require(kinds, "has numbers of another type")
     require(not tokens or part.numbers.max() < len(codec.centroids), "has a token without a centroid")
     require(part.list_starts.shape == (len(codec.centroids) + 1,), "has other lists")
-    for rising, end in ((part.starts, tokens), (part.list_starts, len(part.members))):
+    require(part.listed.shape == (tokens,), "has other lists")
+    for rising, end in ((part.starts, tokens), (part.list_starts, tokens)):
         require(rising.dtype == np.int64 and rising[0] == 0 and rising[-1] == end, "has other borders")
         require((np.diff(rising) >= 0).all(), "has other borders")
-    members = part.members
-    require(not len(members) or 0 <= members.min() <= members.max() < documents, "lists a document that is not there")
+    require(not tokens or 0 <= part.listed.min() <= part.listed.max() < tokens, "lists a token that is not there")
