@@ -126,8 +126,8 @@ class Contract:
             assert not {"tea", "東京"} & {hit.id for hit in result}
 
     def test_an_added_document_can_be_found(self, fitted: triever.Retriever) -> None:
-        fitted.add([Document("volcano", "Molten rock rises through the crust and erupts as lava.", "Volcanoes")])
-        assert "volcano" in {hit.id for hit in fitted.search("molten lava erupts from a volcano", 3)}
+        fitted.add([Document("crater", "Molten rock rises through the crust and erupts as lava.", "Volcanoes")])
+        assert "crater" in {hit.id for hit in fitted.search("molten lava erupts from a volcano", 3)}
 
     def test_refused_changes_change_nothing(self, fitted: triever.Retriever) -> None:
         before = fitted.search_many(QUERIES, 5)
@@ -153,7 +153,7 @@ class Contract:
         assert repr(again) == repr(fitted)
         assert list(again.documents) == DOCUMENTS
         assert again.search_many(QUERIES, 5) == fitted.search_many(QUERIES, 5)
-        again.add([Document("volcano", "Molten rock.", "Volcanoes")])
+        again.add([Document("crater", "Molten rock.", "Volcanoes")])
         again.delete(["bread"])
         again.save(tmp_path / "model")
         assert len(triever.load(tmp_path / "model")) == len(DOCUMENTS)

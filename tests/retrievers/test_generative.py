@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from unittest import mock
 
@@ -26,7 +27,11 @@ SMALL = "scratch:hidden=64,layers=1,heads=2,vocabulary=600"
 NOTHING = DocidTuning(steps=0)
 LEARN = DocidTuning(steps=120, batch=16, rounds=1, learning_rate=2e-3, holdout=0.0, add_steps=120)
 SHORT = ViewOptions(length=8)  # about as long as a query
-SHARING: dict[str, Scheme] = {"cluster": Cluster(clusters=3, branch=2), "title": Title(vocabulary=100)}
+SHARING: dict[str, Scheme] = {
+    "cluster": Cluster(clusters=3, branch=2),
+    "clusters": Cluster(clusters=8, branch=3),
+    "title": Title(vocabulary=100),
+}
 SCHEMES: dict[str, Scheme] = {
     "atomic": Atomic(),
     "naive": Naive(),
@@ -52,6 +57,28 @@ class TestSemantic(Contract):
 class TestExact(Contract):
     def make(self) -> triever.Retriever:
         return generative("codebook", training=LEARN, views=SHORT, search_options=SearchOptions(method="exact"))
+
+
+def soon(scheme: str) -> Generative:
+    """A small one that has learned just enough."""
+    tiny = "scratch:hidden=32,layers=1,heads=2,vocabulary=600"
+    training = DocidTuning(steps=40, batch=8, rounds=1, learning_rate=1e-2, holdout=0.0, add_steps=40, seed=1)
+    return generative(scheme, backbone=tiny, training=training, views=SHORT, decoder=DecoderOptions(layers=0))
+
+
+class TestNaive(Contract):
+    def make(self) -> triever.Retriever:
+        return soon("naive")
+
+
+class TestTitle(Contract):
+    def make(self) -> triever.Retriever:
+        return soon("title")
+
+
+class TestCluster(Contract):
+    def make(self) -> triever.Retriever:
+        return soon("clusters")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -125,10 +152,11 @@ def test_free_decoding_ends_what_it_writes_with_the_stop_symbol() -> None:
     assert result.note == "12 of 15 written docids do not exist"
 
 
-def shared_scores(fitted: Generative, query: str) -> dict[str, float]:
+def shared_scores(fitted: Generative, query: str, length: int = 64) -> dict[str, float]:
     """The log-probability of every document by a forward pass for each docid, divided among those that share it."""
     engine = fitted._checked().engine
-    ids, mask = generator_of(engine.model, 64).tokenise([query])
+    ids = torch.tensor(reader_of(engine.model).tokenizer.ids([query], length))
+    mask = torch.ones_like(ids)
     docids = [engine.docid(row) for row in range(len(DOCUMENTS))]
     found = {}
     for docid in set(docids):
@@ -150,6 +178,23 @@ def test_documents_that_share_a_docid_are_cut_in_the_order_in_which_they_are_ran
             result = searched.search(query, k)
             assert [hit.id for hit in result] == order[:k]
             assert [hit.score for hit in result] == pytest.approx([truth[name] for name in order[:k]], abs=1e-4)
+
+
+def test_of_a_query_so_many_tokens_are_read() -> None:
+    options = SearchOptions(normalisation="vocabulary")
+    fitted = generative("semantic", query_length=6, search_options=options).fit(dataset())
+    query = "pour boiling water over the leaves and wait for the bread to rise"
+    expected = shared_scores(fitted, query, 6)
+    assert {hit.id: hit.score for hit in fitted.search(query, 10)} == pytest.approx(expected, abs=1e-4)
+    assert shared_scores(fitted, query) != pytest.approx(expected, abs=1e-3)
+
+
+def test_a_result_has_the_certificate_of_an_exact_search_and_of_no_other() -> None:
+    fitted = generative("semantic").fit(dataset())
+    enough, little = (fitted.searching(method="exact", budget=budget).search("tea", 10) for budget in (100, 1))
+    assert re.fullmatch(r"exact: \d+ prefixes opened", enough.certificate)
+    assert little.certificate.startswith("budget spent after 1 prefixes")
+    assert not fitted.search("tea", 10).certificate
 
 
 def test_of_many_documents_on_one_docid_only_hits_are_told_their_docid(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,21 @@ def test_exact_equals_enumeration_with_its_certificate(
 
 
 @settings(max_examples=40)
+@given(one_docid_each, normalisations, st.sampled_from([0.5, 3.0]), st.booleans())
+def test_a_temperature_divides_every_score(
+    listed: list[Pair], normalisation: str, temperature: float, finish: bool
+) -> None:
+    walk, toy = Walk(Trie.of(listed)), Toy(STOP + 1)
+    divided = Toy(STOP + 1, sharpness=toy.sharpness / temperature)
+    expected = brute_force(divided, "q", listed, normalisation)
+    options = BeamOptions(64, normalisation, temperature, finish=finish)
+    certified = exact(toy, *toy.prefill(["q"]), walk, 20, normalisation=normalisation, temperature=temperature)
+    beamed = documents(walk, beam(toy, *toy.prefill(["q"]), walk, options), 20)
+    for found in (beamed[0], certified[0].documents):
+        assert {document: math.exp(mass) for document, mass in found} == pytest.approx(expected, abs=1e-4)
+
+
+@settings(max_examples=40)
 @given(one_docid_each, normalisations, st.integers(1, 4))
 def test_exact_scores_are_true_with_one_docid_each(listed: list[Pair], normalisation: str, k: int) -> None:
     walk, toy = Walk(Trie.of(listed)), Toy(STOP + 1)

@@ -76,6 +76,24 @@ def test_adamw_is_torchs_own() -> None:
     assert same(ours, theirs)
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
+def test_a_share_of_the_learning_rate_is_a_group_with_that_rate(optimizer: str) -> None:
+    ours, theirs = toy(), toy()
+    chosen = options(weight_decay=0.0, optimizer=optimizer)
+    train(ours, square, Pairs, chosen, share=lambda name: 0.25 if name.startswith("first.") else 1.0)
+    rates: list[dict[str, Any]] = [
+        {"params": theirs.first.parameters(), "lr": 0.0025},
+        {"params": theirs.second.parameters(), "lr": 0.01},
+    ]
+    plain = (
+        torch.optim.AdamW(rates, weight_decay=0.0)
+        if optimizer == "adamw"
+        else Adafactor(rates, scale_parameter=False, relative_step=False)
+    )
+    naive(theirs, ten_batches(), plain)
+    assert same(ours, theirs)
+
+
 def test_adafactor_is_that_of_transformers() -> None:
     ours, theirs = toy(), toy()
     train(ours, square, Pairs, options(weight_decay=0.1, optimizer="adafactor"))

@@ -16,6 +16,7 @@ from triever.models.tokens import TextTokenizer, Tokens
 from triever.training.pairs import Pairs
 from triever.training.views import (
     IGNORED,
+    Behind,
     Chunks,
     Generated,
     Labelled,
@@ -153,6 +154,22 @@ def test_the_rounds_together_pass_over_everything_as_often() -> None:
     taught = [batch["docids"].ravel().tolist() for one in rounds for batch in one]
     assert set(Counter(row for some in taught for row in some).values()) == {16}, "800 places for 50 texts"
     assert len({tuple(some) for some in taught}) > 90, "hardly any batch twice"
+
+
+def test_fresh_chunks_are_others_in_every_step_and_every_round() -> None:
+    one = Tokens.of([TEXTS[3]], TOKENIZER, 512)  # a single example, so that chance alone can tell batches apart
+    view = {"chunks": Chunks(one, TOKENIZER, 8, 10, True)}
+    rounds = [ViewBatches(view, [1], docid_rows([(0,)]), 16, 5, seed=3, round=number) for number in range(2)]
+    assert len({tuple(batch["ids"].ravel().tolist()) for batches in rounds for batch in batches}) == 10
+
+
+def test_a_view_behind_others_is_the_same_but_for_its_rows() -> None:
+    examples, (one, behind) = np.array([2, 0, 1]), (generated(), Behind(generated(), 7))
+    (texts, rows), (same, moved) = (view.take(examples, np.random.default_rng(0)) for view in (one, behind))
+    assert moved.tolist() == [row + 7 for row in rows]
+    assert same.flat.tolist() == texts.flat.tolist()
+    assert behind.covered().tolist() == [7, 10]
+    assert len(behind) == len(one)
 
 
 def _texts(batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
