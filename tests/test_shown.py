@@ -18,6 +18,7 @@ PAGES = [
     "docs/search.md",
     "docs/encoders.md",
     "docs/generative.md",
+    "docs/contextual.md",
     "docs/query-writer.md",
     "docs/experiments.md",
 ]

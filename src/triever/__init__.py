@@ -25,6 +25,7 @@ if _typing.TYPE_CHECKING:
     from triever.index.token_vectors import TokenOptions
     from triever.index.vectors import IndexOptions
     from triever.models.docid_model import DecoderOptions
+    from triever.retrievers.contextual import Contextual, SpellingOptions, VocabularyOptions
     from triever.retrievers.dense import Dense
     from triever.retrievers.fusion import Fused
     from triever.retrievers.generative import Generative, SearchOptions
@@ -40,6 +41,7 @@ _LATER = {
     "Atomic": "docids.schemes",
     "Cluster": "docids.schemes",
     "Codebook": "docids.schemes",
+    "Contextual": "retrievers.contextual",
     "DecoderOptions": "models.docid_model",
     "Dense": "retrievers.dense",
     "DocidTuning": "training.tuning",
@@ -54,10 +56,12 @@ _LATER = {
     "RerankTuning": "training.tuning",
     "SearchOptions": "retrievers.generative",
     "Semantic": "docids.schemes",
+    "SpellingOptions": "retrievers.contextual",
     "Title": "docids.schemes",
     "TokenOptions": "index.token_vectors",
     "Tuning": "training.tuning",
     "ViewOptions": "training.views",
+    "VocabularyOptions": "retrievers.contextual",
     "WriterTuning": "training.writing",
 }
 """What needs PyTorch is imported when it is first asked for: BM25 does not wait for it."""
@@ -79,6 +83,7 @@ __all__ = [
     "Cluster",
     "Codebook",
     "compare",
+    "Contextual",
     "DataError",
     "Dataset",
     "DecoderOptions",
@@ -107,11 +112,13 @@ __all__ = [
     "Retriever",
     "SearchOptions",
     "Semantic",
+    "SpellingOptions",
     "Title",
     "TokenOptions",
     "TrieverError",
     "Tuning",
     "UsageError",
     "ViewOptions",
+    "VocabularyOptions",
     "WriterTuning",
 ]

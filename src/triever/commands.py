@@ -156,7 +156,8 @@ def fit(
         str,
         typer.Argument(
             metavar="SYSTEM",
-            help="generative, bm25, dense, multivector, reranked, fused, or a TOML file with the kind and its options.",
+            help="generative, contextual, bm25, dense, multivector, reranked, fused, or a TOML file with kind and "
+            "options.",
         ),
     ],
     data: DataOption,
