@@ -25,7 +25,7 @@ if _typing.TYPE_CHECKING:
     from triever.index.token_vectors import TokenOptions
     from triever.index.vectors import IndexOptions
     from triever.models.docid_model import DecoderOptions
-    from triever.retrievers.contextual import Contextual, SpellingOptions, VocabularyOptions
+    from triever.retrievers.contextual import Contextual, ContrastTuning, SpellingOptions, VocabularyOptions
     from triever.retrievers.dense import Dense
     from triever.retrievers.fusion import Fused
     from triever.retrievers.generative import Generative, SearchOptions
@@ -42,6 +42,7 @@ _LATER = {
     "Cluster": "docids.schemes",
     "Codebook": "docids.schemes",
     "Contextual": "retrievers.contextual",
+    "ContrastTuning": "retrievers.contextual",
     "DecoderOptions": "models.docid_model",
     "Dense": "retrievers.dense",
     "DocidTuning": "training.tuning",
@@ -84,6 +85,7 @@ __all__ = [
     "Codebook",
     "compare",
     "Contextual",
+    "ContrastTuning",
     "DataError",
     "Dataset",
     "DecoderOptions",

@@ -14,7 +14,8 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import Document
 from triever.errors import UsageError
-from triever.retrievers.contextual import Contextual, Spelled, SpellingOptions, VocabularyOptions
+from triever.retrievers import contextual as contextual_module
+from triever.retrievers.contextual import Contextual, ContrastTuning, Spelled, SpellingOptions, VocabularyOptions
 from triever.retrievers.generative import SearchOptions
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED, ViewOptions
@@ -195,3 +196,40 @@ def test_mistakes_are_said() -> None:
     ):
         with pytest.raises(UsageError, match=message):
             triever.config.build(Contextual, options)
+
+
+@pytest.mark.parametrize("loss", ["batch+single", "matrix+single", "matrix+multiple"])
+def test_a_contrastive_training_comes_first_and_gives_its_encoder_to_the_vocabulary(loss: str) -> None:
+    first = ContrastTuning(steps=60, batch=8, learning_rate=3e-3, holdout=0.0, reader=1.0, loss=loss)  # ty: ignore
+    before, after = (engine_of(contextual(contrast=one).fit(dataset())) for one in (ContrastTuning(), first))
+    assert before.placer is not None
+    assert after.placer is not None
+    assert not same_weights(before.placer, after.placer)
+    assert same_weights(after.placer, after.model.reader), "of the second training, which has not begun"
+    assert before.model.symbols.weight.shape == after.model.symbols.weight.shape
+    again = contextual().fit(dataset())
+    docids = [after.docid(row) for row in range(len(DOCUMENTS))]
+    made = again._clustered(after, docids, again._states(after.placer, DOCUMENTS, docids), None)
+    assert made.rows.equal(after.model.symbols.weight[:-1])
+
+
+def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    theirs = other.state_dict()
+    return all(weight.equal(theirs[name]) for name, weight in one.state_dict().items())
+
+
+def test_contrast_makes_the_ids_of_the_right_title_likely() -> None:
+    first = ContrastTuning(steps=150, batch=8, learning_rate=3e-3, holdout=0.0, reader=1.0)
+    fitted = contextual(contrast=first)
+    losses = []
+    loss_of = contextual_module._contrast
+
+    def watched(*given: object) -> object:
+        found = loss_of(*given)  # ty: ignore[invalid-argument-type]
+        losses.append(float(found["contrast"]))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contextual_module, "_contrast", watched)
+        fitted.fit(dataset())
+    assert losses[-1] < 0.4 * losses[0]

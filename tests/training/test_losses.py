@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triever.training.losses import contrastive, late_scores, listwise
+from triever.training.losses import CONTRASTS, contrastive, late_scores, listwise
 
 numbers = st.floats(-4, 4, width=32)
 
@@ -62,3 +62,31 @@ def _padded(texts: list[list[list[float]]]) -> tuple[torch.Tensor, torch.Tensor]
         vectors[row, : len(text)] = torch.tensor(text)
         mask[row, : len(text)] = 1
     return vectors, mask
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sets(st.integers(0, 6), max_size=4), min_size=1, max_size=5),
+    st.sampled_from(sorted(CONTRASTS)),
+    st.randoms(use_true_random=False),
+)
+def test_token_level_losses_are_their_formulas(titles: list[set[int]], kind: str, chance: random.Random) -> None:
+    scores = torch.tensor([[chance.uniform(-4, 4) for _ in range(7)] for _ in titles], requires_grad=True)
+    most = max(1, max(map(len, titles)))
+    own = torch.tensor([[*sorted(title), *[-100] * (most - len(title))] for title in titles])
+    found = CONTRASTS[kind](scores, own)
+    batch = set().union(*titles)
+    each = []
+    for row, title in zip(scores.exp().tolist(), titles, strict=True):
+        if not title:
+            continue
+        if kind == "matrix+multiple":
+            each.append(-math.log(sum(row[one] for one in title) / sum(row)))
+            continue
+        against = set(range(7)) if kind == "matrix+single" else batch - title
+        losses = [-math.log(row[one] / sum(row[other] for other in against | {one})) for one in title]
+        each.append(sum(losses) / len(losses))
+    assert found.item() == pytest.approx(sum(each) / max(1, len(each)), abs=1e-4)
+    found.backward()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()

@@ -10,14 +10,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from triever import artifact, config
 from triever.config import option
@@ -35,12 +35,15 @@ from triever.models.docid_model import DecoderOptions, Table, reader_of, respell
 from triever.models.encoder import Encoder, encode_tokens
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens, places
+from triever.retrievers import claims
 from triever.retrievers.encoding import device, most
 from triever.retrievers.generative import Found, Generative, SearchOptions, Writing
 from triever.search.beam import beam
 from triever.search.hits import best, best_ranks
+from triever.training.loop import train
+from triever.training.losses import CONTRASTS
 from triever.training.tuning import DocidTuning
-from triever.training.views import View, ViewBatches, ViewOptions, docid_rows
+from triever.training.views import IGNORED, View, ViewBatches, ViewOptions, docid_rows
 
 Documents: TypeAlias = Sequence[Document] | DocumentStore
 TOGETHER = 20_000
@@ -65,6 +68,17 @@ class VocabularyOptions:
         if self.k < 0 or self.every < 0 or self.length < 8:
             problem = f"vocabulary: k {self.k}, every {self.every}, length {self.length}"
             raise UsageError(problem, "k and every are not negative, and length is at least 8")
+
+
+@dataclass(frozen=True)
+class ContrastTuning(DocidTuning):
+    """A first training, of one state against the ids of titles (Contra): `ContrastTuning(steps=1000)`."""
+
+    steps: int = option(0, "optimizer steps; 0 leaves it out")
+    rounds: int = option(1, "the steps come in so many rounds")
+    loss: Literal["batch+single", "matrix+single", "matrix+multiple"] = option(
+        "matrix+multiple", "what is against what: ids of the batch or of the whole matrix, for one id or all of a title"
+    )
 
 
 @dataclass(frozen=True)
@@ -110,6 +124,9 @@ class Contextual(Generative):
     search_options: SearchOptions = option(SearchOptions(width=10), "how titles are searched")
     vocabulary: VocabularyOptions = option(VocabularyOptions(), "what titles are written with")
     spelling: SpellingOptions = option(SpellingOptions(), "how the ways to spell a title are joined")
+    contrast: ContrastTuning = option(
+        ContrastTuning(reader=1.0), "a contrastive training before that, after which the vocabulary is made anew"
+    )
     training: DocidTuning = option(DocidTuning(reader=1.0), "how it is trained")
 
     def __post_init__(self) -> None:
@@ -134,8 +151,38 @@ class Contextual(Generative):
         if states is not None:
             engine = self._with_vocabulary(engine, docids, states)
         targets = docid_rows(self._rewritten(engine, docids, states))
+        if self.contrast.steps:
+            engine, targets = self._contrasted(engine, docids, targets, dataset, store, work)
         trained = self._train(engine, targets, dataset, store, work)
         return self._finished(engine, trained, sum(map(len, docids)) - len(docids))
+
+    def _contrasted(
+        self,
+        engine: Spelled,
+        docids: Sequence[Docid],
+        targets: np.ndarray,
+        dataset: Dataset,
+        store: DocumentStore,
+        work: Path | None,
+    ) -> tuple[Spelled, np.ndarray]:
+        """The model after a training of its first state, and a vocabulary by its encoder."""
+        views, _ = self._views(engine, dataset, store, work)
+        train(
+            engine.model,
+            partial(_contrast, self.contrast.loss),
+            self._rounds(engine.model, views, self.views.weights, targets, self.contrast),
+            self.contrast,
+            what="contrasting",
+            folder=work / "contrast" if work else None,
+            given={"docids": claims.of_array(targets)},
+            device=self.device,
+            share=self._share(engine.model),
+        )
+        encoder = copy.deepcopy(reader_of(engine.model)).requires_grad_(False).eval()
+        moved = replace(engine, placer=encoder)
+        states = self._states(encoder, store, docids)
+        made = self._with_vocabulary(moved, docids, states)
+        return made, docid_rows(self._rewritten(made, docids, states))
 
     def _decoder_for(self, backbone: Backbone) -> DecoderOptions:
         is_bert = backbone.config["model_type"] == "bert"
@@ -307,6 +354,20 @@ class Contextual(Generative):
             return spelled
         start, count = (np.asarray(snapshot.array(f"vocabulary_{name}")) for name in ("start", "count"))
         return replace(spelled, vocabulary=Vocabulary(spelled.model.symbols.weight[:-1], start, count))
+
+
+def _contrast(kind: str, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """How far the first state that is written from is from the ids of its title, and how near to others."""
+    assert isinstance(model, T5)
+    begin = torch.full_like(batch["docids"][:, :1], model.shape.start)
+    hidden, _ = model.decode(begin, None, model.read(batch["ids"], batch["mask"]))
+    return {"contrast": CONTRASTS[kind](model.logits(hidden[:, 0]).float(), _own_ids(batch["docids"]))}
+
+
+def _own_ids(docids: Tensor) -> Tensor:
+    """(rows, longest - 1) the ids of titles without the end, IGNORED behind them."""
+    last = (docids != IGNORED).sum(1, keepdim=True) - 1
+    return docids.scatter(1, last, IGNORED)[:, : max(1, docids.shape[1] - 1)]
 
 
 def _words(encoder: Encoder) -> Tensor:

@@ -36,3 +36,46 @@ def late_scores(
     counts = query_mask.bool()[:, None]
     total = torch.where(counts, best, 0.0).sum(2)
     return total / counts.sum(2).clamp(min=1) if mean else total
+
+
+# Token-level losses: scores (rows, ids) of all ids of a vocabulary, and the ids of each row's own title (rows, most),
+# negative where there are no more. Rows without any count nothing.
+
+
+def matrix_multiple(scores: Tensor, own: Tensor) -> Tensor:
+    """All ids of a title together against all ids of the vocabulary."""
+    inside = _inside(scores, own)
+    there = inside.any(1)
+    each = scores.logsumexp(1) - scores.masked_fill(~inside, -torch.inf).logsumexp(1)
+    return torch.where(there, each, 0.0).sum() / there.sum().clamp(min=1)
+
+
+def matrix_single(scores: Tensor, own: Tensor) -> Tensor:
+    """Each id of a title by itself against all ids of the vocabulary, its own others included."""
+    inside = _inside(scores, own)
+    return _mean(scores.logsumexp(1, keepdim=True) - scores, inside)
+
+
+def batch_single(scores: Tensor, own: Tensor) -> Tensor:
+    """Each id of a title by itself against the ids of the other titles of the batch that the title has not."""
+    inside = _inside(scores, own)
+    others = inside.any(0) & ~inside
+    wrong = scores.masked_fill(~others, -torch.inf).logsumexp(1, keepdim=True)
+    return _mean(torch.logaddexp(scores, wrong) - scores, inside)
+
+
+CONTRASTS = {"batch+single": batch_single, "matrix+single": matrix_single, "matrix+multiple": matrix_multiple}
+"""The token-level losses by name: what is against, and how many are for."""
+
+
+def _inside(scores: Tensor, own: Tensor) -> Tensor:
+    """(rows, ids) whether an id is one of the row's own."""
+    padded = torch.zeros(len(scores), scores.shape[1] + 1, dtype=torch.bool, device=scores.device)
+    last = scores.shape[1]  # a place for those that are none
+    return padded.scatter(1, torch.where(own >= 0, own, last), True)[:, :last]
+
+
+def _mean(losses: Tensor, inside: Tensor) -> Tensor:
+    """The mean over rows of the mean over a row's own ids."""
+    each = losses.masked_fill(~inside, 0.0).sum(1) / inside.sum(1).clamp(min=1)
+    return each.sum() / inside.any(1).sum().clamp(min=1)
