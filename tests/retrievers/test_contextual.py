@@ -226,7 +226,7 @@ def test_contrast_makes_the_ids_of_the_right_title_likely() -> None:
 
     def watched(*given: object) -> object:
         found = loss_of(*given)  # ty: ignore[invalid-argument-type]
-        losses.append(float(found["contrast"]))
+        losses.append(found["contrast"].item())
         return found
 
     with pytest.MonkeyPatch.context() as patch:
