@@ -62,7 +62,7 @@ def spelled(fitted: Contextual, query: str, document: int) -> list[float]:
     for way in ways:
         symbols = torch.tensor([way])
         each = engine.model(ids, mask, symbols).log_softmax(2)[0].gather(1, symbols.T)
-        found.append(float(each.sum().exp()))
+        found.append(each.sum().exp().item())
     return found
 
 
