@@ -28,6 +28,7 @@ from triever.models.tokens import Tokens
 HEAD = 64
 """Numbers of an attention head, where the width is a multiple."""
 SMALL = 0.02
+SHARP = 20.0
 Table: TypeAlias = Literal["own", "tied", "fixed"]
 
 
@@ -120,10 +121,8 @@ def docid_model(
 
 
 def _with_table(shape: T5Shape, table: Table, backbone: Backbone) -> T5Shape:
-    """States are scaled before they meet rows that are states too, and where a T5 does so with its own."""
     theirs = _brings_decoder(backbone) and T5Shape.of(backbone.transformers_config, tied=True).scaled
-    scaled = table == "fixed" or (table == "tied" and theirs)
-    return replace(shape, tied=table != "own", fixed=table == "fixed", scaled=scaled)
+    return replace(shape, tied=table != "own", fixed=table == "fixed", scaled=table == "tied" and theirs)
 
 
 def _is_pooled(reader: Encoder, options: DecoderOptions, rows: Tensor | None) -> bool:
@@ -220,13 +219,15 @@ def _start(model: T5, rows: Tensor | None) -> None:
 def respelled(model: T5, rows: Tensor, start: Tensor) -> T5:
     """The same model over other fixed symbols (symbols, hidden), with what starts every docid (hidden,) behind them.
 
-    All else is shared between the two.
+    All else is shared between the two. The first rows decide how states are scaled before they meet rows: of a state
+    that is as long as they are, the highest score is about SHARP, whatever the backbone's states are like.
     """
     table = FixedRows(len(rows) + 1, rows.shape[1]).to(model.device)
     table.weight.copy_(torch.cat([rows, start[None].to(rows)]))
     made = copy.copy(model)
     made._modules = {**model._modules, "symbols": table}
-    made.shape = replace(model.shape, width=len(rows), start=len(rows))
+    scale = model.shape.scale or SHARP / float(rows.square().sum(1).mean())
+    made.shape = replace(model.shape, width=len(rows), start=len(rows), scale=scale)
     return made
 
 

@@ -32,7 +32,8 @@ class T5Shape:
     max_distance: int = 128
     epsilon: float = 1e-6
     tied: bool = False
-    scaled: bool = False
+    scaled: bool = False  # states are divided by the root of their width before they meet output rows, as T5 does
+    scale: float = 0.0  # what they are multiplied by instead, where that is not 0
     shards: int = 1  # blocks of the output layer
     inputs: int = 0  # symbols that the decoder reads; 0 is all of them, 1 is enough where docids have one symbol
     fixed: bool = False  # what symbols are is given and not learned, and their rows are those of the output layer too

@@ -232,7 +232,8 @@ class T5(nn.Module):
         return torch.einsum("nd,ncd->nc", self._scaled(hidden), self._output_rows()[candidates])
 
     def _scaled(self, hidden: Tensor) -> Tensor:
-        return hidden * self.shape.d_model**-0.5 if self.shape.scaled else hidden
+        scale = self.shape.scale or (self.shape.d_model**-0.5 if self.shape.scaled else 1.0)
+        return hidden * scale if scale != 1 else hidden
 
     def _output_rows(self) -> Tensor:
         # The symbol that starts a docid may be behind the others; it is never written.
