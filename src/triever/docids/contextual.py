@@ -59,9 +59,14 @@ class Vocabulary:
         larger = self._with_own(symbols[new], held[new]) if len(new) else self
         return larger, larger._nearest(symbols, held)
 
-    def _nearest(self, symbols: np.ndarray, states: Tensor) -> np.ndarray:
+    @cached_property
+    def table(self) -> np.ndarray:
+        """(symbols, most) the ids of each symbol, -1 where there are no more."""
         slots = np.arange(self.most)
-        ids = torch.from_numpy(np.where(slots < self.count[symbols][:, None], self.start[symbols][:, None] + slots, -1))
+        return np.where(slots < self.count[:, None], self.start[:, None] + slots, -1)
+
+    def _nearest(self, symbols: np.ndarray, states: Tensor) -> np.ndarray:
+        ids = torch.from_numpy(self.table[symbols])
         own = self.rows[ids.clamp(min=0).to(self.rows.device)]  # (n, most, d)
         distance = (own - states.to(own)[:, None]).square().sum(2).cpu().masked_fill(ids < 0, torch.inf)
         return ids.gather(1, distance.argmin(1, keepdim=True))[:, 0].numpy()
@@ -84,25 +89,24 @@ class IdWalk(Walk):
 
     def __init__(self, trie: Trie, vocabulary: Vocabulary, device: str | torch.device = "cpu") -> None:
         super().__init__(trie, device)
-        self._start, self._count = (
-            torch.from_numpy(np.array(one)).to(self.device) for one in (vocabulary.start, vocabulary.count)
-        )
-        self._most = vocabulary.most
+        self._ids = torch.from_numpy(vocabulary.table).to(self.device)
+
+    @property
+    def _most(self) -> int:
+        return self._ids.shape[1]
 
     def slots(self, depth: int) -> int:
         return super().slots(depth) * self._most
 
     def children(self, state: Tensor, depth: int) -> Children:
         symbols = super().children(state, depth)
-        slot = torch.arange(self._most, device=self.device)
-        there = slot < self._count[symbols.token][..., None]  # (n, C, most)
-        ids = torch.where(there, self._start[symbols.token][..., None] + slot, 0)
+        ids = self._ids[symbols.token].flatten(1)  # (n, C * most)
 
         def each(values: Tensor) -> Tensor:
             return values.repeat_interleave(self._most, 1)
 
-        exists = each(symbols.exists) & there.flatten(1)
-        return Children(ids.flatten(1), each(symbols.state), exists, each(symbols.ended), torch.zeros_like(exists))
+        exists = each(symbols.exists) & (ids >= 0)
+        return Children(ids.clamp(min=0), each(symbols.state), exists, each(symbols.ended), torch.zeros_like(exists))
 
     def alone(self, state: Tensor) -> Tensor:
         return torch.zeros_like(state[..., 0], dtype=torch.bool)

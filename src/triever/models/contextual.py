@@ -8,10 +8,10 @@ enough paths it is the true one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,12 +44,9 @@ class ContextualGenerator:
         self.device = inner.device
         self.width = len(vocabulary.count) + 1
         self.paths = paths
-        slots = torch.arange(vocabulary.most, device=self.device)
-        start, count = (
-            torch.from_numpy(np.array(one)).to(self.device)[:, None] for one in (vocabulary.start, vocabulary.count)
-        )
-        # (symbols, most) the ids of each symbol, -1 where there are no more; what is lost has none.
-        self._ids = torch.cat([torch.where(slots < count, start + slots, -1), torch.full_like(slots, -1)[None]])
+        # (symbols + 1, most); what is lost has no id.
+        known = torch.from_numpy(vocabulary.table).to(self.device)
+        self._ids = torch.cat([known, torch.full_like(known[:1], -1)])
         self._symbol = torch.from_numpy(vocabulary.symbol).to(self.device)
 
     @torch.inference_mode()
@@ -76,7 +73,7 @@ class ContextualGenerator:
         mass = self._masses(before, ids)  # (n, paths, most)
         found, at = mass.flatten(1).topk(min(self.paths, mass[0].numel()), dim=1)
         share = found - mass.flatten(1).logsumexp(1, keepdim=True)
-        count = max(1, int((share > torch.log(torch.tensor(NEGLIGIBLE))).sum(1).max()))
+        count = max(1, int((share > math.log(NEGLIGIBLE)).sum(1).max()))
         share, at = share[:, :count], at[:, :count]
         path, chosen = at // ids.shape[1], ids.gather(1, at % ids.shape[1])
         rows = (parents[:, None] * cache.paths.shape[1] + path).reshape(-1)
@@ -93,12 +90,8 @@ class ContextualGenerator:
         """(n, paths, C) the logs of what each path gives to each of some ids (n, C), -inf for -1."""
         hidden, share = paths[..., :-1], paths[..., -1]
         each = ids.clamp(min=0)[:, None].expand(-1, paths.shape[1], -1)
-        logits = self.inner.logits(hidden.flatten(0, 1).to(self._dtype), each.flatten(0, 1)).float().view_as(each)
+        logits = self.inner.logits(hidden.flatten(0, 1), each.flatten(0, 1)).float().view_as(each)
         return (logits + share[..., None]).masked_fill(ids[:, None] < 0, -torch.inf)
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return getattr(self.inner, "dtype", torch.float32)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
@@ -112,7 +105,7 @@ class ContextualGenerator:
     def _of_all(self, hidden: Tensor) -> Tensor:
         """(..., width)."""
         states, share = hidden[..., :-1], hidden[..., -1:]
-        mass = (self.inner.logits(states.to(self._dtype)).float() + share).logsumexp(-2)  # (..., ids)
+        mass = (self.inner.logits(states).float() + share).logsumexp(-2)  # (..., ids)
         found = torch.zeros(*mass.shape[:-1], self.width, dtype=torch.float64, device=mass.device)
         # Doubles, as the smallest probability that is not nought is far too large among floats.
         found = found.scatter_add(-1, self._symbol.expand_as(mass), mass.double().exp())

@@ -72,7 +72,7 @@ def check_backbone(backbone: Backbone, options: DecoderOptions) -> None:
     """Refuse a backbone that cannot read for a decoder, or not for the one that was asked for."""
     if backbone.causal:
         raise UsageError(f"{backbone.name} is a causal model", "name one that reads both ways, or a T5")
-    if options.copy and not _is_bert(backbone):
+    if options.copy and not is_bert(backbone):
         problem = (
             f"decoder.copy needs a backbone of BERT's form, and {backbone.name} is a {backbone.config['model_type']}"
         )
@@ -126,9 +126,8 @@ def _with_table(shape: T5Shape, table: Table, backbone: Backbone) -> T5Shape:
 
 
 def _is_pooled(reader: Encoder, options: DecoderOptions, rows: Tensor | None) -> bool:
-    blind = (
-        not options.layers and not options.copy and not _brings_decoder(reader.backbone)
-    )  # without layers nothing else tells of the text
+    # Without layers nothing else tells of the text.
+    blind = not options.layers and not options.copy and not _brings_decoder(reader.backbone)
     return options.begin == "mean" or (options.begin == "auto" and (blind or rows is not None))
 
 
@@ -157,7 +156,8 @@ def _take_decoder(model: T5, reader: Encoder) -> None:
     model.load_state_dict({**model.state_dict(), **known})
 
 
-def _is_bert(backbone: Backbone) -> bool:
+def is_bert(backbone: Backbone) -> bool:
+    """Whether its layers can be copied into a decoder."""
     return backbone.config["model_type"] == "bert" and not backbone.causal
 
 

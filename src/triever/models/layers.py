@@ -146,18 +146,26 @@ class EncoderLayer(nn.Module):
         return hidden + self.dropout(self.feed(self.feed_norm(hidden)))
 
 
-class DecoderLayer(nn.Module):
-    """The same, with attention to the text in between."""
+class CrossLayer(nn.Module):
+    """What every decoder layer has: attention to what was written, and to the text."""
 
     def __init__(self, shape: T5Shape) -> None:
         super().__init__()
-        self.own, self.cross, self.feed = Attention(shape), Attention(shape), Feed(shape)
-        self.own_norm, self.cross_norm, self.feed_norm = Norm(shape), Norm(shape), Norm(shape)
+        self.own, self.cross = Attention(shape), Attention(shape)
         self.dropout = nn.Dropout(shape.dropout)
 
     def read(self, encoded: Tensor) -> Memory:
         """What this layer looks up in the encoded texts."""
         return self.cross.memory(encoded)
+
+
+class DecoderLayer(CrossLayer):
+    """The same as in the encoder, with attention to the text in between."""
+
+    def __init__(self, shape: T5Shape) -> None:
+        super().__init__(shape)
+        self.feed = Feed(shape)
+        self.own_norm, self.cross_norm, self.feed_norm = Norm(shape), Norm(shape), Norm(shape)
 
     def forward(
         self, hidden: Tensor, past: Memory | None, bias: Tensor, memory: Memory, mask: Tensor
@@ -169,21 +177,15 @@ class DecoderLayer(nn.Module):
         return hidden + self.dropout(self.feed(self.feed_norm(hidden))), kept
 
 
-class BertDecoderLayer(nn.Module):
+class BertDecoderLayer(CrossLayer):
     """BERT's layer, which norms what it has added, with attention to the text in between."""
 
     def __init__(self, shape: T5Shape) -> None:
-        super().__init__()
-        self.own, self.cross = Attention(shape), Attention(shape)
+        super().__init__(shape)
         self.up, self.down = nn.Linear(shape.d_model, shape.d_ff), nn.Linear(shape.d_ff, shape.d_model)
         self.own_norm, self.cross_norm, self.feed_norm = (
             nn.LayerNorm(shape.d_model, eps=shape.epsilon) for _ in range(3)
         )
-        self.dropout = nn.Dropout(shape.dropout)
-
-    def read(self, encoded: Tensor) -> Memory:
-        """What this layer looks up in the encoded texts."""
-        return self.cross.memory(encoded)
 
     def forward(
         self, hidden: Tensor, past: Memory | None, bias: Tensor, memory: Memory, mask: Tensor

@@ -21,6 +21,7 @@ from torch.nn import functional
 from triever.models.encoder import pooled
 from triever.models.layers import (
     BertDecoderLayer,
+    CrossLayer,
     DecoderLayer,
     EncoderLayer,
     Entry,
@@ -168,8 +169,8 @@ class T5(nn.Module):
         return pooled(states, mask, self.shape.pooling)[:, None].to(states.dtype)
 
     @property
-    def _decoder_layers(self) -> list[DecoderLayer | BertDecoderLayer]:
-        return [layer for layer in self.layers if isinstance(layer, DecoderLayer | BertDecoderLayer)]
+    def _decoder_layers(self) -> list[CrossLayer]:
+        return [layer for layer in self.layers if isinstance(layer, CrossLayer)]
 
     def decode(self, tokens: Tensor, past: list[Memory] | None, read: Read) -> tuple[Tensor, list[Memory]]:
         """Hidden states after tokens (rows, t) that follow a past, and the past of whatever comes next.

@@ -31,7 +31,7 @@ from triever.errors import UsageError
 from triever.models import docid_model
 from triever.models.backbones import Backbone
 from triever.models.contextual import ContextualGenerator
-from triever.models.docid_model import DecoderOptions, Table, reader_of, respelled
+from triever.models.docid_model import DecoderOptions, Table, is_bert, reader_of, respelled
 from triever.models.encoder import Encoder, encode_tokens
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens, places
@@ -185,8 +185,7 @@ class Contextual(Generative):
         return made, docid_rows(self._rewritten(made, docids, states))
 
     def _decoder_for(self, backbone: Backbone) -> DecoderOptions:
-        is_bert = backbone.config["model_type"] == "bert"
-        return self.decoder if is_bert else replace(self.decoder, copy=False)
+        return self.decoder if is_bert(backbone) else replace(self.decoder, copy=False)
 
     def _room(self, encoder: Encoder) -> int:
         """How many tokens of a title can be read."""
@@ -209,8 +208,7 @@ class Contextual(Generative):
         vocabulary = self._clustered(engine, docids, states, None)
         encoder = engine.placer
         assert encoder is not None
-        model = respelled(engine.model, vocabulary.rows.to(engine.model.device), _start_row(encoder))
-        return replace(engine, model=model, vocabulary=replace(vocabulary, rows=model.symbols.weight[:-1]))
+        return _writing_in(engine, vocabulary, _start_row(encoder))
 
     def _clustered(
         self, engine: Spelled, docids: Sequence[Docid], states: np.ndarray, before: Vocabulary | None
@@ -261,9 +259,14 @@ class Contextual(Generative):
         engine.model.add_module(EMB, copy.deepcopy(engine.placer).requires_grad_(False))
         titles = [engine.docid(number) for number in range(len(store))]
 
+        made = {0: docids}  # what documents are called, by the round in which their vocabulary was made
+
         def remade(number: int) -> ViewBatches:
-            targets = self._remade(engine, store, titles, anew=number > 0 and number % every == 0)
-            return replace(rounds(number), docids=docid_rows(targets))
+            begun = number - number % every
+            if begun not in made:  # one that goes on in the middle reads the titles again, and nothing is made anew
+                made.clear()
+                made[begun] = docid_rows(self._remade(engine, store, titles, anew=number == begun))
+            return replace(rounds(number), docids=made[begun])
 
         return remade
 
@@ -335,8 +338,7 @@ class Contextual(Generative):
         if engine.vocabulary.count[symbols].all():
             return engine
         larger, _ = engine.vocabulary.placed(symbols, self._states(engine.placer, documents, docids))
-        model = respelled(engine.model, larger.rows, engine.model.symbols.weight[-1])
-        return replace(engine, model=model, vocabulary=replace(larger, rows=model.symbols.weight[:-1]))
+        return _writing_in(engine, larger, engine.model.symbols.weight[-1])
 
     # Keeping
 
@@ -368,6 +370,12 @@ def _own_ids(docids: Tensor) -> Tensor:
     """(rows, longest - 1) the ids of titles without the end, IGNORED behind them."""
     last = (docids != IGNORED).sum(1, keepdim=True) - 1
     return docids.scatter(1, last, IGNORED)[:, : max(1, docids.shape[1] - 1)]
+
+
+def _writing_in(engine: Spelled, vocabulary: Vocabulary, start: Tensor) -> Spelled:
+    """The engine with a vocabulary, whose rows are those of the model: one memory for both."""
+    model = respelled(engine.model, vocabulary.rows.to(engine.model.device), start)
+    return replace(engine, model=model, vocabulary=replace(vocabulary, rows=model.symbols.weight[:-1]))
 
 
 def _words(encoder: Encoder) -> Tensor:
