@@ -8,6 +8,7 @@ Every seed writes one result file for each test split. Settings were chosen on h
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -125,7 +126,8 @@ def run(
         about = {name: {"options": triever.config.to_dict(made[name])} for name in names}
         seconds = time.perf_counter() - started
         record = results.record(report, command=[], seconds=seconds, systems=about)
-        record["command"] = f"python benchmarks/encoders.py {words.data} --seeds {seed}"
+        chosen = f" --systems {shlex.join(words.systems)}" if words.systems else ""
+        record["command"] = f"python benchmarks/encoders.py {words.data} --seeds {seed}{chosen}"
         words.out.mkdir(parents=True, exist_ok=True)
         results.write(words.out / f"{words.data}-{split}-seed{seed}.json", record)
         print(report, flush=True)
