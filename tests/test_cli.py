@@ -33,6 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("cli")
     write_dataset(root / "toy", dataset())
     write_documents(root / "new.jsonl", [type(DOCUMENTS[0])("volcano", "Molten lava.", "Volcanoes")])
+    (root / "other.run").write_text("q1 Q0 x1 1 2.0 t\nq1 Q0 x2 2 1.0 t\n")
+    (root / "questions.run").write_text("x1 Q0 tea 1 2.0 t\n")
     done = triever(root, "fit", "bm25", "--data", "toy", "--out", "model")
     assert done.returncode == 0, done.stderr
     return root
@@ -385,6 +387,64 @@ def test_vectors_that_are_no_rows_of_numbers_are_refused(tmp_path: Path, array: 
         describe_docids(dataset(), "codebook", (), tmp_path / "odd.npy")
 
 
+def test_overlap_of_runs_models_and_systems(folder: Path) -> None:
+    ok(folder, "run", "model", "toy", "--out", "first.run")
+    (folder / "none.run").write_text(ranking("q1", 3))
+    words = (
+        "none.run",
+        "again=first.run",
+        "model",
+        "--data",
+        "toy",
+        "--plot",
+        "sets.svg",
+        "--out",
+        "analysed/toy.json",
+    )
+    done = triever(folder, "analyse", "overlap", *words, "-m", "RR@10")
+    assert done.returncode == 0, done.stderr
+    assert "none.run reaches rank 3 at most, and RR@10 reads 10" in done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:5]] == ["none", "again", "model"]
+    assert "none-/again+" in done.stdout
+    assert "*Repair a flat tyre*" in done.stdout
+    assert (folder / "sets.svg").exists()
+    result = json.loads((folder / "analysed" / "toy.json").read_text())
+    assert result["command"].startswith("triever analyse overlap none.run again=first.run model --data toy")
+    assert result["hardware"]["cores"] >= 1
+    found = json.loads(ok(folder, "analyse", "overlap", *words[:5], "-m", "RR@10", "--json"))
+    assert found == result["finding"]["values"]
+    assert found["scores"]["again"] == found["scores"]["model"]
+    page = ok(folder, "results", "analysed")
+    assert result["command"] in page
+    assert "| none-/again+ |" in page
+
+
+def test_the_vocabulary_of_a_contextual_model(folder: Path) -> None:
+    settings = ("--set", SMALL, "--set", "training.steps=0")
+    ok(folder, "fit", "contextual", "--data", "toy", "--out", "titles", *settings)
+    words = ("analyse", "vocabulary", "titles", "--words", "ow,o", "--clusters", "4")
+    said = ok(folder, *words, "--plot", "vocabulary.png", "--out", "vocabulary.json")
+    assert "How to brew tea" in said
+    assert "uniformity" in said
+    found = json.loads(ok(folder, *words, "--json"))
+    assert found == json.loads((folder / "vocabulary.json").read_text())["finding"]["values"]
+    assert found["clusters"]["clusters"] == 4
+    assert len(found["words"]) == 2
+    assert (folder / "vocabulary.png").read_bytes().startswith(b"\x89PNG")
+    refused = triever(folder, "analyse", "vocabulary", "titles", "--words", "volcano")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("triever: 'volcano' is no token of a title; ")
+    ok(folder, "fit", "contextual", "--data", "toy", "--out", "genre", *settings, "--set", "vocabulary.k=0")
+    refused = triever(folder, "analyse", "vocabulary", "genre")
+    assert refused.returncode == 2
+    assert "(vocabulary.k = 0), which has no clusters; fit one with vocabulary.k above 0" in refused.stderr
+
+
+def test_speed_and_quality_of_systems_are_measured_together(folder: Path) -> None:
+    (row,) = json.loads(ok(folder, "bench", "search", "bm25", "--data", "toy", "--json"))
+    assert row["system"] == "bm25"
+
+
 MISTAKES = {
     "no such scheme": (["docids", "info", "toy", "--scheme", "titel"], "did you mean title?"),
     "no vectors": (["docids", "info", "toy", "--scheme", "semantic"], "give them with --vectors"),
@@ -451,6 +511,25 @@ MISTAKES = {
     "a benchmark onto a folder": (["bench", "trie", "new.jsonl", "--out", "toy"], "toy is a folder; name a file"),
     "a benchmark of no such split": (["bench", "search", "bm25", "--data", "toy", "--split", "tset"], "mean test?"),
     "two systems of one name": (["compare", "bm25", "bm25", "--data", "toy"], "two systems are called 'bm25'"),
+    "an analysis of no such split": (
+        ["analyse", "overlap", "bm25", "--data", "toy", "--split", "tset"],
+        "did you mean test?",
+    ),
+    "an analysis by no such measure": (["analyse", "overlap", "bm25", "--data", "toy", "-m", "Succes@1"], "Succes@1"),
+    "a picture of one system": (["analyse", "overlap", "bm25", "--data", "toy", "--plot", "x.png"], "name another"),
+    "an analysis of no run": (["analyse", "overlap", "new.jsonl", "--data", "toy"], "new.jsonl is JSON lines"),
+    "a run of other documents": (
+        ["analyse", "overlap", "other.run", "--data", "toy"],
+        "none of the documents that other retrieves is in toy, such as 'x1'; name the data that it was made for",
+    ),
+    "a run of other questions": (
+        ["analyse", "overlap", "mine=questions.run", "--data", "toy"],
+        "mine has no results for any question of the split 'test' of toy; name the data and the split",
+    ),
+    "a vocabulary of another kind": (
+        ["analyse", "vocabulary", "model"],
+        "a bm25 retriever has no contextual vocabulary; make one with: triever fit contextual",
+    ),
     "less than nothing": (["quickstart", "--questions", "-1"], "--questions"),
     "not a number": (["fit", "bm25", "--data", "toy", "--out", "m", "--set", "k1=nan"], "should be a finite number"),
 }

@@ -30,6 +30,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "run": commands.run,
     "evaluate": commands.evaluate,
     "compare": commands.compare,
+    "analyse": {"overlap": commands.analyse_overlap, "vocabulary": commands.analyse_vocabulary},
     "add": commands.add,
     "delete": commands.delete,
     "status": commands.status,
@@ -46,6 +47,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "cache": {"list": commands.cache_list, "clear": commands.cache_clear},
 }
 GROUPS = {
+    "analyse": "Look closer: where systems find what others do not, and what a contextual vocabulary is like.",
     "weights": "Pretrained weights that generative, dense, multivector and reranked can start from.",
     "docids": "Look at the identifiers that a scheme gives to documents.",
     "bench": "Measure speed and size beside other libraries.",

@@ -22,11 +22,12 @@ import typer
 
 from triever.config import from_words
 from triever.errors import UsageError
-from triever.terminal import describe, emit, note, table
+from triever.terminal import describe, emit, note, table, tell
 
 if TYPE_CHECKING:
     from triever.data.datasets import Dataset
     from triever.data.records import Hit, Run
+    from triever.evaluation.finding import Finding
     from triever.evaluation.report import Report
     from triever.retrievers.base import Retriever
 
@@ -411,6 +412,81 @@ def compare(
     _show(report, json_, plot)
 
 
+def analyse_overlap(
+    systems: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SYSTEM...", help=f"{SYSTEMS_HELP} Runs, as `triever run` writes them, are systems here too."
+        ),
+    ],
+    data: DataOption,
+    split: Split = "test",
+    measure: Annotated[
+        str, typer.Option("--measure", "-m", help="Such as Success@1, Rprec or KILT-Rprec.")
+    ] = "Success@1",
+    examples: Annotated[
+        int, typer.Option(min=0, help="How many questions to show that the second system finds and the first does not.")
+    ] = 5,
+    json_: Json = False,
+    plot: Plot = None,
+    out: Out = None,
+    skip_bad: SkipBad = False,
+) -> None:
+    """What systems find where questions share few words with the titles that they look for, and where many."""
+    from triever.evaluation.compare import questions
+    from triever.evaluation.overlap import hits_needed, overlap
+    from triever.lab.systems import is_run, labels, ready_runs
+
+    started = time.perf_counter()
+    _check_before_work([measure], plot, out)
+    if plot and len(systems) < 2:
+        raise UsageError("--plot draws which questions two systems find, and there is one", "name another system")
+    dataset = _dataset(data, skip_bad)
+    runs = ready_runs(systems, dataset, split, hits_needed(measure, *questions(dataset, split)))
+    for label, what in labels(systems).items():
+        if is_run(what):
+            _shallow(Path(what), runs[label], [measure], dataset.documents())
+    found = overlap(runs, dataset, split, measure, examples=examples, texts=_texts(dataset, [measure]))
+    _tell(found, started, json_, plot, out)
+
+
+def analyse_vocabulary(
+    model: Model,
+    words: Annotated[
+        str,
+        typer.Option(metavar="WORD,WORD", help="Tokens to show the clusters of; without it, those in most clusters."),
+    ] = "",
+    clusters: Annotated[
+        int, typer.Option(min=0, help="How many clusters over all tokens of titles; 0: as many as there are ids.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, other ids and tokens that are drawn.")] = 0,
+    json_: Json = False,
+    plot: Plot = None,
+    out: Out = None,
+) -> None:
+    """What the vocabulary of a contextual retriever is like: size, uniformity, neighbours, clusters."""
+    from triever.evaluation.vocabulary import vocabulary
+    from triever.retrievers.base import load
+
+    started = time.perf_counter()
+    _check_before_work((), plot, out)
+    asked = [word.strip() for word in words.split(",") if word.strip()]
+    _tell(vocabulary(load(model), words=asked, clusters=clusters, seed=seed), started, json_, plot, out)
+
+
+def _tell(found: Finding, started: float, json_: bool, plot: Path | None, out: Path | None) -> None:
+    """Show what an analysis found, draw it, and write it down with the machine that it was made on."""
+    from triever.lab import results
+
+    if out:
+        results.write(out, results.analysis(found, command=_command(), seconds=time.perf_counter() - started))
+        note(f"wrote {out}")
+    emit(dict(found.values)) if json_ else tell(found)
+    if plot:
+        found.plot(plot)
+        note(f"wrote {plot}")
+
+
 def add(
     model: Model,
     documents: Annotated[
@@ -660,7 +736,8 @@ def _check_before_work(measures: Sequence[str], plot: Path | None, out: Path | N
     from triever.evaluation.measures import check
     from triever.evaluation.picture import check_picture
 
-    check(measures)
+    if measures:
+        check(measures)
     if plot:
         check_picture(plot)
     for path in filter(None, (plot, out)):

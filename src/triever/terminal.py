@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from triever.evaluation.finding import Finding
+
 NAMED = 20
 """How many files that were not read are named."""
 
@@ -70,7 +72,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in rows[0] if rows else ():
-        text = column in ("what", "value", "split", "id", "title", "file")
+        text = column in ("what", "value", "split", "id", "title", "file", "system", "set")
         made.add_column(column, justify="left" if text else "right", overflow="fold")
     for row in rows:
         made.add_row(*(escape(_cell(value)) for value in row.values()))
@@ -79,6 +81,16 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _cell(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else printable(str(value))
+
+
+def tell(finding: Finding) -> None:
+    """What an analysis found, part by part."""
+    for at, part in enumerate(finding.parts):
+        emit(f"\n{printable(part.title)}" if at else printable(part.title))
+        if part.rows:
+            emit(table(part.rows))
+        for line in part.lines:
+            emit(printable(line))
 
 
 def describe(found: Mapping[str, Any]) -> None:

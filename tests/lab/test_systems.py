@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.retrievers.contract import dataset
+from tests.retrievers.contract import QUERIES, dataset
 from triever import BM25, UsageError
-from triever.lab.systems import ready_systems, split_settings
+from triever.data.writers import write_run
+from triever.lab.systems import labels, ready_runs, ready_systems, split_settings
 
 KNOWN = ("backbone", "size", "training", "systems", "method", "depth", "k1", "b")
 
@@ -52,3 +55,23 @@ def test_a_word_may_be_longer_than_a_file_name() -> None:
     words = f"bm25:language=none,k1={'0' * 300}.9"
     with pytest.raises(UsageError, match="finite number"):
         ready_systems([words], dataset())
+
+
+def test_runs_are_called_by_their_names(tmp_path: Path) -> None:
+    for name in ("a.run", "b.toml"):
+        (tmp_path / name).write_text("")
+    found = labels([f"{tmp_path}/a.run", f"c={tmp_path}/a.run", f"{tmp_path}/b.toml", "bm25"])
+    assert list(found) == ["a", "c", f"{tmp_path}/b.toml", "bm25"]
+
+
+def test_runs_are_read_and_others_searched_in_the_order_of_their_words(tmp_path: Path) -> None:
+    bm25 = BM25().fit(dataset())
+    bm25.save(tmp_path / "model")
+    expected = dict(zip([query.id for query in QUERIES], bm25.search_many(QUERIES, 2), strict=True))
+    write_run(tmp_path / "x.run", expected)
+    found = ready_runs(["bm25", f"{tmp_path}/x.run", f"{tmp_path}/model"], dataset(), "test", 2)
+    assert list(found) == ["bm25", "x", "model"]
+    for run in found.values():
+        assert {query: [hit.id for hit in result] for query, result in run.items()} == {
+            query: [hit.id for hit in result] for query, result in expected.items()
+        }

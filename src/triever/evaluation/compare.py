@@ -48,7 +48,7 @@ def compare(
     most = max(k, depth(measures) or DEEP)
     values, extra = {}, {}
     for name, retriever in retrievers.items():
-        _warn(name, retriever, dataset, split)
+        warn_of_other_documents(name, retriever, dataset, split)
         started = time.perf_counter()
         run = search_all(retriever, queries, most, name)
         speed = len(queries) / (time.perf_counter() - started)
@@ -70,7 +70,7 @@ def questions(dataset: Dataset, split: str) -> tuple[list[Query], Qrels]:
     return queries, qrels
 
 
-def _warn(name: str, retriever: Retriever, dataset: Dataset, split: str) -> None:
+def warn_of_other_documents(name: str, retriever: Retriever, dataset: Dataset, split: str) -> None:
     """Say it where the numbers would not be about this data."""
     dataset.unknown_documents(split, retriever.documents)
     if retriever.fingerprint != dataset.fingerprint:

@@ -1,4 +1,7 @@
-"""Pictures: a report as bars with intervals, and rows of a benchmark as points. The only file that needs matplotlib."""
+"""Pictures: a report as bars with intervals, rows of a benchmark as points, an analysis as bars.
+
+The only file that needs matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from triever.errors import MissingExtra, UsageError
+from triever.evaluation.finding import Bars
 from triever.evaluation.measures import lower_is_better
 from triever.evaluation.report import MARK, Report, Score, mean_text
 
@@ -20,6 +24,7 @@ PICTURES = (".pdf", ".png", ".svg")
 PANELS_ACROSS = 3
 INK, MUTED, GRID = "#1f2933", "#616e7c", "#e4e7eb"
 BASELINE_BAR, BAR, BEST_BAR = "#9aa5b1", "#7fb2e5", "#2b6cb0"
+SERIES = ("#2b6cb0", "#d9694f", "#9aa5b1")
 LEGEND_POINTS = 7.5
 
 
@@ -40,6 +45,11 @@ def draw_points(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str], pa
     _save(lambda: _points_figure(rows, x, ys), path)
 
 
+def draw_bars(panels: Sequence[Bars], path: str | Path) -> None:
+    """Draw panels of bars beside each other."""
+    _save(lambda: _bars_figure(panels), path)
+
+
 def _save(figure: Callable[[], Figure], path: str | Path) -> None:
     check_picture(path)
     target = Path(path)
@@ -47,6 +57,43 @@ def _save(figure: Callable[[], Figure], path: str | Path) -> None:
     with _matplotlib().rc_context({"svg.hashsalt": "triever", "svg.fonttype": "path", "font.size": 9}):
         metadata = {"Date": None} if target.suffix.lower() == ".svg" else None  # the same file every time
         figure().savefig(target, dpi=160, metadata=metadata)
+
+
+def _bars_figure(panels: Sequence[Bars]) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    rows = max(len(panel.labels) * len(panel.series) for panel in panels)
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
+    figure = Figure(figsize=(4.6 * len(panels), 1.4 + 0.28 * rows), layout=layout)
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False).ravel(), panels, strict=True):
+        _bars_panel(axes, panel)
+    return figure
+
+
+def _bars_panel(axes: Axes, panel: Bars) -> None:
+    height = 0.8 / len(panel.series)
+    for at, (name, given) in enumerate(panel.series.items()):
+        places = [row + (at - (len(panel.series) - 1) / 2) * height for row in range(len(panel.labels))]
+        values = [value or 0.0 for value in given]
+        axes.barh(places, values, height=0.9 * height, color=SERIES[at % len(SERIES)], label=name, zorder=2)
+        for place, value, shown in zip(places, values, map(_bar_text, given), strict=True):
+            axes.annotate(shown, (value, place), (4, 0), textcoords="offset points", va="center", color=INK, fontsize=8)
+    axes.margins(x=0.22)  # room for the number behind the longest bar
+    axes.set_yticks(range(len(panel.labels)), panel.labels)
+    axes.invert_yaxis()  # the first label on top
+    axes.set_title(textwrap.fill(panel.title, 36), loc="left", color=INK, fontsize=10, fontweight="bold")
+    if len(panel.series) > 1:
+        axes.legend(frameon=False, fontsize=LEGEND_POINTS, loc="upper left", bbox_to_anchor=(0, -0.08), ncols=3)
+    axes.grid(axis="x", color=GRID, zorder=0)
+    axes.tick_params(length=0, which="both", colors=MUTED, labelsize=8)
+    axes.tick_params(axis="y", colors=INK, labelsize=9)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def _bar_text(value: float | None) -> str:
+    return "none" if value is None else f"{value:,.0f}" if value >= 100 else mean_text(value)
 
 
 def _points_figure(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str]) -> Figure:

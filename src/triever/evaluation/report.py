@@ -45,6 +45,10 @@ class Score:
     def significant(self) -> bool:
         return self.p is not None and self.p < SIGNIFICANT
 
+    def __str__(self) -> str:
+        mark = MARK if self.significant else ""
+        return f"{mean_text(self.mean)}{mark} [{mean_text(self.low)}, {mean_text(self.high)}]"
+
 
 @dataclass(frozen=True)
 class Report:

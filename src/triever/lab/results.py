@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from triever.errors import DataError
+from triever.evaluation.finding import Finding, Part
 from triever.evaluation.report import Report
 from triever.files import atomic
 from triever.lab.tables import PLAN, RecipeTable, Row, read_result
@@ -45,6 +46,12 @@ def record(report: Report, *, command: Sequence[str], seconds: float, systems: M
 def benchmark(command: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The rows of a benchmark together with what they were measured on."""
     return {"command": shlex.join(command), **surroundings(), "rows": list(rows)}
+
+
+def analysis(finding: Finding, *, command: Sequence[str], seconds: float) -> dict[str, Any]:
+    """What an analysis found together with how it was made."""
+    made = {"command": shlex.join(["triever", *command]), "seconds": round(seconds, 1)}
+    return {**made, "finding": finding.to_dict(), **surroundings()}
 
 
 def run_record(said: Mapping[str, Any], *, command: Sequence[str], seconds: float) -> dict[str, Any]:
@@ -98,12 +105,24 @@ the values, their 95% intervals, the command, the data's fingerprint and the mac
 
 
 def _section(name: Path, result: Mapping[str, Any]) -> str:
-    report = Report.from_dict(result["report"])
-    about = ", ".join(f"{key} {value}" for key, value in report.about.items())
     machine = result["hardware"]
     gpu = f"{machine['gpu']}; " if machine.get("gpu") else ""
     where = f"{gpu}{machine['processor']}, {machine['cores']} cores; {result['seconds']} s"
-    return f"## {name.with_suffix('').as_posix()}\n\n`{result['command']}`\n\n{report.markdown()}\n\n{about}. {where}."
+    shown = _analysed(result["finding"]) if "finding" in result else _measured(result["report"])
+    return f"## {name.with_suffix('').as_posix()}\n\n`{result['command']}`\n\n{shown}{where}."
+
+
+def _measured(values: Mapping[str, Any]) -> str:
+    report = Report.from_dict(values)
+    about = ", ".join(f"{key} {value}" for key, value in report.about.items())
+    return f"{report.markdown()}\n\n{about}. "
+
+
+def _analysed(values: Mapping[str, Any]) -> str:
+    try:
+        return "".join(f"{Part(**part).markdown()}\n\n" for part in values["parts"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"what an analysis found is damaged: {error!r}", "write it again") from error
 
 
 def _recipe_section(folder: Path) -> str:
@@ -131,7 +150,8 @@ def _origins(rows: Sequence[Row]) -> str:
 def _read(file: Path) -> dict[str, Any]:
     try:
         result = json.loads(file.read_text(encoding="utf-8"))
-        return {key: result[key] for key in ("command", "report", "seconds", "hardware")}
+        what = "finding" if "finding" in result else "report"
+        return {key: result[key] for key in ("command", what, "seconds", "hardware")}
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} is not a result file: {error}", "remove it, or write it again") from error
 

@@ -1,4 +1,4 @@
-"""Systems by the words of a person: `bm25`, `bm25:k1=0.9,b=0.4`, a TOML file, a saved folder."""
+"""Systems by the words of a person: `bm25`, `bm25:k1=0.9,b=0.4`, a TOML file, a saved folder, or a run of one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 
 from triever import config
 from triever.data.datasets import Dataset
+from triever.data.readers import Problems, read_run
+from triever.data.records import Run
 from triever.errors import UsageError
+from triever.evaluation.compare import questions, search_all, warn_of_other_documents
 from triever.retrievers.base import KINDS, Retriever, load, system
 
 _log = logging.getLogger("triever")
@@ -33,17 +36,42 @@ def _kind_and_values(system_or_file: str) -> tuple[type[Retriever], dict[str, An
 
 
 def labels(words: Sequence[str]) -> dict[str, str]:
-    """What each system is called, and what it is: `folder`, `bm25`, `bm25:k1=0.9`, or `NAME=` and one of these."""
+    """What each system is called, and what it is.
+
+    That is a folder or a run, which are called by their names, `bm25`, `bm25:k1=0.9`, or `NAME=` and one of these.
+    """
     found: dict[str, str] = {}
     for word in words:
         name, equals, rest = word.partition("=")
         named = bool(equals) and not any(mark in name for mark in ":/\\")
         what = rest if named else word
-        label = name if named else Path(what).name if os.path.isdir(what) else what
+        label = name if named else _own_label(what)
         if label in found:
             raise UsageError(f"two systems are called {label!r}", f"name one of them: other={what}")
         found[label] = what
     return found
+
+
+def _own_label(what: str) -> str:
+    if is_run(what):
+        return Path(what).stem
+    return Path(what).name if os.path.isdir(what) else what
+
+
+def is_run(what: str) -> bool:
+    """Whether this is a file that is read as a run: neither the name of a system nor its options."""
+    return os.path.isfile(what) and what not in KINDS and not what.endswith(".toml")
+
+
+def ready_runs(words: Sequence[str], dataset: Dataset, split: str, k: int) -> dict[str, Run]:
+    """What each system finds for the questions of a split: runs as they are, and k hits of all others."""
+    named, problems = labels(words), Problems(dataset.skip_bad)
+    runs: dict[str, Run] = {label: read_run(what, problems) for label, what in named.items() if is_run(what)}
+    others = [word for word, label in zip(words, named, strict=True) if label not in runs]
+    for label, retriever in ready_systems(others, dataset).items():
+        warn_of_other_documents(label, retriever, dataset, split)
+        runs[label] = search_all(retriever, questions(dataset, split)[0], k, label)
+    return {label: runs[label] for label in named}
 
 
 def ready_systems(words: Sequence[str], dataset: Dataset) -> dict[str, Retriever]:

@@ -109,6 +109,23 @@ class Spelled(Writing):
         return IdWalk(self.trie, self.vocabulary, self.model.device)
 
 
+@dataclass(frozen=True)
+class InContext:
+    """Titles as the encoder of a vocabulary reads them: every token of every title, end to end."""
+
+    vocabulary: Vocabulary
+    scheme: Scheme
+    plain: Tensor  # (tokens, hidden) the vocabulary of the backbone
+    symbols: np.ndarray  # (n,) which token occurs
+    documents: np.ndarray  # (n,) in the title of which row of the store
+    read: Callable[[], np.ndarray]
+
+    @cached_property
+    def states(self) -> np.ndarray:
+        """(n, hidden) its state in context; all titles are read for it, so only when it is asked for."""
+        return self.read()
+
+
 @dataclass(eq=False)
 class Contextual(Generative):
     """Contextualized generative retrieval: `Contextual(training=DocidTuning(steps=4000)).fit(data)`."""
@@ -322,6 +339,25 @@ class Contextual(Generative):
             if min(map(len, found), default=k) >= min(k, len(engine.numbers)):
                 break
         return [Found(best(one, k, ties=True)) for one in found]
+
+    # Looking closer
+
+    def in_context(self) -> InContext:
+        """The ids of titles, and what they were made from, for those who study them."""
+        held = self._checked()
+        engine, encoder = held.engine, held.engine.placer
+        if engine.vocabulary is None:
+            problem = "this model writes in its backbone's own vocabulary (vocabulary.k = 0), which has no clusters"
+            raise UsageError(problem, "fit one with vocabulary.k above 0, such as 5")
+        docids = [engine.docid(number) for number in engine.numbers.tolist()]
+        return InContext(
+            engine.vocabulary,
+            engine.scheme,
+            _words(encoder),
+            _title_symbols(docids),
+            np.repeat(np.arange(len(docids)), [len(docid) - 1 for docid in docids]),
+            partial(self._states, encoder, held.store, docids),
+        )
 
     # Changing
 
