@@ -25,6 +25,7 @@ NOTHING = DocidTuning(steps=0)
 LEARN = DocidTuning(steps=300, batch=8, rounds=3, learning_rate=3e-3, holdout=0.0, reader=1.0)
 BOTH = ViewOptions(names=("labelled", "chunks"), length=12)
 CONTRACT = replace(LEARN, steps=150, add_steps=150)
+SHARING = {document.id: sum(other.title == document.title for other in DOCUMENTS) for document in DOCUMENTS}
 OVER_ALL = SearchOptions(width=64, normalisation="vocabulary")
 
 
@@ -70,10 +71,9 @@ def spelled(fitted: Contextual, query: str, document: int) -> list[float]:
 def test_a_title_has_the_probability_of_all_ways_to_spell_it_or_of_the_best(join: str) -> None:
     spelling = SpellingOptions(paths=200, join=join)  # ty: ignore[invalid-argument-type]
     fitted = contextual(search_options=OVER_ALL, vocabulary=VocabularyOptions(k=2), spelling=spelling).fit(dataset())
-    sharing = {document.id: sum(other.title == document.title for other in DOCUMENTS) for document in DOCUMENTS}
     for hit in fitted.search(QUERIES[0], 3):
         ways = spelled(fitted, QUERIES[0].text, fitted.documents.row(hit.id))
-        expected = sum(ways) / sharing[hit.id] if join == "sum" else max(ways)
+        expected = sum(ways) / SHARING[hit.id] if join == "sum" else max(ways)
         assert np.exp(hit.score) == pytest.approx(expected, rel=1e-3)
 
 
@@ -83,6 +83,22 @@ def test_few_paths_are_a_lower_bound() -> None:
     few = fitted.searched_with({"spelling": {"paths": 1}})
     many = {hit.id: hit.score for hit in fitted.searched_with({"spelling": {"paths": 200}}).search(QUERIES[0], 20)}
     assert all(hit.score <= many[hit.id] + 1e-4 for hit in few.search(QUERIES[0], 20))
+
+
+def test_exact_follows_all_spellings_whatever_a_beam_would_and_a_beam_says_what_it_leaves_out() -> None:
+    options = {"search_options": OVER_ALL, "vocabulary": VocabularyOptions(k=3), "training": LEARN}
+    fitted = contextual(**options).fit(dataset())
+    few = fitted.searched_with({"spelling": {"paths": 1}})
+    assert "1 spellings of each prefix at most: a lower bound of" in few.search(QUERIES[0], 3).note
+    over_trie = few.searched_with({"search_options": {"normalisation": "trie"}})
+    assert "at most: near" in over_trie.search(QUERIES[0], 3).note
+    certain = few.searched_with({"search_options": {"method": "exact"}}).search(QUERIES[0], 3)
+    assert certain.certificate.startswith("exact: ")
+    for hit in certain:
+        ways = spelled(fitted, QUERIES[0].text, fitted.documents.row(hit.id))
+        assert np.exp(hit.score) == pytest.approx(sum(ways) / SHARING[hit.id], rel=1e-3)
+    with pytest.raises(UsageError, match="adds up all spellings"):
+        contextual(search_options=SearchOptions(method="exact"), spelling=SpellingOptions(join="max"))
 
 
 def test_training_learns_the_titles_of_queries() -> None:

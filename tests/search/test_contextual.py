@@ -144,3 +144,36 @@ def test_what_is_lost_is_all_that_is_missing() -> None:
     )
     some = over.logits(states[:, 0], torch.tensor([[2, 0]]))
     assert some.tolist()[0] == pytest.approx(all_of_them[0, 0, [2, 0]].tolist(), abs=1e-4)
+
+
+@settings(max_examples=60)
+@given(titles, counts, st.integers(1, 4), st.integers(1, 4))
+def test_an_exact_search_counts_what_it_does_not_follow(
+    listed: list[Pair], several: list[int], paths: int, k: int
+) -> None:
+    made = vocabulary(several)
+    toy, over = generator(made, paths=paths)
+    walk = Walk(Trie.of(listed))
+    certified = exact(over, *over.prefill(QUERIES), walk, k, normalisation="vocabulary")
+    for query, result in zip(QUERIES, certified, strict=True):
+        truth = {number: sum(path_masses(toy, made, query, title)) for title, number in listed}
+        found = dict(result.documents)
+        assert all(math.exp(mass) <= truth[number] * 1.0002 + 1e-7 for number, mass in found.items())
+        others = [mass for number, mass in truth.items() if number not in found]
+        assert max(others, default=0) <= math.exp(result.bound) * 1.0002 + 1e-7
+        if result.certified:
+            assert min(truth[number] for number in found) >= max(others, default=0) * 0.9998 - 1e-7
+
+
+def test_a_search_that_does_not_follow_enough_is_not_certain_and_says_why() -> None:
+    made = vocabulary([3, 3, 2])
+    listed = [((first, second, STOP), 3 * first + second) for first in range(3) for second in range(3)]
+    walk = Walk(Trie.of(listed))
+    results = {}
+    for paths in (1, 100):
+        _, over = generator(made, paths=paths)
+        results[paths] = exact(over, *over.prefill(QUERIES), walk, 3, normalisation="vocabulary")[0]
+    assert results[100].certified
+    assert not results[1].certified
+    assert "not followed" in str(results[1])
+    assert results[1].lost > -math.inf

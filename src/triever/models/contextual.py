@@ -2,8 +2,8 @@
 
 A prefix of tokens stands for all paths of ids that spell it; what comes next depends on which. The likeliest few
 paths of each prefix are followed, and the probability of a token is the sum over them and over its ids. What the
-other paths would have had is known and counted as lost, so that a probability is never above the true one; with
-enough paths it is the true one.
+other paths would have had is known and counted as lost, so that a probability over all symbols is never above the true
+one; with enough paths it is the true one.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ class PathCache:
     """What the model underneath remembers, its rows being the paths of all prefixes, and the paths of each prefix."""
 
     inner: Any
-    paths: Tensor  # (prefixes, paths, d + 1) see `ContextualGenerator`
+    paths: Tensor  # (prefixes, paths, d + 2) see `ContextualGenerator`
 
 
 class ContextualGenerator:
     """`ContextualGenerator(generator of ids, vocabulary, paths=5)`; its symbols are those of the vocabulary.
 
-    Its hidden states are (..., paths, d + 1): for each path the state of the model underneath, and behind it the log
-    of the path's share of its prefix, less the log of what all ids have together there. The last symbol, behind those
-    of the vocabulary, has what is lost on paths that are not followed, and no docid has it.
+    Its hidden states are (..., paths, d + 2): for each path the state of the model underneath, and behind it the log
+    of the path's share of its prefix, less the log of what all ids have together there; and that of the share that is
+    lost, on paths of the prefix that are not followed. The last symbol, behind those of the vocabulary, has what is
+    lost, and no docid has it.
     """
 
     def __init__(self, inner: Generator, vocabulary: Vocabulary, *, paths: int = 5) -> None:
@@ -53,7 +54,7 @@ class ContextualGenerator:
     def prefill(self, prompts: list[str]) -> tuple[PathCache, Tensor]:
         """Read the texts; the empty prefix has one path."""
         inner, hidden = self.inner.prefill(prompts)
-        paths = self._packed(hidden[:, None], torch.zeros(len(hidden), 1, device=self.device))
+        paths = self._packed(hidden[:, None], torch.zeros(len(hidden), 1, device=self.device, dtype=torch.float64))
         return PathCache(inner, paths), paths
 
     @torch.inference_mode()
@@ -68,9 +69,9 @@ class ContextualGenerator:
 
     def _followed(self, cache: PathCache, parents: Tensor, token: Tensor) -> PathCache:
         """The likeliest paths of each prefix that is followed by one symbol."""
-        before = cache.paths[parents]  # (n, paths, d + 1)
+        before = cache.paths[parents]  # (n, paths, d + 2)
         ids = self._ids[token]  # (n, most)
-        mass = self._masses(before, ids)  # (n, paths, most)
+        mass = self._masses(before, ids).double()  # (n, paths, most)
         found, at = mass.flatten(1).topk(min(self.paths, mass[0].numel()), dim=1)
         share = found - mass.flatten(1).logsumexp(1, keepdim=True)
         count = max(1, int((share > math.log(NEGLIGIBLE)).sum(1).max()))
@@ -82,13 +83,14 @@ class ContextualGenerator:
         return PathCache(inner, self._packed(hidden[:, -1].view(*at.shape, -1), share))
 
     def _packed(self, hidden: Tensor, share: Tensor) -> Tensor:
-        """(n, paths, d + 1) of states (n, paths, d) and logs of shares (n, paths)."""
+        """(n, paths, d + 2) of states (n, paths, d) and logs of shares (n, paths): doubles, for the sake of small ones."""
         total = self.inner.logits(hidden.flatten(0, 1)).float().logsumexp(-1).view_as(share)
-        return torch.cat([hidden.float(), (share - total)[..., None]], -1)
+        lost = (1 - share.exp().sum(1, keepdim=True)).clamp(min=0).log().expand_as(share)
+        return torch.cat([hidden.float(), torch.stack([share - total, lost], -1).float()], -1)
 
     def _masses(self, paths: Tensor, ids: Tensor) -> Tensor:
         """(n, paths, C) the logs of what each path gives to each of some ids (n, C), -inf for -1."""
-        hidden, share = paths[..., :-1], paths[..., -1]
+        hidden, share = paths[..., :-2], paths[..., -2]
         each = ids.clamp(min=0)[:, None].expand(-1, paths.shape[1], -1)
         logits = self.inner.logits(hidden.flatten(0, 1), each.flatten(0, 1)).float().view_as(each)
         return (logits + share[..., None]).masked_fill(ids[:, None] < 0, -torch.inf)
@@ -104,21 +106,25 @@ class ContextualGenerator:
 
     def _of_all(self, hidden: Tensor) -> Tensor:
         """(..., width)."""
-        states, share = hidden[..., :-1], hidden[..., -1:]
+        states, share = hidden[..., :-2], hidden[..., -2:-1]
         mass = (self.inner.logits(states).float() + share).logsumexp(-2)  # (..., ids)
         found = torch.zeros(*mass.shape[:-1], self.width, dtype=torch.float64, device=mass.device)
         # Doubles, as the smallest probability that is not nought is far too large among floats.
         found = found.scatter_add(-1, self._symbol.expand_as(mass), mass.double().exp())
-        found[..., -1] = (1 - found.sum(-1)).clamp(min=0)
+        found[..., -1] = hidden[..., 0, -1].double().exp()
         return found.log().float()
+
+    def lost(self, hidden: Tensor) -> Tensor:
+        """(n,) the log of the share of each prefix that is on paths that are not followed."""
+        return hidden[:, 0, -1]
 
 
 def _side_by_side(states: list[Tensor]) -> Tensor:
-    """(n, steps, paths, d + 1) of steps with various numbers of paths; those that one lacks have no share."""
+    """(n, steps, paths, d + 2) of steps with various numbers of paths; those that one lacks have no share."""
     most = max(one.shape[1] for one in states)
     padded = []
     for one in states:
         more = one.new_zeros(len(one), most - one.shape[1], one.shape[2])
-        more[..., -1] = -torch.inf
+        more[..., -2] = -torch.inf
         padded.append(torch.cat([one, more], 1))
     return torch.stack(padded, 1)

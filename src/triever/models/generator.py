@@ -30,3 +30,12 @@ class Generator(Protocol):
     def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Scores of all symbols, (..., width); or those of candidates (n, C) after each of n states (n, d), (n, C)."""
         ...
+
+
+@runtime_checkable
+class Partial(Protocol):
+    """A generator that follows only a part of what a prefix stands for."""
+
+    def lost(self, hidden: Tensor) -> Tensor:
+        """(n,) the log of the share of each prefix that is not followed, of states (n, d)."""
+        ...

@@ -48,6 +48,8 @@ from triever.training.views import IGNORED, View, ViewBatches, ViewOptions, doci
 Documents: TypeAlias = Sequence[Document] | DocumentStore
 TOGETHER = 20_000
 """Documents whose titles are read in context at once."""
+EVERY = 1024
+"""Paths of each prefix that an exact search follows, but for those that are negligible."""
 EMB = "emb"
 """The name under which the encoder of the vocabulary goes through a training with the model, and its checkpoints."""
 
@@ -151,6 +153,9 @@ class Contextual(Generative):
         if not isinstance(self.docids, Title) or self.docids.tokenizer:
             problem = f"docids = {self.docids} of contextual retrieval, which are titles in the pieces of the backbone"
             raise UsageError(problem, "leave it out, or use kind generative")
+        if self.search_options.method == "exact" and self.spelling.join != "sum":
+            problem = f"an exact search adds up all spellings of a title, and spelling.join = {self.spelling.join}"
+            raise UsageError(problem, "use search_options.method=beam, or spelling.join=sum")
 
     # Learning
 
@@ -316,13 +321,23 @@ class Contextual(Generative):
         assert isinstance(engine, Spelled)
         if engine.vocabulary is None or self.spelling.join != "sum":
             return inner
-        return ContextualGenerator(inner, engine.vocabulary, paths=self.spelling.paths)
+        paths = EVERY if self.search_options.method == "exact" else self.spelling.paths
+        return ContextualGenerator(inner, engine.vocabulary, paths=paths)
 
     def _found_by(self, engine: Writing, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
         assert isinstance(engine, Spelled)
         if engine.vocabulary is None or self.spelling.join == "sum":
-            return super()._found_by(engine, generator, cache, hidden, k)
+            found = super()._found_by(engine, generator, cache, hidden, k)
+            return found if engine.vocabulary is None else [self._noted(one) for one in found]
         return self._by_ids(engine, generator, cache, hidden, k)
+
+    def _noted(self, found: Found) -> Found:
+        """With a word on what the sums over spellings leave out."""
+        if self.search_options.method == "exact":
+            return found  # whose certificate counts it
+        kind = "a lower bound of" if self.search_options.scored_over == "vocabulary" else "near"
+        said = f"probabilities add up {self.spelling.paths} spellings of each prefix at most: {kind} the sum over all"
+        return replace(found, note="; ".join(filter(None, [found.note, said])))
 
     def _by_ids(self, engine: Spelled, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
         """Titles by their best path; a beam may meet one several times, and then a wider one is tried."""

@@ -4,6 +4,9 @@ Prefixes are opened best first. A prefix's probability bounds all below it, so a
 found yet has at most its number of open docids times the best open prefix, and at most all open mass.
 When the k-th best found is at or above what any other document can still reach, the search is done.
 
+A generator that follows only a part of a prefix says which share it does not. That may belong to any document, and is
+added to what others can reach; so is it over all symbols, and near it over those of the trie alone.
+
 Children are many where docids are short, and few of them matter: with one docid for each document, the best
 k + 1 that end (the last one bounds the others), and no more prefixes than may still be opened.
 """
@@ -23,7 +26,7 @@ import torch
 from torch import Tensor
 
 from triever.docids.walk import Children, Walk
-from triever.models.generator import Cache, Generator
+from triever.models.generator import Cache, Generator, Partial
 from triever.search.hits import best
 from triever.search.scores import Normalisation, child_scores
 
@@ -49,11 +52,14 @@ class Certified:
     certified: bool
     opened: int
     bound: float
+    lost: float = -math.inf
+    """The log-probability of all that the generator did not follow."""
 
     def __str__(self) -> str:
         if self.certified:
             return f"exact: {self.opened} prefixes opened"
-        return f"budget spent after {self.opened} prefixes: another document can have up to log p = {self.bound:.4g}"
+        why = "budget spent" if self.lost < self.bound - math.log(2) else "too much was not followed"
+        return f"{why} after {self.opened} prefixes: another document can have up to log p = {self.bound:.4g}"
 
 
 def exact(
@@ -95,6 +101,7 @@ class _Query:
     open: list[Prefix] = field(default_factory=list)
     found: dict[int, float] = field(default_factory=lambda: defaultdict(lambda: -math.inf))  # log-probabilities
     missing: dict[int, int] = field(default_factory=dict)  # of a document with several docids: those not found yet
+    lost: float = -math.inf  # log-probability of what the generator did not follow
     opened: int = 0
     order: Iterator[int] = field(default_factory=count)
 
@@ -102,18 +109,22 @@ class _Query:
         self.missing = dict(self._several)
         if self.k:
             self._push((), self.walk.root(1)[0].tolist(), 0.0)
-        while self.open and self.opened < self.budget and not self._is_certain():
+        while self.open and self.opened < self.budget and not self._is_certain(self._bound()):
             self._open_some(min(BATCH, self.budget - self.opened))
-        return Certified(best(self.found, self.k, ties=ties), self._is_certain(), self.opened, self._bound())
+        # Nothing that is opened brings back what was not followed, so it counts only in the end.
+        bound = float(np.logaddexp(self._bound(), self.lost))
+        documents = best(self.found, self.k, ties=ties)
+        return Certified(documents, self._is_certain(bound), self.opened, bound, self.lost)
 
-    def _is_certain(self) -> bool:
-        if not self.open:
-            return True
+    def _is_certain(self, bound: float) -> bool:
+        """Whether no other document has more than the k-th, where none can have more than this."""
         top = best(self.found, self.k)
-        return len(top) == self.k and top[-1][1] >= self._bound()
+        if len(top) < self.k:
+            return not self.open and self.lost == -math.inf  # the others have no probability at all
+        return self.k == self.walk.counts[0] or top[-1][1] >= bound
 
     def _bound(self) -> float:
-        """What a document outside the first k can have at most."""
+        """What a document outside the first k can have at most, if all is followed."""
         top = {document for document, _ in best(self.found, self.k)}
         more = self._more
         others = (
@@ -164,6 +175,7 @@ class _Query:
         scores = child_scores(self.generator, hidden, children, self.normalisation, self.temperature)
         above = torch.tensor([-one[0] for one in taken], dtype=torch.float64, device=scores.device)
         total = above[:, None] + scores.double()
+        self._lose(above, hidden, children)
         over = children.ended | children.alone if self.normalisation == "trie" else children.ended
         self._find(children, total.masked_fill(~over, -torch.inf))
         self._keep_open(taken, children, total.masked_fill(over, -torch.inf))
@@ -174,6 +186,16 @@ class _Query:
         parents = torch.full((len(prefixes),), self.row, device=self.walk.device)
         _, hidden = self.generator.extend(self.cache, parents, torch.tensor(prefixes, device=self.walk.device))
         return hidden[:, -1]
+
+    def _lose(self, above: Tensor, hidden: Tensor, children: Children) -> None:
+        """Count what the generator does not follow below prefixes of these log-probabilities."""
+        if not isinstance(self.generator, Partial):
+            return
+        lost = self.generator.lost(hidden).double()
+        if self.normalisation == "trie":
+            here = self.generator.logits(hidden, children.token).masked_fill(~children.exists, -torch.inf)
+            lost = torch.sigmoid(lost - here.double().logsumexp(1)).log()
+        self.lost = float(np.logaddexp(self.lost, float((above + lost).logsumexp(0))))
 
     def _find(self, children: Children, logprob: Tensor) -> None:
         """Give the documents of docids (n, C) their shares; -inf where no docid ends."""
