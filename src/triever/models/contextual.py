@@ -83,7 +83,7 @@ class ContextualGenerator:
         return PathCache(inner, self._packed(hidden[:, -1].view(*at.shape, -1), share))
 
     def _packed(self, hidden: Tensor, share: Tensor) -> Tensor:
-        """(n, paths, d + 2) of states (n, paths, d) and logs of shares (n, paths): doubles, for the sake of small ones."""
+        """(n, paths, d + 2) of states (n, paths, d) and logs of shares (n, paths), doubles, as some are small."""
         total = self.inner.logits(hidden.flatten(0, 1)).float().logsumexp(-1).view_as(share)
         lost = (1 - share.exp().sum(1, keepdim=True)).clamp(min=0).log().expand_as(share)
         return torch.cat([hidden.float(), torch.stack([share - total, lost], -1).float()], -1)
