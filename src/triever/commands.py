@@ -46,7 +46,7 @@ Systems = Annotated[list[str], typer.Argument(metavar="SYSTEM...", help=SYSTEMS_
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `triever fit` has written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Hits = Annotated[int, typer.Option("-k", "--hits", min=1, help="How many documents.")]
-Split = Annotated[str, typer.Option("--split", help="Which questions: the name of a qrels file.")]
+Split = Annotated[str, typer.Option("--split", help="Which questions: the name of a qrels file, or several: a+b.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Count malformed records and go on without them.")]
 Measures = Annotated[
     list[str] | None, typer.Option("--measure", "-m", help="Such as nDCG@10 or Success@1; repeat for several.")

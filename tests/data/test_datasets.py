@@ -249,6 +249,30 @@ def test_an_unknown_split_names_its_nearest_neighbour() -> None:
         Dataset.of("x", [Document("d", "a")]).queries("test")
 
 
+def test_several_splits_are_taken_together(tmp_path: Path) -> None:
+    data = load_dataset(write(tmp_path / "handbook", BEIR))
+    assert ids(data.queries("train+dev.nq")) == ["q0", "q3", "q2"]
+    assert data.qrels("dev.nq + dev") == {**data.qrels("dev.nq"), **data.qrels("dev")}
+    assert data.queries("dev+dev") == data.queries("dev")
+    assert data.unknown_documents("dev+train", {"d0", "d1"}) == ["d3"]
+    for ask in (data.queries, data.qrels, data.parts_of):
+        with pytest.raises(UsageError, match=r"handbook has no split 'trian'; did you mean train\?"):
+            ask("dev+trian")
+
+
+def test_what_two_splits_say_of_one_query_is_joined() -> None:
+    qrels = {"one": {"q": {"a": 1, "b": 0}}, "two": {"q": {"b": 2, "c": 1}}}
+    data = Dataset.of("x", [Document(one, one) for one in "abc"], [Query("q", "?")], qrels)
+    assert data.qrels("one+two") == {"q": {"a": 1, "b": 0, "c": 1}}
+    assert ids(data.queries("one+two")) == ["q"]
+
+
+def test_a_split_may_have_the_sign_in_its_own_name() -> None:
+    qrels = {"c+": {"q": {"d": 1}}, "c": {}}
+    data = Dataset.of("x", [Document("d", "a")], [Query("q", "a")], qrels)
+    assert data.qrels("c+") == {"q": {"d": 1}}
+
+
 def test_what_a_caller_does_to_a_list_stays_with_the_caller() -> None:
     data = Dataset.of("x", [Document("d", "a")], [Query("q", "a")], {"test": {"q": {"d": 1}}})
     data.queries("test").clear()

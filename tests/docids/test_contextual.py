@@ -91,9 +91,12 @@ def test_the_same_states_give_the_same_vocabulary_to_the_last_bit(some: tuple[np
 @given(occurring(), st.integers(1, 4), st.integers(1, 20))
 def test_little_memory_changes_nothing(some: tuple[np.ndarray, np.ndarray], k: int, slab: int) -> None:
     whole, ids = contextual_vocabulary(*some, {}, width=6, k=k, seed=3)
+    placed = whole.placed(*some)[1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contextual, "SLAB", max(slab, int(np.bincount(some[0]).max())))
         parts, same = contextual_vocabulary(*some, {}, width=6, k=k, seed=3)
+        patch.setattr(contextual, "SLAB", slab)
+        assert (whole.placed(*some)[1] == placed).all()
     assert parts.rows.equal(whole.rows)
     assert (same == ids).all()
 

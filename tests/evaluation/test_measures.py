@@ -172,10 +172,23 @@ def test_how_deep_the_measures_read(names: Sequence[str], expected: int | None) 
     assert depth(names) == expected
 
 
-@given(st.lists(st.sampled_from(["nDCG@3", "R@2", "P@4", "RR@1", "AP@2", "Success@5", "Judged@2"]), min_size=1))
-def test_no_hit_below_the_depth_matters(names: list[str]) -> None:
-    ids, qrels = list("abcdefgh"), {"q": dict.fromkeys("bdfh", 1)}
-    assert per_query({"q": result(*ids[: depth(names)])}, qrels, names) == per_query({"q": result(*ids)}, qrels, names)
+DEEP = ["nDCG@3", "R@2", "P@4", "RR@1", "AP@2", "Success@5", "Judged@2", "Rprec", "Rprec(rel=2)"]
+
+
+@given(st.lists(st.sampled_from(DEEP), min_size=1), st.integers(0, 7))
+def test_no_hit_below_the_depth_matters(names: list[str], relevant: int) -> None:
+    ids, judged = list("abcdefgh"), "hfdbgec"[:relevant]
+    qrels = {"q": {document: 1 + place % 2 for place, document in enumerate(judged)}}
+    read = result(*ids[: depth(names, qrels)])
+    assert per_query({"q": read}, qrels, names) == per_query({"q": result(*ids)}, qrels, names)
+
+
+def test_r_precision_reads_as_many_hits_as_there_are_relevant_documents() -> None:
+    qrels = {"one": {"a": 1}, "three": {"a": 1, "b": 2, "c": 1, "d": 0}}
+    assert depth(["Rprec"], qrels) == 3
+    assert depth(["Rprec", "Success@10"], qrels) == 10
+    assert depth(["Rprec", "AP"], qrels) is None
+    assert depth(["Rprec(judged_only=True)"], qrels) is None
 
 
 def test_without_ir_measures_only_our_own_measures_work(monkeypatch: pytest.MonkeyPatch) -> None:

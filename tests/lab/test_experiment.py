@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.retrievers.contract import dataset
-from triever import BM25, Dense, compare, load_dataset
+from triever import BM25, Dense, Generative, compare, evaluate, load_dataset
+from triever.data.readers import read_run
 from triever.data.writers import write_dataset
 from triever.errors import TrieverError, UsageError
 from triever.lab import experiment, results
@@ -267,6 +269,75 @@ def test_a_part_is_what_it_is_when_it_is_fitted_alone() -> None:
     assert table.rows[1].results[1]["system"]["options"]["systems"][1] == "@encoder"
 
 
+SEARCHED = f"""
+title = "One model, searched in several ways"
+[data]
+name = "toy"
+train = "train"
+[system]
+kind = "generative"
+docids = "title"
+backbone = "{SMALL}"
+training = {{ steps = 2, batch = 4, holdout = 0.0 }}
+[parts.titles]
+[axes]
+query_length = [16]
+[[cells]]
+label = "beam"
+kind = "@titles"
+[[cells]]
+label = "exact"
+kind = "@titles"
+search_options = {{ method = "exact" }}
+[settings.smoke]
+"""
+
+
+def test_a_part_is_searched_in_several_ways_and_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[int] = []
+    learn = Generative._learn
+    monkeypatch.setattr(
+        Generative, "_learn", lambda self, *rest: (learned.append(self.query_length), learn(self, *rest))[1]
+    )
+    table, _ = run(SEARCHED)
+    assert table.failed == []
+    assert learned == [16, 64], "the grid's cell, and the part, which is the system as it is"
+    part = read("toy.toml", "smoke").cells[1].system.completed(0, "train").parts["titles"]
+    data = load_dataset("toy")
+    alone = part.unfitted().fit(data).searched_with({"search_options": {"method": "exact"}})
+    expected = compare({"exact": alone}, data, "test", MEASURES).to_dict()["scores"]
+    assert table.rows[2].results[0]["reports"]["test"]["scores"] == expected
+    assert table.rows[2].results[0]["system"]["options"] == {"search_options": {"method": "exact"}}
+
+
+# --- what was found -------------------------------------------------------------------------------------------
+
+
+def test_what_was_found_is_kept_where_a_recipe_says_so() -> None:
+    two = BM25S.replace('name = "toy"', 'name = "toy"\ntest = ["test", "train+test"]')
+    table, _ = run("runs = true\nhits = 3\n" + two)
+    data, fitted = load_dataset("toy"), BM25(k1=0.5, b=1.0).fit(load_dataset("toy"))
+    for split in ("test", "train+test"):
+        kept = read_run(Path("results/toy/smoke", table.rows[1].results[0]["runs"][split]))
+        asked = data.queries(split)
+        assert list(kept) == [query.id for query in asked]
+        found = fitted.search_many(asked, 100)  # as deep as the measures: Success@100
+        assert [[(hit.id, hit.score) for hit in one] for one in kept.values()] == [
+            [(hit.id, hit.score) for hit in one] for one in found
+        ]
+        scores = table.rows[1].results[0]["reports"][split]["scores"]["k1=0.5, b=1.0"]
+        assert asdict(evaluate(kept, data.qrels(split), ["RR@10"]).scores["run"]["RR@10"]) == scores["RR@10"]
+
+
+def test_no_more_hits_are_looked_for_than_a_recipe_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    search = BM25._search
+    monkeypatch.setattr(BM25, "_search", lambda self, *rest: (asked.append(rest[-1]), search(self, *rest))[1])
+    run('hits = 4\nmeasures = ["Rprec", "Success@1"]\n' + BM25S)
+    assert set(asked) == {4}
+    assert not list(Path("results").rglob("*.run.gz"))
+
+
 # --- what goes wrong ------------------------------------------------------------------------------------------
 
 
@@ -327,6 +398,7 @@ def test_a_run_that_takes_too_long_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ('name = "toy"', 'name = "toy"\ntest = "tset"', "toy has no split 'tset'; did you mean test?"),
         ('name = "toy"', 'name = "toy"\ntrain = "trian"', "toy has no split 'trian'; did you mean train?"),
+        ('name = "toy"', 'name = "toy"\ntrain = "test+trian"', "toy has no split 'trian'; did you mean train?"),
         ('name = "toy"', 'name = "tyo"', "there is no file, folder or dataset called tyo"),
         ('name = "toy"', 'name = "toy"\nexpansions = "x.jsonl"', "there is no file of expansions x.jsonl"),
         ("k1 = [0.5", "k1 = [-0.5", "k1 = -0.5 should not be negative"),
@@ -410,6 +482,16 @@ def test_the_command_line(here: Path) -> None:
         done = triever("experiment", "toy.toml", *words)
         assert (done.returncode, done.stdout) == (2, "")
         assert sentence in done.stderr
+
+
+def test_an_order_is_told_for_each_split_that_it_names() -> None:
+    two = BM25S.replace('name = "toy"', 'name = "toy"\ntest = ["test", "train"]')
+    said = 'order = ["train: b=1.0 < b=0.0", "RR@10, test, train: k1=0.5 <= k1=2.0"]'
+    table, _ = run(f"{two}[expect]\n{said}\n")
+    one, both = table.plan["order"]
+    assert (one["measure"], one["splits"]) == ("Success@1", ("train",))
+    assert (both["measure"], both["splits"]) == ("RR@10", ("test", "train"))
+    assert [line["why"].partition(";")[0].split(" of ")[1] for line in table.verdicts()] == ["2", "4"]
 
 
 def test_a_failed_cell_ends_with_1(here: Path) -> None:

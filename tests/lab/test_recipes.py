@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from triever import UsageError, config
 from triever.lab import experiment
 from triever.lab.expect import Pair
-from triever.lab.recipes import SETTINGS, Recipe, find, read, recipe_name
+from triever.lab.recipes import SETTINGS, Recipe, Run, System, find, read, recipe_name
 from triever.retrievers.base import KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -240,6 +240,26 @@ def test_seed_and_split_go_wherever_nothing_else_was_said(tmp_path: Path) -> Non
     assert system.parts["second"].parts["encoder"].options == encoder
 
 
+def test_a_part_without_a_kind_is_the_system_with_other_options(tmp_path: Path) -> None:
+    text = """
+    [system]
+    label = "grid"
+    kind = "dense"
+    training = { steps = 9, batch = 8 }
+    [parts.long]
+    training = { steps = 99 }
+    [[cells]]
+    label = "long"
+    kind = "@long"
+    [settings.smoke]
+    system = { size = 8 }
+    """
+    grid, long = recipe(tmp_path, HEAD + text).cells
+    assert grid.system.options == {"training": {"steps": 9, "batch": 8}, "size": 8}
+    part = long.system.parts["long"]
+    assert (part.kind, part.options) == ("dense", {**grid.system.options, "training": {"steps": 99, "batch": 8}})
+
+
 def test_a_completed_system_is_the_same_system(tmp_path: Path) -> None:
     system = recipe(tmp_path, PARTS).cells[1].system
     usual = system.completed(seed=0, train="train")  # what the options are where nobody sets them
@@ -254,6 +274,8 @@ def test_the_definition_is_what_was_said_and_nothing_else(tmp_path: Path) -> Non
     for other in (
         HEAD.replace('"python"', '{ name = "python", documents = 9 }') + GRID,
         HEAD + 'measures = ["RR@10"]\n' + GRID,
+        HEAD + "hits = 10\n" + GRID,
+        HEAD + "runs = true\n" + GRID,
         HEAD + GRID.replace('kind = "bm25"', 'kind = "bm25"\nb = 0.5'),
     ):
         changed = {run.file: run.definition for run in recipe(tmp_path, other).runs()}
@@ -360,6 +382,22 @@ MISTAKES = {
         HEAD + '[parts.encoder]\nkind = "dense"\n[system]\nkind = "@encoder"\nsize = 8\n[settings.smoke]\n',
         "@encoder is a part, and takes no option size",
     ),
+    "impossible search of a part": (
+        HEAD + '[parts.x]\nkind = "generative"\n[system]\nkind = "@x"\nsearch_options.width = 0\n[settings.smoke]\n',
+        "width = 0",
+    ),
+    "hits": (HEAD + "hits = 0\n" + GRID, "hits = 0 should be a whole number above zero"),
+    "runs": (HEAD + 'runs = "yes"\n' + GRID, "runs = 'yes' should be true or false"),
+    "order of two measures": (
+        HEAD + GRID + '[expect]\norder = ["RR@10, Success@1: k1=0.5 < k1=1"]\n',
+        "is about 2 measures; write a statement for each",
+    ),
+    "value of another split": (
+        HEAD.replace('"python"', '{ name = "python", test = ["test", "dev"] }')
+        + GRID
+        + '[expect.values]\n"dev: none, k1=1" = 0.5\n',
+        "values are those of test; set expect.split",
+    ),
     "unknown measure": (HEAD + 'measures = ["NDGC@10"]\n' + GRID, "NDGC"),
     "no measure": (HEAD + "measures = []\n" + GRID, "there is no measure to compute"),
     "expected measure": (HEAD + GRID + '[expect]\nmeasure = "AP"\n', "expect.measure = 'AP' is not measured"),
@@ -449,6 +487,37 @@ def test_the_paper_setting_of_views_has_the_paper_s_numbers_and_asks_a_t5_for_no
         assert options["search_options"]["width"] == 40
         assert options["decoder"]["rows"] == "random"
         assert training["warmup"] * training["steps"] == (100_000 if options["docids"] == "atomic" else 10_000)
+
+
+CONTEXTUAL = [path for path in SHIPPED if path.parent.name == "contextual"]
+
+
+def trained(run: Run) -> System:
+    """What a run trains: its system, or the part that it searches."""
+    system = run.cell.system.completed(run.seed, run.cell.data.train)
+    return system.parts[system.kind.removeprefix("@")] if system.is_part else system
+
+
+def test_the_paper_setting_of_contextual_recipes_has_the_paper_s_numbers() -> None:
+    for found in (read(path, "paper") for path in CONTEXTUAL):
+        assert found.hits == 10
+        for made in (trained(run) for run in found.runs(seeds=[0])):
+            if made.kind != "contextual":
+                continue
+            options, training = made.options, made.options["training"]
+            assert options["backbone"] == "google-t5/t5-large"
+            assert options["search_options"]["width"] == 10
+            told = [training[key] for key in ("optimizer", "learning_rate", "warmup", "decay", "batch", "reader")]
+            assert told == ["adafactor", 1e-4, 0.1, "linear", 512, 1.0]
+            assert 150 // training["rounds"] * options["vocabulary"]["every"] in (0, 10, 20, 50)
+
+
+def test_no_training_is_in_two_contextual_recipes() -> None:
+    at_home: dict[str, Path] = {}
+    for path in CONTEXTUAL:
+        for run in read(path, "mini").runs():
+            what = json.dumps([run.cell.data.name, trained(run).to_dict()], sort_keys=True)
+            assert at_home.setdefault(what, path) == path, run.cell.label
 
 
 def test_the_example_of_the_page_is_a_recipe(tmp_path: Path) -> None:

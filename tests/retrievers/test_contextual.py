@@ -12,8 +12,9 @@ import torch
 
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
-from triever import Document
+from triever import Document, Result
 from triever.errors import UsageError
+from triever.models import encoder as encoder_module
 from triever.retrievers import contextual as contextual_module
 from triever.retrievers.contextual import Contextual, ContrastTuning, Spelled, SpellingOptions, VocabularyOptions
 from triever.retrievers.generative import SearchOptions
@@ -129,14 +130,57 @@ def test_context_is_the_document_or_the_title_alone() -> None:
         assert engine.docid(0) == engine.docid(1)
 
 
+PASSAGES = [
+    Document("p1", "the sea rises and falls with the moon", "Tide"),
+    Document("p2", "it comes twice a day", "Tide"),
+    Document("p3", "and once a month it is highest", "Tide"),
+    Document("p4", "a powder for clothes", "Soap"),
+    Document("p5", "leaves and boiling water", "Tea"),
+]
+
+
+@pytest.mark.parametrize(("k", "join"), [(0, "sum"), (5, "sum"), (5, "max"), (5, "regenerate")])
+def test_passages_of_one_title_tie_and_are_counted_like_any_others(k: int, join: str) -> None:
+    options = {"vocabulary": VocabularyOptions(k=k), "spelling": SpellingOptions(join=join)}  # ty: ignore
+    fitted = contextual(**options).fit(triever.Dataset.of("passages", PASSAGES, [], {}))
+    result = fitted.search("when is the sea highest", 5)
+    assert {hit.id for hit in result} == {document.id for document in PASSAGES}
+    tide = [hit for hit in result if hit.id in ("p1", "p2", "p3")]
+    assert [hit.id for hit in tide] == ["p3", "p2", "p1"], "of those that tie, the larger id comes first"
+    assert len({(hit.score, hit.docid) for hit in tide}) == 1
+    for relevant, expected in (("p3", 1), ("p1", 0), ("p2 p3", 1), ("p1 p3", 1 / 2), ("p1 p2", 1 / 2), ("p1 p2 p3", 1)):
+        found = {"q": Result(tuple(tide))}  # as if the title were found first
+        report = triever.evaluate(found, {"q": dict.fromkeys(relevant.split(), 1)}, ["Rprec"])
+        assert report.scores["run"]["Rprec"].mean == expected
+
+
+def test_states_that_are_too_many_for_memory_lie_in_a_file_and_give_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"training": replace(LEARN, steps=6, rounds=3), "vocabulary": VocabularyOptions(k=2, every=1)}
+    held = engine_of(contextual(**options).fit(dataset()))
+    nameless, folders = encoder_module._nameless, []
+    monkeypatch.setattr(encoder_module, "_nameless", lambda *given: (folders.append(given[0]), nameless(*given))[1])
+    monkeypatch.setattr(encoder_module, "IN_MEMORY", 64)
+    mapped = engine_of(contextual(**options).fit(dataset(), work=tmp_path))
+    inside = [folder for folder in folders if folder]  # the others are for the documents that are read together
+    assert len(inside) == 3, "at first, and before the second and the third round"
+    assert all(folder.is_relative_to(tmp_path) for folder in inside)
+    assert held.vocabulary is not None
+    assert mapped.vocabulary is not None
+    assert mapped.vocabulary.rows.equal(held.vocabulary.rows)
+    assert np.array_equal(mapped.vocabulary.start, held.vocabulary.start)
+    assert same_weights(mapped.model, held.model)
+
+
 def test_replacing_the_encoder_by_itself_changes_nothing() -> None:
     """With a reader that learns nothing, an Async training is a Base training, to the last bit."""
     still = DocidTuning(steps=30, batch=8, rounds=3, learning_rate=3e-3, holdout=0.0, reader=0.0)
     # A backbone with a name of its own: one that begins anew always learns.
     base = Contextual(backbone=SMALL, training=still)
-    base._share = lambda model: _frozen(model)  # ty: ignore[invalid-assignment]
+    base._share = lambda model, _options: _frozen(model)  # ty: ignore[invalid-assignment]
     moving = Contextual(backbone=SMALL, training=still, vocabulary=VocabularyOptions(every=1))
-    moving._share = lambda model: _frozen(model)  # ty: ignore[invalid-assignment]
+    moving._share = lambda model, _options: _frozen(model)  # ty: ignore[invalid-assignment]
     one, other = (engine_of(each.fit(dataset())).model.state_dict() for each in (base, moving))
     assert one.keys() == other.keys()
     assert all(one[name].equal(other[name]) for name in one)
@@ -216,6 +260,7 @@ def test_mistakes_are_said() -> None:
         ({"docids": "semantic"}, "which are titles"),
         ({"vocabulary": {"k": -1}}, "not negative"),
         ({"spelling": {"paths": 0}}, "above zero"),
+        ({"vocabulary": {"k": 0}, "contrast": {"steps": 3}}, "no ids to contrast"),
     ):
         with pytest.raises(UsageError, match=message):
             triever.config.build(Contextual, options)

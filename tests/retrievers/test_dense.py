@@ -126,7 +126,7 @@ def test_blending_all_the_way_leaves_the_backbone_as_it_came() -> None:
 
 
 def test_a_missing_split_is_said() -> None:
-    with pytest.raises(triever.UsageError, match="no split 'trian' to train on; did you mean train"):
+    with pytest.raises(triever.UsageError, match="no split 'trian'; did you mean train"):
         Dense(backbone=SMALL, training=Tuning(steps=1, split="trian")).fit(dataset())
 
 

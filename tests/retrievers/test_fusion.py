@@ -264,6 +264,12 @@ def test_weights_are_not_fitted_on_queries_that_a_system_learns(
         Fused(systems=(BM25(), system), tune="train", holdout=0.3).fit(dataset())
 
 
+def test_that_is_known_where_several_splits_are_learned() -> None:
+    fused = Fused(systems=(BM25(), dense(0.0, split="dev+train")), tune="train+test", holdout=0.3)
+    with pytest.raises(triever.UsageError, match="dense learns queries of train that the weights are fitted on"):
+        fused._check_holdouts()
+
+
 def test_that_is_known_of_a_saved_system_too(tmp_path: Path) -> None:
     dense(0.0).fit(dataset()).save(tmp_path / "dense")
     with pytest.raises(triever.UsageError, match=r"its training.holdout is 0.0, the fusion's holdout 0.3; hold out"):
@@ -280,9 +286,9 @@ def test_what_is_held_out_may_be_tuned_on() -> None:
 @pytest.mark.parametrize(
     ("fused", "message"),
     [
-        (Fused(systems=(BM25(), BM25()), tune="trian"), "no split 'trian' to train on; did you mean train"),
+        (Fused(systems=(BM25(), BM25()), tune="trian"), "no split 'trian'; did you mean train"),
         (Fused(systems=(BM25(), BM25()), tune="train", holdout=1e-9), "no query of train is held out"),
-        (Fused(systems=(BM25(), dense(0.0, split="trian"))), "no split 'trian' to train on; did you mean train"),
+        (Fused(systems=(BM25(), dense(0.0, split="trian"))), "no split 'trian'; did you mean train"),
         (Fused(systems=(BM25(), dense(0.999999))), "all training queries are held out; lower training.holdout"),
         (Fused(systems=(BM25(), Fused(systems=(BM25(), BM25()), tune="dev"))), "no split 'dev'"),
     ],

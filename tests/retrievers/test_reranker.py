@@ -159,7 +159,7 @@ def test_no_queries_are_no_trouble(first: Retriever) -> None:
     ("tuning", "message"),
     [
         (RerankTuning(holdout=0.999999), "all training queries are held out; lower training.holdout"),
-        (RerankTuning(split="trian"), "no split 'trian' to train on; did you mean train"),
+        (RerankTuning(split="trian"), "no split 'trian'; did you mean train"),
     ],
 )
 def test_queries_are_looked_for_before_anything_is_learned(

@@ -41,6 +41,17 @@ def test_pairs_have_what_is_relevant_and_there() -> None:
     assert pairs.of(4).tolist() == [4, 7]
 
 
+def test_pairs_of_several_splits_are_those_of_each() -> None:
+    asked = [Query(f"q{number}", f"question {number}") for number in range(4)]
+    qrels = {split: {f"q{at}": {f"d{at}": 1}, f"q{at + 1}": {f"d{at + 9}": 1}} for split, at in (("a", 0), ("b", 2))}
+    data, store = triever.Dataset.of("pairs", DOCUMENTS, asked, qrels), DocumentStore.of(DOCUMENTS)
+    one, other, both = (pairs_of(data, split, store) for split in ("a", "b", "a+b"))
+    assert both.ids == one.ids + other.ids
+    assert both.relevant.tolist() == [*one.relevant, *other.relevant]
+    with pytest.raises(triever.UsageError, match="pairs has no split 'aa'; did you mean a"):
+        pairs_of(data, "b+aa", store)
+
+
 def test_the_same_queries_are_held_out_whatever_stands_beside_them() -> None:
     train, held = held_out(made(20), 0.4)
     assert sorted(train.ids + held.ids) == sorted(made(20).ids)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from triever.data.formats.problems import Problems
 from triever.data.readers import read_expansions
 from triever.data.records import Document, Qrels, Query, normalise
-from triever.data.splits import ALL
+from triever.data.splits import ALL, named_splits
 from triever.errors import DataError, UsageError, nearest
 
 Documents: TypeAlias = Callable[[Problems], Iterator[Document]]
@@ -38,7 +38,7 @@ class Split:
 
 
 class Dataset:
-    """Documents, and queries and judgements by split.
+    """Documents, and queries and judgements by split; several splits are asked for together as `a+b`.
 
     Examples:
         >>> documents, queries = [Document("d1", "a cat")], [Query("q1", "cats?")]
@@ -107,21 +107,23 @@ class Dataset:
     def queries(self, split: str) -> list[Query]:
         """The queries that are judged in the split, or all of them if nothing is or the file is its own."""
         if split not in self._queries:
-            judged = self.qrels(split)
-            problems = Problems(self.skip_bad)
-            self._queries |= self.read_queries({split: judged}, problems)
-            self._tell_problems(problems)
-            there = {query.id for query in self._queries[split]}
-            self._tell(len(judged.keys() - there), f"judged queries of {split} are not there")
+            parts = self.parts_of(split)
+            self._queries[split] = self._own_queries(split) if parts == [split] else self._joined_queries(parts)
         return list(self._queries[split])
 
     def qrels(self, split: str) -> Qrels:
         """The judgements of a split: query id -> document id -> grade."""
         if split not in self._qrels:
-            problems = Problems(self.skip_bad)
-            self._qrels[split] = self.read_qrels(split, problems)
-            self._tell_problems(problems)
+            parts = self.parts_of(split)
+            self._qrels[split] = self._own_qrels(split) if parts == [split] else self._joined_qrels(parts)
         return self._qrels[split]
+
+    def parts_of(self, split: str) -> list[str]:
+        """The splits that `a+b` names, all of which have to be there; of any other, itself."""
+        names = [split] if split in self._parts else named_splits(split)
+        for name in names:
+            self._part(name)
+        return names
 
     @property
     def fingerprint(self) -> str:
@@ -152,6 +154,37 @@ class Dataset:
         unknown = sorted(one for one in _relevant([self.qrels(split)]) if one not in known)
         self._tell(len(unknown), f"documents that are judged relevant in {split} are not there")
         return unknown
+
+    def _own_queries(self, split: str) -> list[Query]:
+        judged = self.qrels(split)
+        problems = Problems(self.skip_bad)
+        found = self.read_queries({split: judged}, problems)[split]
+        self._tell_problems(problems)
+        there = {query.id for query in found}
+        self._tell(len(judged.keys() - there), f"judged queries of {split} are not there")
+        return found
+
+    def _own_qrels(self, split: str) -> Qrels:
+        problems = Problems(self.skip_bad)
+        found = self.read_qrels(split, problems)
+        self._tell_problems(problems)
+        return found
+
+    def _joined_queries(self, splits: Sequence[str]) -> list[Query]:
+        """The queries of one split after the other; of one that several have, the first."""
+        found: dict[str, Query] = {}
+        for split in splits:
+            for query in self.queries(split):
+                found.setdefault(query.id, query)
+        return list(found.values())
+
+    def _joined_qrels(self, splits: Sequence[str]) -> Qrels:
+        """All judgements; where two splits differ about a document, the first counts."""
+        found: dict[str, dict[str, int]] = {}
+        for split in splits:
+            for query, judged in self.qrels(split).items():
+                found[query] = {**judged, **found.get(query, {})}
+        return found
 
     # What reads anew, with the caller's own count of bad records.
 

@@ -1,4 +1,4 @@
-"""The name of a split, taken from the name of a file."""
+"""Names of splits: taken from the names of files, and several of them in one text."""
 
 from __future__ import annotations
 
@@ -8,10 +8,22 @@ from pathlib import Path
 ALL = "all"
 """The split of a file whose name says nothing but its role."""
 
+AND = "+"
+"""What stands between splits that are taken together."""
+
 _ENDINGS = re.compile(r"(\.(gz|zst|zstd|tsv|txt|json|jsonl|jsonlines|parquet|trec|csv))+$", re.IGNORECASE)
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _VERSION = re.compile(r"[-_.]v\d+(\.\d+)*$")
 _ROLES = re.compile(r"^(qrels?|queries|query|questions|topics)([-_.]|$)|[-_.](qrels?|queries|questions|topics)$")
+
+
+def named_splits(split: str) -> list[str]:
+    """The splits that a text names, each once.
+
+    >>> named_splits("train.nq+train.entityq"), named_splits("train")
+    (['train.nq', 'train.entityq'], ['train'])
+    """
+    return list(dict.fromkeys(one.strip() for one in split.split(AND)))
 
 
 def split_name(path: str | Path) -> str:

@@ -53,11 +53,18 @@ class Vocabulary:
         return self.rows[self.start[symbol] : self.start[symbol] + self.count[symbol]]
 
     def placed(self, symbols: np.ndarray, states: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
-        """The nearest id of its symbol for each of some states (n, d); a symbol without any gets new ones behind."""
+        """The nearest id of its symbol for each of some states (n, d); a symbol without any gets a new one behind.
+
+        States may be mapped from a file, of which some are looked at at a time.
+        """
         new = np.flatnonzero(self.count[symbols] == 0)
-        held = torch.from_numpy(np.array(states, np.float32))
-        larger = self._with_own(symbols[new], held[new]) if len(new) else self
-        return larger, larger._nearest(symbols, held)
+        larger = self._with_own(symbols[new], _floats(states[new])) if len(new) else self
+        ids = np.empty(len(symbols), np.int64)
+        together = max(1, SLAB // max(1, larger.most))  # each is held beside all rows that its symbol has
+        for low in range(0, len(symbols), together):
+            some = slice(low, low + together)
+            ids[some] = larger._nearest(symbols[some], _floats(states[some]))
+        return larger, ids
 
     @cached_property
     def table(self) -> np.ndarray:
@@ -183,7 +190,7 @@ class _Occurrences:
             first = last
 
     def _states(self, places: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.asarray(self.states[places], np.float32))
+        return _floats(self.states[places])
 
     def _clustered(self, many: Sequence[int]) -> Iterator[tuple[Tensor, np.ndarray]]:
         places = [self._looked_at(at) for at in many]
@@ -234,6 +241,10 @@ class _Occurrences:
         places = self.places(at)
         parts = (self._states(places[low : low + SLAB]) for low in range(0, len(places), SLAB))
         return np.concatenate([nearest(part, rows)[0].numpy() for part in parts])
+
+
+def _floats(states: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.array(states, np.float32))
 
 
 def about(vocabulary: Vocabulary, occurrences: int) -> dict[str, Any]:

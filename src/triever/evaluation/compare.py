@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 from triever.data.datasets import Dataset
@@ -36,22 +36,27 @@ def compare(
     *,
     k: int = 100,
     baseline: str | None = None,
+    keep: Callable[[str, Run], None] | None = None,
 ) -> Report:
     """Measure every retriever on a split; the first, or the one named, is what the others are tested against.
 
-    `k` is how many hits are searched for at least: a measure that looks deeper gets more.
+    `k` is how many hits are searched for at least: a measure that looks deeper gets more. `keep` is handed what each
+    retriever found, by its name.
     """
     if not isinstance(retrievers, Mapping) or not retrievers:
         raise UsageError("there is nothing to compare", 'give retrievers by name: compare({"bm25": bm25}, data)')
     check(measures)
     queries, qrels = questions(dataset, split)
-    most = max(k, depth(measures) or DEEP)
+    read = depth(measures, qrels)
+    most = max(k, DEEP if read is None else read)
     values, extra = {}, {}
     for name, retriever in retrievers.items():
         warn_of_other_documents(name, retriever, dataset, split)
         started = time.perf_counter()
         run = search_all(retriever, queries, most, name)
         speed = len(queries) / (time.perf_counter() - started)
+        if keep:
+            keep(name, run)
         values[name] = measure(run, qrels, queries, retriever, measures)
         extra[name] = {"documents": len(retriever), "queries/s": round(speed) if speed >= 10 else speed}
     about = {"data": dataset.name, "split": split, "fingerprint": dataset.fingerprint[:16]}

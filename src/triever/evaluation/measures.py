@@ -59,15 +59,25 @@ def check(measures: Sequence[str]) -> None:
     _parsed(measures)
 
 
-def depth(measures: Sequence[str]) -> int | None:
+def depth(measures: Sequence[str], qrels: Qrels | None = None) -> int | None:
     """How many hits of a query the measures read; None where one of them reads all there are, as AP does.
+
+    R-precision reads as many as there are relevant documents, which only the judgements tell.
 
     >>> depth(["nDCG@10", "R@1000"]), depth(["nDCG@10", "AP"])
     (1000, None)
+    >>> depth(["Rprec"]), depth(["Rprec"], {"q": {"a": 1, "b": 1, "c": 0}})
+    (None, 2)
     """
-    depths = [part.depth if isinstance(part, Own) else _trec().depth(part) for part in _parsed(measures).values()]
+    most = max(map(_relevant_count, qrels.values()), default=0) if qrels is not None else None
+    parts = _parsed(measures).values()
+    depths = [part.depth if isinstance(part, Own) else _trec().depth(part, most) for part in parts]
     cutoffs = [one for one in depths if one is not None]
     return max(cutoffs) if len(cutoffs) == len(depths) else None
+
+
+def _relevant_count(judged: Mapping[str, int]) -> int:
+    return sum(grade > 0 for grade in judged.values())
 
 
 def lower_is_better(measure: str) -> bool:

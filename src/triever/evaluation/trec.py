@@ -315,9 +315,12 @@ def names() -> set[str]:
     return set({name.casefold(): name for name in (*registry, *own)}.values())
 
 
-def depth(measure: Measure) -> int | None:
-    """How many hits a measure reads; None for all, also where its cutoff counts only those that are judged."""
-    cutoff = measure.params.get("cutoff")
+def depth(measure: Measure, relevant: int | None = None) -> int | None:
+    """How many hits a measure reads; None for all, also where its cutoff counts only those that are judged.
+
+    R-precision reads as many as a query has relevant documents, which are at most `relevant`, where that is known.
+    """
+    cutoff = relevant if measure.NAME == "Rprec" else measure.params.get("cutoff")
     return cutoff if isinstance(cutoff, int) and not measure.params.get("judged_only") else None
 
 

@@ -24,6 +24,16 @@ class Named:
 
 
 @dataclass(frozen=True)
+class Judging:
+    """What cells can be judged by, all of them, and what they are judged by where nothing is said."""
+
+    measures: Sequence[str]
+    splits: Sequence[str]
+    measure: str
+    split: str
+
+
+@dataclass(frozen=True)
 class Expected:
     """A number that a cell should give."""
 
@@ -48,14 +58,17 @@ class Order:
 
     statement: str
     measure: str
+    splits: tuple[str, ...]
     pairs: tuple[Pair, ...]
 
 
-def expected_values(expect: Table, measures: Sequence[str], usual: str, cells: Sequence[Named]) -> Iterator[Expected]:
+def expected_values(expect: Table, by: Judging, cells: Sequence[Named]) -> Iterator[Expected]:
     """The numbers of `values`, each with the one cell that it names."""
     tolerance = number(expect.get("tolerance", TOLERANCE), "expect.tolerance")
     for key, value in table(expect.get("values", {}), "expect.values").items():
-        measure, term = _of_measure(key, measures, usual)
+        measure, splits, term = _scope(key, by)
+        if splits != (by.split,):
+            raise UsageError(f"expect.values names {key!r}, and values are those of {by.split}", "set expect.split")
         found = select(term, cells, "expect.values")
         if len(found) > 1:
             raise UsageError(f"expect.values names {len(found)} cells by {term!r}", f"such as {found[0].label!r}")
@@ -65,9 +78,9 @@ def expected_values(expect: Table, measures: Sequence[str], usual: str, cells: S
         yield Expected(found[0].label, measure, number(one.get("value"), f"the value of {key!r}"), near)
 
 
-def order_of(said: str, measures: Sequence[str], usual: str, cells: Sequence[Named]) -> Order:
+def order_of(said: str, by: Judging, cells: Sequence[Named]) -> Order:
     """`a < b <= c`: for each sign, all pairs of cells that differ in nothing but what the statement names."""
-    measure, statement = _of_measure(said, measures, usual)
+    measure, splits, statement = _scope(said, by)
     terms = re.split(r"\s+(<=|<|>=|>)\s+", statement)
     if len(terms) < 3:
         raise UsageError(f"the order {said!r} compares nothing", 'write it as "a < b" or "a <= b", with spaces')
@@ -77,7 +90,7 @@ def order_of(said: str, measures: Sequence[str], usual: str, cells: Sequence[Nam
         for less, more in _matched(said, left, right, cells):
             first, second = (less, more) if sign[0] == "<" else (more, less)
             pairs.append(Pair(first.label, second.label, strict=len(sign) == 1))
-    return Order(said, measure, tuple(pairs))
+    return Order(said, measure, splits, tuple(pairs))
 
 
 def _matched(said: str, left: str, right: str, cells: Sequence[Named]) -> list[tuple[Named, Named]]:
@@ -117,13 +130,22 @@ def _split(term: str) -> list[str]:
     return [word.strip() for word in term.split(", ")]
 
 
-def _of_measure(said: str, measures: Sequence[str], usual: str) -> tuple[str, str]:
-    """A measure before a colon, or the usual one, and the rest.
+def _scope(said: str, by: Judging) -> tuple[str, tuple[str, ...], str]:
+    """The measure and the splits that stand before a colon, or the usual ones, and the rest.
 
-    >>> _of_measure("RR@10: a < b", ["Success@1", "RR@10"], "Success@1")
-    ('RR@10', 'a < b')
+    >>> by = Judging(["Success@1", "RR@10"], ["dev.nq", "dev.trivia"], "Success@1", "dev.nq")
+    >>> _scope("RR@10: a < b", by), _scope("dev.nq, dev.trivia: a < b", by)
+    (('RR@10', ('dev.nq',), 'a < b'), ('Success@1', ('dev.nq', 'dev.trivia'), 'a < b'))
     """
-    measure, colon, rest = said.partition(": ")
-    if colon and "@" in measure and measure not in measures:
-        raise UsageError(f"{said!r} is about {measure}, which is not measured", nearest(measure, measures))
-    return (measure, rest.strip()) if colon and measure in measures else (usual, said.strip())
+    before, colon, rest = said.partition(": ")
+    named = _split(before) if colon else []
+    for one in named:
+        if "@" in one and one not in by.measures:
+            raise UsageError(f"{said!r} is about {one}, which is not measured", nearest(one, by.measures))
+    if not named or not {*named} <= {*by.measures, *by.splits}:  # a colon of a cell's own name
+        return by.measure, (by.split,), said.strip()
+    measures = [one for one in named if one in by.measures]
+    if len(measures) > 1:
+        raise UsageError(f"{said!r} is about {len(measures)} measures", "write a statement for each")
+    splits = tuple(one for one in named if one in by.splits)
+    return next(iter(measures), by.measure), splits or (by.split,), rest.strip()

@@ -25,12 +25,14 @@ from types import FrameType
 from typing import Any
 
 from triever.data.datasets import VARIABLE, Dataset, load_dataset, sample
-from triever.errors import DataError, TrieverError, UsageError, nearest
+from triever.data.records import Run as Hits
+from triever.data.writers import write_run
+from triever.errors import DataError, TrieverError, UsageError
 from triever.evaluation.compare import compare
 from triever.evaluation.report import mean_text
 from triever.files import atomic
 from triever.lab import results
-from triever.lab.recipes import Data, Recipe, Run, System
+from triever.lab.recipes import Data, Recipe, Run, System, file_name
 from triever.lab.tables import PLAN, RecipeTable, read_result
 from triever.retrievers.base import Retriever, load
 
@@ -65,7 +67,7 @@ def run_recipe(
         if run not in missing:
             tell(f"{label}: there already")
             continue
-        result = _result(recipe, run, workshop)
+        result = _result(recipe, run, workshop, folder)
         results.write(folder / run.file, result)
         tell(f"{label}: {_said(recipe, run, result)}")
     return table_of(recipe, out, only)
@@ -106,7 +108,7 @@ def is_done(folder: Path, run: Run) -> bool:
 # --- one run --------------------------------------------------------------------------------------------------
 
 
-def _result(recipe: Recipe, run: Run, workshop: Workshop) -> dict[str, Any]:
+def _result(recipe: Recipe, run: Run, workshop: Workshop, folder: Path) -> dict[str, Any]:
     """What a run leaves: its measures, or the sentence with which it failed. The time of parts is not its own."""
     started = time.perf_counter()
     try:
@@ -117,7 +119,7 @@ def _result(recipe: Recipe, run: Run, workshop: Workshop) -> dict[str, Any]:
         started = time.perf_counter()
         with limit(recipe.timeout):
             spent = {} if system.is_part else fit_in(workshop.place(run), retriever, dataset)
-            found = _measured(recipe, run, retriever, dataset)
+            found = _measured(recipe, run, retriever, dataset, folder)
         found |= {"system": system.to_dict(), **spent, "parts": workshop.spent(system.parts)}
     except Exception as error:
         log.debug("%s, seed %d failed", run.cell.label, run.seed, exc_info=True)
@@ -141,19 +143,25 @@ def _about(recipe: Recipe, run: Run) -> dict[str, Any]:
     }
 
 
-def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset) -> dict[str, Any]:
-    data = run.cell.data
+def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, folder: Path) -> dict[str, Any]:
+    data, systems = run.cell.data, {run.cell.label: retriever}
     reports = {}
     for split in data.test:
-        retriever.search_many(dataset.queries(split)[:WARM])
-        reports[split] = compare({run.cell.label: retriever}, dataset, split, recipe.measures).to_dict()
+        retriever.search_many(dataset.queries(split)[:WARM], recipe.hits)
+        keep = partial(_keep, folder / run.hits_file(split)) if recipe.keeps_runs else None
+        reports[split] = compare(systems, dataset, split, recipe.measures, k=recipe.hits, keep=keep).to_dict()
     return {
         "data": asdict(data) | {"dataset": dataset.name, "fingerprint": dataset.fingerprint[:16]},
         "reports": reports,
+        **({"runs": {split: run.hits_file(split) for split in reports}} if recipe.keeps_runs else {}),
         "made_from": retriever._made_from(retriever._checked().engine),
         "documents": len(retriever),
         "index_bytes": retriever.index_bytes,
     }
+
+
+def _keep(path: Path, label: str, hits: Hits) -> None:
+    write_run(path, hits, tag=file_name(label))
 
 
 def _said(recipe: Recipe, run: Run, result: Mapping[str, Any]) -> str:
@@ -216,10 +224,8 @@ class Workshop:
     def check(self, several: Sequence[Data]) -> None:
         """Refuse data that is not there, or has not the splits that a recipe names."""
         for data in dict.fromkeys(several):
-            splits = self._whole(data).splits
             for split in filter(None, (*data.test, data.train)):
-                if split not in splits:
-                    raise UsageError(f"{data.name} has no split {split!r}", nearest(split, splits))
+                self._whole(data).parts_of(split)
             if data.expansions:
                 expansions_file(data.expansions)
 

@@ -19,13 +19,18 @@ from triever import config
 from triever.config import option
 from triever.errors import UsageError, nearest
 from triever.evaluation.measures import check as check_measures
-from triever.lab.expect import Expected, Named, Order, expected_values, order_of, select
-from triever.lab.said import Table, check_keys, number, placed, table, text, texts
+from triever.lab.expect import Expected, Judging, Named, Order, expected_values, order_of, select
+from triever.lab.said import Table, check_keys, number, placed, table, text, texts, whole, yes_or_no
 from triever.retrievers.base import Retriever, system
 
 MEASURES = ("Success@1", "Success@10", "Success@100", "nDCG@10", "RR@10")
 SETTINGS = ("smoke", "mini", "paper")
-CHANGING = ("data", "system", "parts", "axes", "cells", "without", "headline", "seeds", "measures", "timeout", "expect")
+HITS = 100
+"""Hits of a question that are looked for, where a recipe says nothing."""
+CHANGING = (
+    *("data", "system", "parts", "axes", "cells", "without", "headline", "seeds"),
+    *("measures", "hits", "runs", "timeout", "expect"),
+)
 """What a setting may change."""
 EXPECT = ("measure", "split", "tolerance", "values", "order")
 KEYS = ("title", "about", *CHANGING, "settings")
@@ -75,11 +80,16 @@ class System:
     def make(self, part: Callable[[str], Retriever]) -> Retriever:
         """The retriever, with what `part` gives for the names of its parts; it is not fitted unless it is a part."""
         if self.is_part:
-            return part(self.kind.removeprefix(MARK))
+            found = part(self.kind.removeprefix(MARK))
+            return found.searched_with(self.options) if self.options else found
         return config.build(system(self.kind), _with_parts(self.options, part))
 
     def unfitted(self) -> Retriever:
         """The retriever with parts that are not fitted either: whether it can be made at all."""
+        if self.is_part:
+            found = self.parts[self.kind.removeprefix(MARK)].unfitted()
+            other = config.merged(config.to_dict(found), self.options)
+            return config.build(type(found), other) if self.options else found
         return self.make(lambda name: self.parts[name].unfitted())
 
     def completed(self, seed: int, train: str) -> System:
@@ -121,6 +131,10 @@ class Run:
     file: str
     definition: str
 
+    def hits_file(self, split: str) -> str:
+        """The file beside it with what was found for the questions of a split, where that is kept."""
+        return f"{self.file.removesuffix('.json')}.{file_name(split)}.run.gz"
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -131,6 +145,8 @@ class Recipe:
     title: str
     about: str
     measures: tuple[str, ...]
+    hits: int
+    keeps_runs: bool
     cells: tuple[Cell, ...]
     timeout: float
     measure: str
@@ -175,7 +191,9 @@ class Recipe:
 
     def _run(self, cell: Cell, seed: int) -> Run:
         """A run's definition is what the recipe says of it; another definition makes another run."""
-        said = {**_definition(cell), "measures": self.measures, "seed": seed}
+        more = {"hits": self.hits} if self.hits != HITS else {}
+        more |= {"runs": True} if self.keeps_runs else {}
+        said = {**_definition(cell), "measures": self.measures, "seed": seed, **more}
         digest = hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
         return Run(cell, seed, f"{file_name(cell.label)}-seed{seed}.json", digest[:16])
 
@@ -248,24 +266,26 @@ def _recipe(name: str, setting: str, said: Table) -> Recipe:
     measures = tuple(texts(said.get("measures", list(MEASURES)), "measures"))
     check_measures(measures)
     cells = _seeded(_cells(said), said)
-    measure, split = _judged_by(said["expect"], measures, cells)
+    by = _judged_by(said["expect"], measures, cells)
     return Recipe(
         name=name,
         setting=setting,
         title=title,
         about=text(said.get("about", ""), "about"),
         measures=measures,
+        hits=whole(said.get("hits", HITS), "hits"),
+        keeps_runs=yes_or_no(said.get("runs", False), "runs"),
         cells=cells,
         timeout=number(said.get("timeout", 0), "timeout"),
-        measure=measure,
-        split=split,
-        values=tuple(expected_values(said["expect"], measures, measure, cells)),
-        order=tuple(order_of(one, measures, measure, cells) for one in texts(said["expect"].get("order", []), "order")),
+        measure=by.measure,
+        split=by.split,
+        values=tuple(expected_values(said["expect"], by, cells)),
+        order=tuple(order_of(one, by, cells) for one in texts(said["expect"].get("order", []), "order")),
     )
 
 
-def _judged_by(expect: Table, measures: Sequence[str], cells: Sequence[Cell]) -> tuple[str, str]:
-    """The measure and the split that expectations are about."""
+def _judged_by(expect: Table, measures: Sequence[str], cells: Sequence[Cell]) -> Judging:
+    """The measures and splits that expectations can be about, and those that they are about by themselves."""
     measure = text(expect.get("measure", measures[0]), "expect.measure")
     if measure not in measures:
         raise UsageError(f"expect.measure = {measure!r} is not measured", nearest(measure, measures))
@@ -274,7 +294,8 @@ def _judged_by(expect: Table, measures: Sequence[str], cells: Sequence[Cell]) ->
         if split not in cell.data.test:
             problem = f"the cell {cell.label!r} is not measured on {split!r}, by which it is judged"
             raise UsageError(problem, f"set expect.split; {nearest(split, cell.data.test)}")
-    return measure, split
+    common = [one for one in cells[0].data.test if all(one in cell.data.test for cell in cells)]
+    return Judging(measures, common, measure, split)
 
 
 # --- cells --------------------------------------------------------------------------------------------------
@@ -282,10 +303,9 @@ def _judged_by(expect: Table, measures: Sequence[str], cells: Sequence[Cell]) ->
 
 def _cells(said: Table) -> tuple[Cell, ...]:
     """The grid first, then the cells that were given by hand; what is left out may be a mistake in itself."""
-    parts = table(said.get("parts", {}), "parts")
-    for name in parts:
-        _part(name, parts, ())
-    shared = {"data": said["data"], "system": table(said.get("system", {}), "system"), "parts": parts}
+    common = table(said.get("system", {}), "system")
+    parts = _parts(table(said.get("parts", {}), "parts"), common)
+    shared = {"data": said["data"], "system": common, "parts": parts}
     grid = list(_grid(shared, said["axes"])) if "system" in said or said["axes"] else []
     drafts = _without([*grid, *(_by_hand(shared, one) for one in said["cells"])], said)
     if not drafts:
@@ -293,6 +313,15 @@ def _cells(said: Table) -> tuple[Cell, ...]:
     cells = tuple(map(_cell, drafts))
     _refuse_twice(cells)
     return cells
+
+
+def _parts(said: Table, common: Table) -> dict[str, Table]:
+    """The parts, checked; like a cell, one that does not name its kind is the common system with other options."""
+    tables = {name: table(part, f"parts.{name}") for name, part in said.items()}
+    parts = {name: part if "kind" in part else over(_bare(common), part) for name, part in tables.items()}
+    for name in parts:
+        _part(name, parts, ())
+    return parts
 
 
 def _grid(shared: Table, axes: Mapping[str, Sequence[Any]]) -> Iterator[Draft]:
@@ -332,12 +361,20 @@ def _system(said: Table, parts: Table, inside: tuple[str, ...]) -> System:
     if not isinstance(kind, str):
         raise UsageError("it does not say which system", 'add a line such as: kind = "bm25"')
     options = {key: value for key, value in said.items() if key != "kind"}
-    if kind.startswith(MARK) and options:
-        raise UsageError(
-            f"{kind} is a part, and takes no option {next(iter(options))}", f"set it in [parts.{kind[1:]}]"
-        )
     used = {name: _part(name, parts, inside) for name in dict.fromkeys(_references([kind, options]))}
-    return System(kind, options, used)
+    made = System(kind, options, used)
+    if made.is_part and options:
+        _refuse_settled(made)
+    return made
+
+
+def _refuse_settled(made: System) -> None:
+    """Refuse an option of a part that belongs to what it learned: only its search may differ from cell to cell."""
+    name = made.kind.removeprefix(MARK)
+    may = made.parts[name].unfitted().search_only
+    for key in made.options:
+        if key not in may:
+            raise UsageError(f"{made.kind} is a part, and takes no option {key}", f"set it in [parts.{name}]")
 
 
 def _part(name: str, parts: Table, inside: tuple[str, ...]) -> System:

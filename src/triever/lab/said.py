@@ -48,6 +48,20 @@ def texts(value: Any, where: str) -> list[str]:
     return [one.strip() for one in value]
 
 
+def whole(value: Any, where: str) -> int:
+    """The value, if it is a whole number above zero."""
+    if type(value) is not int or value < 1:
+        raise UsageError(f"{where} = {value!r} should be a whole number above zero", "correct it")
+    return value
+
+
+def yes_or_no(value: Any, where: str) -> bool:
+    """The value, if it is true or false."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{where} = {value!r} should be true or false", "without quotes")
+    return value
+
+
 def number(value: Any, where: str) -> float:
     """The value, if it is a number that can count something."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):

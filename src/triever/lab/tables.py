@@ -87,6 +87,11 @@ class Row:
         """How long one run took."""
         return fmean(result["seconds"] for result in self.results) if self.results else None
 
+    def speed(self, split: str) -> float:
+        """How many queries of a split were answered in a second."""
+        extra = [next(iter(result["reports"][split]["extra"].values())) for result in self.results]
+        return fmean(one["queries/s"] for one in extra)
+
     @property
     def splits(self) -> list[str]:
         return list(self.results[0]["reports"]) if self.results else []
@@ -135,12 +140,14 @@ class RecipeTable:
         """A row for each statement about the order of cells."""
         found = []
         for one in self.plan["order"]:
-            told = [self._told(pair, one["measure"]) for pair in one["pairs"]]
+            splits = one.get("splits") or [self.plan["split"]]
+            cases = [(pair, split) for split in splits for pair in one["pairs"]]
+            told = [self._told(pair, split, one["measure"]) for pair, split in cases]
             counted = f"{told.count(HOLDS)} of {len(told)}" if len(told) > 1 else ""
             unclear = [
-                f"{pair['less']} {self._short(pair['less'], one['measure'])}, "
-                f"{pair['more']} {self._short(pair['more'], one['measure'])}"
-                for pair, said in zip(one["pairs"], told, strict=True)
+                (f"{split}: " if len(splits) > 1 else "")
+                + ", ".join(f"{pair[end]} {self._short(pair[end], split, one['measure'])}" for end in ("less", "more"))
+                for (pair, split), said in zip(cases, told, strict=True)
                 if said in (FAILS, OPEN)
             ]
             why = "; ".join(filter(None, [counted, *unclear[:1]]))
@@ -193,16 +200,16 @@ class RecipeTable:
         values = self.plan["values"]
         return next((one for one in values if (one["cell"], one["measure"]) == (cell, measure)), None)
 
-    def _measured(self, cell: str, measure: str) -> Measured | None:
+    def _measured(self, cell: str, split: str, measure: str) -> Measured | None:
         row = next(row for row in self.rows if row.cell == cell)
-        return row.measured(self.plan["split"], measure)
+        return row.measured(split, measure)
 
-    def _told(self, pair: Mapping[str, Any], measure: str) -> str:
-        less, more = (self._measured(pair[end], measure) for end in ("less", "more"))
+    def _told(self, pair: Mapping[str, Any], split: str, measure: str) -> str:
+        less, more = (self._measured(pair[end], split, measure) for end in ("less", "more"))
         return verdict(less, more, strict=pair["strict"]) if less and more else MISSING
 
-    def _short(self, cell: str, measure: str) -> str:
-        found = self._measured(cell, measure)
+    def _short(self, cell: str, split: str, measure: str) -> str:
+        found = self._measured(cell, split, measure)
         return mean_text(found.mean) if found else ""
 
     def _means(self, row: Row) -> dict[str, dict[str, float]]:
@@ -212,13 +219,14 @@ class RecipeTable:
         }
 
     def _split_table(self, split: str, *, several: bool) -> str:
-        head = ["cell", *self.plan["measures"], "seeds", "seconds"]
+        head = ["cell", *self.plan["measures"], "seeds", "seconds", "queries/s"]
         lines = [head, ["---", *["---:"] * (len(head) - 1)]]
         for row in self.rows:
             if split in row.splits:
                 found = [row.measured(split, measure) for measure in self.plan["measures"]]
                 seconds = f"{row.seconds:,.1f}" if row.seconds is not None else ""
-                lines.append([row.cell, *map(_brief, found), str(len(row.results)), seconds])
+                cost = [str(len(row.results)), seconds, f"{row.speed(split):,.0f}"]
+                lines.append([row.cell, *map(_brief, found), *cost])
         body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
         return f"Split {split}:\n\n{body}" if several else body
 

@@ -168,7 +168,8 @@ def encode_tokens(
         problem = f"keep is for {len(keep)} tokens, and there are {len(tokens.flat)}"
         raise UsageError(problem, "make it from these tokens")
     starts = tokens.starts if keep is None else _kept_starts(tokens, keep)
-    out = _room(file, folder, (int(starts[-1]), encoder.backbone.hidden if plain else encoder.size))
+    shape = int(starts[-1]), encoder.backbone.hidden if plain else encoder.size
+    out = room(shape, folder) if file is None else _mapped(file, shape)
 
     def put(rows: np.ndarray, mask: np.ndarray, vectors: np.ndarray) -> None:
         chosen = mask
@@ -195,10 +196,13 @@ def _kept_starts(tokens: Tokens, keep: np.ndarray) -> np.ndarray:
     return starts
 
 
-def _room(file: str | Path | None, folder: str | Path | None, shape: tuple[int, int]) -> np.ndarray:
+def room(shape: tuple[int, int], folder: str | Path | None = None) -> np.ndarray:
+    """Room for vectors, float16: in memory for few, else in a file of the folder that is gone when they are."""
     size = shape[0] * shape[1] * np.dtype(np.float16).itemsize
-    if file is None:
-        return np.empty(shape, np.float16) if size <= IN_MEMORY else _nameless(folder, shape, size)
+    return np.empty(shape, np.float16) if size <= IN_MEMORY else _nameless(folder, shape, size)
+
+
+def _mapped(file: str | Path, shape: tuple[int, int]) -> np.ndarray:
     if not shape[0]:  # nothing cannot be mapped
         np.save(file, np.empty(shape, np.float16))
         return np.load(file)

@@ -32,7 +32,7 @@ from triever.models import docid_model
 from triever.models.backbones import Backbone
 from triever.models.contextual import ContextualGenerator
 from triever.models.docid_model import DecoderOptions, Table, is_bert, reader_of, respelled
-from triever.models.encoder import Encoder, encode_tokens
+from triever.models.encoder import Encoder, encode_tokens, room
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens, places
 from triever.retrievers import claims
@@ -156,6 +156,9 @@ class Contextual(Generative):
         if self.search_options.method == "exact" and self.spelling.join != "sum":
             problem = f"an exact search adds up all spellings of a title, and spelling.join = {self.spelling.join}"
             raise UsageError(problem, "use search_options.method=beam, or spelling.join=sum")
+        if self.contrast.steps and not self.vocabulary.k:
+            problem = f"contrast.steps = {self.contrast.steps}, and vocabulary.k = 0 has no ids to contrast"
+            raise UsageError(problem, "leave one of them out")
 
     # Learning
 
@@ -169,14 +172,13 @@ class Contextual(Generative):
         engine = Spelled(
             self._blank(encoder, scheme.width), scheme, trie, np.arange(len(docids)), encoder, reading=self._reading
         )
-        states = self._states(encoder, store, docids) if self.vocabulary.k else None
-        if states is not None:
-            engine = self._with_vocabulary(engine, docids, states)
-        targets = docid_rows(self._rewritten(engine, docids, states))
+        targets = docid_rows(docids)
+        if self.vocabulary.k:
+            engine, targets = self._spelled(engine, docids, store, work)
         if self.contrast.steps:
             engine, targets = self._contrasted(engine, docids, targets, dataset, store, work)
         trained = self._train(engine, targets, dataset, store, work)
-        return self._finished(engine, trained, sum(map(len, docids)) - len(docids))
+        return self._finished(engine, trained, _title_tokens(docids))
 
     def _contrasted(
         self,
@@ -198,13 +200,10 @@ class Contextual(Generative):
             folder=work / "contrast" if work else None,
             given={"docids": claims.of_array(targets)},
             device=self.device,
-            share=self._share(engine.model),
+            share=self._share(engine.model, self.contrast),
         )
         encoder = copy.deepcopy(reader_of(engine.model)).requires_grad_(False).eval()
-        moved = replace(engine, placer=encoder)
-        states = self._states(encoder, store, docids)
-        made = self._with_vocabulary(moved, docids, states)
-        return made, docid_rows(self._rewritten(made, docids, states))
+        return self._spelled(replace(engine, placer=encoder), docids, store, work)
 
     def _decoder_for(self, backbone: Backbone) -> DecoderOptions:
         return self.decoder if is_bert(backbone) else replace(self.decoder, copy=False)
@@ -225,12 +224,15 @@ class Contextual(Generative):
             model.symbols.weight[width - 1], model.symbols.weight[width] = _stop_row(encoder), _start_row(encoder)
         return model.to(device(self.device)).eval()
 
-    def _with_vocabulary(self, engine: Spelled, docids: Sequence[Docid], states: np.ndarray) -> Spelled:
-        """With ids for the titles' tokens in context."""
-        vocabulary = self._clustered(engine, docids, states, None)
+    def _spelled(
+        self, engine: Spelled, docids: Sequence[Docid], store: DocumentStore, work: Path | None
+    ) -> tuple[Spelled, np.ndarray]:
+        """With ids for the titles' tokens in context, by the engine's encoder, and the titles of documents in them."""
         encoder = engine.placer
         assert encoder is not None
-        return _writing_in(engine, vocabulary, _start_row(encoder))
+        states = self._states(encoder, store, docids, work)
+        made = _writing_in(engine, self._clustered(engine, docids, states, None), _start_row(encoder))
+        return made, docid_rows(self._rewritten(made, docids, states))
 
     def _clustered(
         self, engine: Spelled, docids: Sequence[Docid], states: np.ndarray, before: Vocabulary | None
@@ -249,16 +251,22 @@ class Contextual(Generative):
             before=before,
         )[0]
 
-    def _states(self, encoder: Encoder, documents: Documents, docids: Sequence[Docid]) -> np.ndarray:
-        """(title tokens of all documents, hidden) the states of their titles in context."""
+    def _states(
+        self, encoder: Encoder, documents: Documents, docids: Sequence[Docid], work: Path | None = None
+    ) -> np.ndarray:
+        """(title tokens of all documents, hidden) the states of their titles in context; many lie in a file."""
         length = most(encoder, self.vocabulary.length) if self.vocabulary.context == "document" else 0
-        parts = [_title_states(encoder, *some, length) for some in _slabs(documents, docids)]
-        return np.concatenate([np.empty((0, encoder.backbone.hidden), np.float16), *parts])
+        states = room((_title_tokens(docids), encoder.backbone.hidden), work)
+        end = 0
+        for some in _slabs(documents, docids):
+            part = _title_states(encoder, *some, length)
+            begin, end = end, end + len(part)
+            states[begin:end] = part
+        return states
 
-    def _rewritten(self, engine: Spelled, docids: Sequence[Docid], states: np.ndarray | None) -> Sequence[Docid]:
+    def _rewritten(self, engine: Spelled, docids: Sequence[Docid], states: np.ndarray) -> Sequence[Docid]:
         """Docids as ids of the vocabulary, each token by the id that is nearest to its state."""
-        if engine.vocabulary is None or states is None:
-            return docids
+        assert engine.vocabulary is not None
         _, ids = engine.vocabulary.placed(_title_symbols(docids), states)
         end = int(engine.vocabulary.start[engine.scheme.stop])
         cuts = np.cumsum([len(docid) - 1 for docid in docids])[:-1]
@@ -266,13 +274,19 @@ class Contextual(Generative):
 
     def _targets(self, engine: Writing, documents: Documents, docids: Sequence[Docid]) -> Sequence[Docid]:
         assert isinstance(engine, Spelled)
-        states = self._states(engine.placer, documents, docids) if engine.vocabulary and engine.placer else None
-        return self._rewritten(engine, docids, states)
+        if engine.vocabulary is None or engine.placer is None:
+            return docids
+        return self._rewritten(engine, docids, self._states(engine.placer, documents, docids))
 
     def _taught(
-        self, engine: Writing, views: Mapping[str, View], docids: np.ndarray, store: DocumentStore
+        self,
+        engine: Writing,
+        views: Mapping[str, View],
+        docids: np.ndarray,
+        store: DocumentStore,
+        work: Path | None,
     ) -> Callable[[int], ViewBatches]:
-        rounds, every = super()._taught(engine, views, docids, store), self.vocabulary.every
+        rounds, every = super()._taught(engine, views, docids, store, work), self.vocabulary.every
         if not every or not self.vocabulary.k:
             return rounds
         assert isinstance(engine, Spelled)
@@ -287,13 +301,15 @@ class Contextual(Generative):
             begun = number - number % every
             if begun not in made:  # one that goes on in the middle reads the titles again, and nothing is made anew
                 made.clear()
-                made[begun] = docid_rows(self._remade(engine, store, titles, anew=number == begun))
+                made[begun] = docid_rows(self._remade(engine, store, titles, work, anew=number == begun))
             return replace(rounds(number), docids=made[begun])
 
         return remade
 
     @torch.no_grad()
-    def _remade(self, engine: Spelled, store: DocumentStore, docids: Sequence[Docid], *, anew: bool) -> Sequence[Docid]:
+    def _remade(
+        self, engine: Spelled, store: DocumentStore, docids: Sequence[Docid], work: Path | None, *, anew: bool
+    ) -> Sequence[Docid]:
         """What documents are called; `anew` after the vocabulary is made again with the reader as it is now."""
         encoder = engine.model.get_submodule(EMB)
         assert isinstance(encoder, Encoder)
@@ -301,7 +317,7 @@ class Contextual(Generative):
         assert known is not None
         if anew:
             encoder.load_state_dict(reader_of(engine.model).state_dict())
-        states = self._states(encoder, store, docids)
+        states = self._states(encoder, store, docids, work)
         if anew:
             rows = self._clustered(engine, docids, states, known).rows
             known.rows.copy_(rows)  # in the model: they are the same memory
@@ -444,9 +460,15 @@ def _start_row(encoder: Encoder) -> Tensor:
     return _words(encoder)[(encoder.tokenizer.before or [encoder.tokenizer.pad])[0]].clone()
 
 
+def _title_tokens(docids: Sequence[Docid]) -> int:
+    """How many tokens all titles have, without their ends."""
+    return sum(map(len, docids)) - len(docids)
+
+
 def _title_symbols(docids: Sequence[Docid]) -> np.ndarray:
     """The tokens of all titles, end to end."""
-    return np.array([symbol for docid in docids for symbol in docid[:-1]], np.int64)
+    symbols = (symbol for docid in docids for symbol in docid[:-1])
+    return np.fromiter(symbols, np.int64, _title_tokens(docids))
 
 
 def _slabs(documents: Documents, docids: Sequence[Docid]) -> Iterator[tuple[list[Document], Sequence[Docid]]]:

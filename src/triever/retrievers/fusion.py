@@ -17,6 +17,7 @@ from triever import artifact, config
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Result, ranked
+from triever.data.splits import named_splits
 from triever.data.store import DocumentStore
 from triever.errors import UsageError
 from triever.retrievers.base import Parts, Retriever
@@ -47,7 +48,7 @@ class Fused(Retriever):
     systems: tuple[Retriever, ...] = option((BM25(),), "what is joined, by name or as tables with kind and options")
     method: Literal["rrf", "scores"] = option("scores", "join reciprocal ranks (rrf), or scores put between 0 and 1")
     weights: tuple[float, ...] = option((), "what each system counts for; all the same where nothing is said")
-    tune: str = option("", "fit the weights on held-out queries of this split instead")
+    tune: str = option("", "fit the weights on held-out queries of this split, or of several (a+b), instead")
     holdout: float = option(
         0.05, "the share of that split that is held out; no more than the systems hold out in training"
     )
@@ -95,8 +96,10 @@ class Fused(Retriever):
         for system in _with_members(self.systems):
             training = system._training
             # Which queries are held out depends on their ids alone: a smaller share is a part of a larger one.
-            if training and training.split == self.tune and training.holdout < self.holdout:
-                problem = f"{system.kind} learns queries of {self.tune} that the weights are fitted on"
+            learned = named_splits(training.split) if training else ()
+            shared = [split for split in named_splits(self.tune) if split in learned]
+            if shared and training.holdout < self.holdout:
+                problem = f"{system.kind} learns queries of {shared[0]} that the weights are fitted on"
                 said = f"its training.holdout is {training.holdout}, the fusion's holdout {self.holdout}"
                 raise UsageError(f"{problem}: {said}", "hold out as many queries in training as in the fusion, or more")
 

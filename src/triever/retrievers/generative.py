@@ -265,22 +265,27 @@ class Generative(Retriever):
         trained = train(
             engine.model,
             _loss,
-            self._taught(engine, views, docids, store),
+            self._taught(engine, views, docids, store, work),
             self.training,
             evaluate=(lambda _model: self._quality(engine, store, held)) if judged else None,
             watch=WATCH if judged else "",
             folder=work / "training" if work else None,
             given={"docids": claims.of_array(docids)},
             device=self.device,
-            share=self._share(engine.model),
+            share=self._share(engine.model, self.training),
         )
         covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
         return {**summary(trained), **covered}
 
     def _taught(
-        self, engine: Writing, views: Mapping[str, View], docids: np.ndarray, store: DocumentStore
+        self,
+        engine: Writing,
+        views: Mapping[str, View],
+        docids: np.ndarray,
+        store: DocumentStore,
+        work: Path | None,
     ) -> Callable[[int], ViewBatches]:
-        """What each round teaches of the documents of a store."""
+        """What each round teaches of the documents of a store; `work` is a folder for what is too large for memory."""
         return self._rounds(engine.model, views, self.views.weights, docids, self.training)
 
     def _rounds(
@@ -297,10 +302,10 @@ class Generative(Retriever):
         check_shares([*views], shares, options.batch)
         return lambda number: ViewBatches(views, shares, docids, options.batch, steps, options.seed, number, pad)
 
-    def _share(self, model: T5) -> Callable[[str], float]:
+    def _share(self, model: T5, options: DocidTuning) -> Callable[[str], float]:
         """The reader's share of the learning rate; one that is to stay as it is learns nothing."""
         new = self.backbone.startswith("scratch") and self.vectors is None
-        share = 1.0 if new else self.training.reader
+        share = 1.0 if new else options.reader
         model.reader.requires_grad_(share > 0)
         return lambda name: share if name.startswith("reader.") else 1.0
 
@@ -481,9 +486,8 @@ class Generative(Retriever):
         options = replace(self.training, steps=self.training.add_steps, rounds=1, keep="last")
         weights = [1 / len(views)] * len(views) + [1 / max(1, len(again))] * len(again)
         rounds = self._rounds(model, {**views, **again}, weights, docid_rows([*docids, *known]), options)
-        train(
-            model, _loss, rounds, options, what="learning new documents", device=self.device, share=self._share(model)
-        )
+        share = self._share(model, options)
+        train(model, _loss, rounds, options, what="learning new documents", device=self.device, share=share)
         return replace(engine, model=laid_out(model))
 
     def _targets(

@@ -19,7 +19,7 @@ import torch
 from triever.config import option, validate
 from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
-from triever.errors import UsageError, nearest
+from triever.errors import UsageError
 from triever.models.tokens import Tokens
 
 
@@ -86,8 +86,6 @@ def pairs_of(dataset: Dataset, split: str, store: DocumentStore) -> Pairs:
 
 def pairs_there(dataset: Dataset, split: str, store: DocumentStore) -> Pairs:
     """The same, and none where there are none."""
-    if split not in dataset.splits:
-        raise UsageError(f"{dataset.name} has no split {split!r} to train on", nearest(split, dataset.splits))
     ids, texts, rows = [], [], []
     qrels = dataset.qrels(split)
     for query in dataset.queries(split):

@@ -39,7 +39,7 @@ class QueryTuning(TrainOptions):
     """How a model is trained on the queries of a dataset, whatever it makes of them."""
 
     steps: int = option(0, "optimizer steps; 0 leaves the backbone as it comes")
-    split: str = option("train", "the split whose queries are learned")
+    split: str = option("train", "the split whose queries are learned; several with + between: train.nq+train.trivia")
     batch: int = option(64, "queries in a batch, each with its document")
     rounds: int = option(1, "the steps come in so many rounds; after each, held-out queries are asked")
     holdout: float = option(0.05, "the share of queries that is not trained on, and chooses the best round")
