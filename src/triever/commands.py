@@ -97,8 +97,9 @@ Plot = Annotated[Path | None, typer.Option("--plot", help="Also draw the report 
 Expansions = Annotated[
     Path | None,
     typer.Option(
-        help="Texts that stand for documents too, such as generated queries: lines of {_id, texts}. "
-        "bm25 finds documents by them, generative retrieval learns from them; encoders do neither."
+        help="Texts that stand for documents too, such as generated queries: a file with lines of {_id, texts}, or "
+        "`python`, what is shipped for it. bm25 finds documents by them, generative retrieval learns from them; "
+        "encoders do neither."
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Also write the result, with how it was made, as JSON.")]
@@ -107,7 +108,10 @@ Out = Annotated[Path | None, typer.Option("--out", help="Also write the result, 
 def quickstart(
     questions: Annotated[int, typer.Option(min=0, help="How many questions to show with their answers.")] = 4,
     backbone: Annotated[
-        str, typer.Option(help="What models start from: minilm, scratch, auto (minilm if it can be had); none: BM25.")
+        str,
+        typer.Option(
+            help="What models start from: minilm, scratch, or auto: minilm if it can be had. none: BM25 alone."
+        ),
     ] = "auto",
 ) -> None:
     """BM25, dense and generative retrieval on the documentation of your Python, and some questions answered."""

@@ -14,8 +14,8 @@ from triever.retrievers.base import Retriever
 from triever.retrievers.bm25 import BM25
 
 BACKBONES = ("auto", "minilm", "scratch", "none")
-SCRATCH = "scratch:hidden=128,layers=1,heads=2,vocabulary=8000"
-STEPS = {"minilm": 120, SCRATCH: 300}
+WORDS = "scratch:hidden=256,layers=0,vocabulary=8000"
+"""A reader from nothing that minutes are enough for: a bag of words."""
 LENGTH = 64
 """Tokens of a document that are read: most entries have fewer."""
 
@@ -30,20 +30,19 @@ def quickstart(questions: int, emit: Callable[[Any], None], backbone: str = "aut
     """Run it, handing what there is to see to `emit` as it comes."""
     if backbone not in BACKBONES:
         raise UsageError(f"there is no backbone {backbone!r} here", nearest(backbone, BACKBONES))
-    data = load_dataset("python")
-    emit("The documentation of your Python, and questions about it as people ask them.\n")
-    systems: dict[str, Retriever] = {"bm25": BM25().fit(data)}
-    if start := _weights(backbone, emit):
-        systems |= _learned(data, start, emit)
+    data = load_dataset("python").with_expansions("python")
+    emit("The documentation of your Python, questions about it as people ask them, and some that a model wrote.\n")
+    systems: dict[str, Retriever] = {"bm25": BM25(expand=False).fit(data), "bm25, written questions": BM25().fit(data)}
+    systems |= _learned(data, _start(backbone, emit), emit)
     emit(compare(systems, data, split="test", measures=["Success@1", "Success@10", "RR@10"]).table())
     emit("\n".join(_answers(list(systems.values())[-1], data, questions)))
     emit(NEXT)
 
 
-def _weights(backbone: str, emit: Callable[[Any], None]) -> str:
-    """What to start from: pretrained weights if they can be had; nothing where there is nothing to train."""
+def _start(backbone: str, emit: Callable[[Any], None]) -> str:
+    """What to start from: pretrained weights if they can be had, and else nothing."""
     if backbone in ("scratch", "none"):
-        return SCRATCH if backbone == "scratch" else ""
+        return backbone
     from triever.models.weights import install
 
     try:
@@ -51,24 +50,40 @@ def _weights(backbone: str, emit: Callable[[Any], None]) -> str:
     except TrieverError as error:
         if backbone == "minilm":
             raise
-        emit(f"{error.problem}; so there is BM25 alone. To train from nothing, for long: --backbone scratch.\n")
-        return ""
+        emit(f"{error.problem}; so a small model learns all it knows here.\n")
+        return "scratch"
     return "minilm"
 
 
-def _learned(data: Dataset, backbone: str, emit: Callable[[Any], None]) -> dict[str, Retriever]:
-    """Dense retrieval as it comes, and a model that learns to write the docid of the answer."""
+def _learned(data: Dataset, start: str, emit: Callable[[Any], None]) -> dict[str, Retriever]:
+    """Dense retrieval as it comes, where it comes with anything, and a model that learns to write docids."""
+    if start == "none":
+        return {}
+    from triever.models.docid_model import DecoderOptions
     from triever.retrievers.dense import Dense
     from triever.retrievers.generative import Generative
     from triever.training.tuning import DocidTuning
     from triever.training.views import ViewOptions
 
-    dense = Dense(backbone=backbone, document_length=LENGTH).fit(data)
-    emit(f"Training a model to write docids, {STEPS[backbone]} steps.\n")
-    training = DocidTuning(steps=STEPS[backbone], batch=32, rounds=2, learning_rate=1e-3, reader=0.0)
-    views = ViewOptions(length=24)
-    generative = Generative(vectors=dense, views=views, document_length=LENGTH, training=training)
-    return {"dense": dense, "generative": generative.fit(data)}
+    systems: dict[str, Retriever] = {}
+    if start == "minilm":
+        dense = systems["dense"] = Dense(document_length=LENGTH).fit(data)
+        model = Generative(
+            vectors=dense,
+            views=ViewOptions(names=("generated",)),
+            document_length=LENGTH,
+            training=DocidTuning(steps=120, batch=32, rounds=1, learning_rate=1e-4, reader=0.0),
+        )
+    else:
+        model = Generative(
+            backbone=WORDS,
+            decoder=DecoderOptions(layers=0),
+            views=ViewOptions(names=("generated", "chunks"), length=24),
+            document_length=LENGTH,
+            training=DocidTuning(steps=400, batch=256, rounds=2, learning_rate=3e-3),
+        )
+    emit(f"Training a model to write docids, {model.training.steps} steps.\n")
+    return {**systems, "generative": model.fit(data)}
 
 
 def _answers(retriever: Retriever, data: Dataset, questions: int) -> list[str]:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from triever.data import python_docs
-from triever.data.python_docs import documents, questions
+from triever.data.dataset import Dataset
+from triever.data.python_docs import documents, questions, written_questions
 from triever.data.records import Document
 from triever.errors import DataError, UsageError
 
@@ -371,3 +372,26 @@ def test_every_answer_is_a_document_of_every_python(version: str) -> None:
     _, judgements = questions()
     answers = {name for qrels in judgements.values() for grades in qrels.values() for name in grades}
     assert not answers - {document.id for document in documents(python=python)}
+
+
+def test_written_questions_are_shipped_for_most_documents(library: dict[str, Document]) -> None:
+    written = written_questions()
+    there = [written[name] for name in library if name in written]
+    assert len(there) > 0.8 * len(library)
+    assert sum(map(len, there)) > 8 * len(there)
+    assert all(question.strip() and len(set(some)) == len(some) for some in there for question in some)
+    shipped = Path(python_docs.__file__).with_name("questions") / "written.jsonl.gz"
+    assert shipped.stat().st_size < 2_000_000
+
+
+def test_written_questions_go_by_the_name_of_the_corpus(
+    library: dict[str, Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = Dataset.of("some", [library["str.split"], Document("mine", "a text")])
+    first, second = data.with_expansions("python").documents()
+    assert first.expansions == tuple(written_questions()["str.split"])
+    assert second.expansions == ()
+    assert not caplog.messages  # that other Pythons have other documents is no news
+    Path("python").write_text('{"_id": "mine", "texts": ["whose?"]}\n')
+    assert [one.expansions for one in data.with_expansions("python").documents()] == [(), ("whose?",)]

@@ -19,6 +19,8 @@ from triever.data.records import Document, Qrels, Query, normalise
 from triever.data.splits import ALL, named_splits
 from triever.errors import DataError, UsageError, nearest
 
+SHIPPED = "python"
+"""The name of the written questions that come with the package, for the corpus of the same name."""
 Documents: TypeAlias = Callable[[Problems], Iterator[Document]]
 Queries: TypeAlias = Callable[[Problems], Iterator[Query]]
 _log = logging.getLogger("triever")
@@ -133,9 +135,13 @@ class Dataset:
         return self._fingerprint
 
     def with_expansions(self, source: str | Path | Mapping[str, Iterable[str]]) -> Dataset:
-        """The same dataset whose documents carry these texts too, by document id."""
+        """The same dataset whose documents carry these texts too, by document id.
+
+        The source is a file or a mapping; `python` has the questions that are shipped for the default corpus.
+        """
         problems = Problems(self.skip_bad)
-        texts = _expansions(source, problems)
+        shipped = str(source) == SHIPPED and not Path(SHIPPED).exists()
+        texts = _expansions(_shipped() if shipped else source, problems)
         self._tell_problems(problems)
 
         def documents(problems: Problems) -> Iterator[Document]:
@@ -144,7 +150,8 @@ class Dataset:
                 extra = texts.get(document.id, ())
                 used += document.id in texts
                 yield replace(document, expansions=(*document.expansions, *extra)) if extra else document
-            self._tell(len(texts) - used, "expansions belong to documents that are not there")
+            if not shipped:  # no Python has all of the documents that some Python has
+                self._tell(len(texts) - used, "expansions belong to documents that are not there")
 
         left = {"ignored": self.ignored, "unread": self.unread}
         return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad, **left)
@@ -283,6 +290,12 @@ def _normalised(qrels: Qrels) -> Qrels:
 def _relevant(several: Iterable[Qrels]) -> set[str]:
     judged = (one for qrels in several for one in qrels.values())
     return {document for grades in judged for document, grade in grades.items() if grade > 0}
+
+
+def _shipped() -> Mapping[str, Iterable[str]]:
+    from triever.data.python_docs import written_questions
+
+    return written_questions()
 
 
 def _expansions(source: str | Path | Mapping[str, Iterable[str]], problems: Problems) -> dict[str, tuple[str, ...]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import gzip
 import hashlib
 import importlib.resources
 import json
@@ -54,6 +55,13 @@ def questions() -> tuple[list[Query], Judgements]:
     for row in rows:
         judgements[row["split"]][row["_id"]] = dict.fromkeys(row["answers"], 1)
     return [Query(row["_id"], row["text"]) for row in rows], judgements
+
+
+def written_questions() -> dict[str, list[str]]:
+    """What a query writer asks about the standard library, by document; docs/query-writer.md has the command."""
+    source = importlib.resources.files("triever.data").joinpath("questions", "written.jsonl.gz")
+    rows = map(json.loads, gzip.decompress(source.read_bytes()).decode("utf-8").splitlines())
+    return {row["_id"]: row["texts"] for row in rows}
 
 
 def _document(row: dict[str, str]) -> Document:

@@ -75,14 +75,12 @@ def hits_needed(measure: str, queries: Iterable[Query], qrels: Qrels) -> int:
     R-precision has no cutoff, but reads no deeper than there are relevant documents: a beam that had to be a thousand
     wide for it would find other titles than the one that people use.
     """
-    if measure == "Rprec":
-        needed = max(len(_relevant(grades)) for grades in qrels.values())
-    elif measure == "KILT-Rprec":
+    if measure == "KILT-Rprec":
         needed = max(
             max(map(len, query.evidence), default=0) or len(_relevant(qrels.get(query.id, {}))) for query in queries
         )
     else:
-        needed = depth([measure]) or DEEP
+        needed = depth([measure], qrels) or DEEP
     return max(SHOWN, needed)
 
 
