@@ -14,7 +14,18 @@ import pytest
 import torch
 
 from tests.retrievers.contract import QRELS, QUERIES, dataset
-from triever import BM25, DataError, Dense, DocidTuning, Generative, MultiVector, Semantic, UsageError, config
+from triever import (
+    BM25,
+    Contextual,
+    DataError,
+    Dense,
+    DocidTuning,
+    Generative,
+    MultiVector,
+    Semantic,
+    UsageError,
+    config,
+)
 from triever.commands import DecodeSettings, TrainSettings
 from triever.config import from_words
 from triever.docids.trie import Trie
@@ -158,5 +169,9 @@ def test_every_kind_of_index_is_measured() -> None:
     rows |= {row["system"]: row for row in bench_search({"dsi": written.fit(dataset())}, dataset(), "test")}
     assert [*rows][8:] == ["dsi, exact", "dsi, beam 10", "dsi, beam 40", "dsi, beam 100", "dsi, free 10"]
     assert rows["dsi, beam 100"]["agreement"] == rows["dsi, exact"]["agreement"] == 1
+    titles = {"cgr": Contextual(backbone=small, training=DocidTuning(steps=0)).fit(dataset())}
+    rows |= {row["system"]: row for row in bench_search(titles, dataset(), "test")}
+    joined = ["cgr, sum of 1", "cgr, sum of 5", "cgr, sum of 20", "cgr, best path", "cgr, regenerated"]
+    assert [*rows][13:] == ["cgr, exact", *joined]
     right = [fitted["bm25"].search(query, 1)[0].id in QRELS[query.id] for query in QUERIES]
     assert rows["bm25"]["Success@1"] == sum(right) / len(right)

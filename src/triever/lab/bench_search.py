@@ -1,7 +1,8 @@
 """Speed, size and quality of saved retrievers in one table: what a faster or smaller index costs.
 
 Dense retrievers are measured with each kind of index, multi-vector ones with each number of bits, generative
-ones by exact search and beams of several widths, without being trained or encoding documents again.
+ones by exact search and beams of several widths, contextual ones by the ways to join the spellings of a title; all
+without being trained or encoding documents again.
 `agreement` is the share of the first ten of the exact search that is found too.
 """
 
@@ -23,6 +24,7 @@ from triever.retrievers.base import Retriever, load
 KINDS = ("flat", "hnsw", "ivfpq")
 BITS = (16, 4, 2)
 WIDTHS = (10, 40, 100)
+PATHS = (1, 5, 20)
 EVERYTHING = 10**9
 """Prefixes that an exact search may open: all of them, so that what it finds is certain."""
 
@@ -46,10 +48,17 @@ def bench_search(models: Mapping[str, Path | Retriever], dataset: Dataset, split
 
 def variants(name: str, retriever: Retriever) -> dict[str, Retriever]:
     """A retriever with each kind of index it can have; the exact one first."""
+    from triever.retrievers.contextual import Contextual
     from triever.retrievers.dense import Dense
     from triever.retrievers.generative import Generative
     from triever.retrievers.multivector import MultiVector
 
+    if isinstance(retriever, Contextual) and retriever.vocabulary.k:
+        joined = {f"{name}, sum of {paths}": {"join": "sum", "paths": paths} for paths in PATHS}
+        joined |= {f"{name}, best path": {"join": "max"}, f"{name}, regenerated": {"join": "regenerate"}}
+        beams = {label: {"spelling": how, "search_options": {"method": "beam"}} for label, how in joined.items()}
+        whole = {f"{name}, exact": {"spelling": {"join": "sum"}, "search_options": {"method": "exact"}}}
+        return {label: retriever.searched_with(how) for label, how in (whole | beams).items()}
     if isinstance(retriever, Generative):
         whole: dict[str, Retriever] = {f"{name}, exact": retriever.searching(method="exact", budget=EVERYTHING)}
         beams = {f"{name}, beam {width}": retriever.searching(method="beam", width=width) for width in WIDTHS}
