@@ -1,0 +1,92 @@
+"""New documents in a contextual vocabulary: their titles by ids that are there, beside a vocabulary made of all titles.
+
+    TRIEVER_DATA=... python benchmarks/new_titles.py wiki60k --ask dev.nq dev.entityq --out benchmarks/new_titles.json
+
+A tenth of the documents is new: no question about them is trained on. `added` was fitted without them, and took them
+in without training; `rebuilt` was fitted with them there, on the same questions. GENRE writes tokens, and has nothing
+to place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import triever
+from triever import Contextual, Dataset, DocidTuning, Document, VocabularyOptions
+from triever.lab import results
+from triever.terminal import emit, table
+
+GENRE = VocabularyOptions(k=0)
+
+
+def is_new(document: Document, share: float) -> bool:
+    """By its id alone, so that it is the same everywhere."""
+    return crc32(document.id.encode()) < share * 2**32
+
+
+def about(data: Dataset, split: str, documents: Sequence[Document]) -> Dataset:
+    """These documents, and the questions of a split that are about them alone."""
+    there = {document.id for document in documents}
+    qrels = {query: judged for query, judged in data.qrels(split).items() if judged.keys() <= there}
+    queries = [query for query in data.queries(split) if query.id in qrels]
+    return Dataset.of(data.name, documents, queries, {split: qrels})
+
+
+def found_first(model: Contextual, data: Dataset, split: str) -> float:
+    queries, qrels = data.queries(split), data.qrels(split)
+    hits = [result[:1] for result in model.search_many(queries, 10)]
+    return sum(bool(hit) and hit[0].id in qrels[query.id] for query, hit in zip(queries, hits, strict=True)) / len(hits)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data")
+    parser.add_argument("--split", default="train")
+    parser.add_argument("--ask", nargs="+", default=["test"])
+    parser.add_argument("--share", type=float, default=0.1)
+    parser.add_argument("--backbone", default="minilm")
+    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--out", type=Path)
+    words = parser.parse_args()
+    data = triever.load_dataset(words.data)
+    documents = list(data.documents())
+    new = [one for one in documents if is_new(one, words.share)]
+    old = [one for one in documents if not is_new(one, words.share)]
+    asked = {"old": old, "new": new}
+    training = DocidTuning(steps=words.steps, batch=words.batch, rounds=3, learning_rate=5e-4, split=words.split)
+    base = Contextual(backbone=words.backbone, training=training)
+    learned = about(data, words.split, old)
+    whole = Dataset.of(data.name, documents, learned.queries(words.split), {words.split: learned.qrels(words.split)})
+    rows = []
+    for name, model, given in (
+        ("added", base, learned),
+        ("rebuilt", base, whole),
+        ("GENRE, added", replace(base, vocabulary=GENRE), learned),
+    ):
+        started = time.perf_counter()
+        fitted = replace(model).fit(given)
+        row: dict[str, Any] = {"system": name, "fit_s": round(time.perf_counter() - started, 1), "add_s": ""}
+        if given is learned:
+            started = time.perf_counter()
+            fitted.add(new)
+            row["add_s"] = round(time.perf_counter() - started, 1)
+        for split in words.ask:
+            for kind, some in asked.items():
+                row[f"{split}, {kind}"] = round(found_first(fitted, about(data, split, some), split), 4)
+        rows.append(row)
+        emit(row)
+    emit(table(rows))
+    if words.out:
+        command = f"python benchmarks/new_titles.py {words.data} --split {words.split} --ask {' '.join(words.ask)}"
+        results.write(words.out, results.benchmark(command.split(), rows))
+
+
+if __name__ == "__main__":
+    main()
