@@ -561,6 +561,9 @@ def experiment(
     seeds: Annotated[str, typer.Option(metavar="0,1", help="Only these of the recipe's seeds.")] = "",
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results are kept.")] = Path("results"),
     work: Annotated[Path, typer.Option(metavar="FOLDER", help="For parts and checkpoints.")] = Path("models/lab"),
+    models: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also save the retrievers, as RECIPE/SETTING/CELL-seedN.")
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Run also what has its result already.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show what would be run, and run nothing.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Show what is in the results, and run nothing.")] = False,
@@ -580,7 +583,9 @@ def experiment(
     if report:
         table = lab.table_of(found, out, only)
     else:
-        table = lab.run_recipe(found, out=out, work=work, only=only, seeds=wanted, again=again, tell=note)
+        table = lab.run_recipe(
+            found, out=out, work=work, only=only, seeds=wanted, again=again, models=models, tell=note
+        )
     emit(table.to_dict() if json_ else table.text())
     if table.failed or (strict and table.drifted):
         raise typer.Exit(1)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.retrievers.contract import dataset
-from triever import BM25, Dense, Generative, compare, evaluate, load_dataset
+from triever import BM25, Dense, Generative, compare, evaluate, load, load_dataset
 from triever.data.readers import read_run
 from triever.data.writers import write_dataset
 from triever.errors import TrieverError, UsageError
@@ -327,6 +327,16 @@ def test_what_was_found_is_kept_where_a_recipe_says_so() -> None:
         ]
         scores = table.rows[1].results[0]["reports"][split]["scores"]["k1=0.5, b=1.0"]
         assert asdict(evaluate(kept, data.qrels(split), ["RR@10"]).scores["run"]["RR@10"]) == scores["RR@10"]
+
+
+def test_retrievers_are_kept_where_they_are_wanted() -> None:
+    run(ENCODED, models="kept", seeds=[1])
+    fused = load(Path("kept/toy/smoke/fused-seed1"))
+    data = load_dataset("toy")
+    said = json.loads(Path("results/toy/smoke/fused-seed1.json").read_text())["reports"]["test"]["scores"]["fused"]
+    assert compare({"fused": fused}, data, "test", ["RR@10"]).scores["fused"]["RR@10"].mean == said["RR@10"]["mean"]
+    assert load(Path("kept/toy/smoke/dense-seed1")).kind == "dense"
+    assert not Path("kept/toy/smoke/dense-seed0").exists()
 
 
 def test_no_more_hits_are_looked_for_than_a_recipe_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,14 +52,16 @@ def run_recipe(
     only: str = "",
     seeds: Sequence[int] = (),
     again: bool = False,
+    models: str | Path | None = None,
     tell: Callable[[str], None] = lambda _line: None,
 ) -> RecipeTable:
-    """Run what is missing and give the table; `again` runs all of it anew."""
+    """Run what is missing and give the table; `again` runs all of it anew, and `models` keeps what is made."""
     _refuse_several_processes()
     folder = place(recipe, out)
     chosen = recipe.runs(only, seeds)
     missing = [run for run in chosen if again or not is_done(folder, run)]
-    workshop = Workshop(Path(work) / recipe.name / recipe.setting, recipe.timeout)
+    kept = place(recipe, models) if models else None
+    workshop = Workshop(Path(work) / recipe.name / recipe.setting, recipe.timeout, kept)
     workshop.check([run.cell.data for run in missing])
     results.write(folder / PLAN, recipe.plan())
     for number, run in enumerate(chosen, 1):
@@ -119,6 +121,7 @@ def _result(recipe: Recipe, run: Run, workshop: Workshop, folder: Path) -> dict[
         started = time.perf_counter()
         with limit(recipe.timeout):
             spent = {} if system.is_part else fit_in(workshop.place(run), retriever, dataset)
+            workshop.keep(run, retriever)
             found = _measured(recipe, run, retriever, dataset, folder)
         found |= {"system": system.to_dict(), **spent, "parts": workshop.spent(system.parts)}
     except Exception as error:
@@ -214,6 +217,7 @@ class Workshop:
 
     folder: Path
     timeout: float = 0
+    kept: Path | None = None  # a folder for the retrievers of runs
     _opened: dict[tuple[str, bool], Dataset] = field(default_factory=dict)
     _at: tuple[Data, int] | None = None  # the data and the seed of the run under way
     _dataset: tuple[Data, Dataset] | None = None
@@ -228,6 +232,11 @@ class Workshop:
                 self._whole(data).parts_of(split)
             if data.expansions:
                 expansions_file(data.expansions)
+
+    def keep(self, run: Run, retriever: Retriever) -> None:
+        """Save the retriever of a run, if that is wanted."""
+        if self.kept:
+            retriever.save(self.kept / run.file.removesuffix(".json"))
 
     def begin(self, run: Run) -> Dataset:
         """The data of a run. Runs that share data or parts follow each other, so only the last ones are kept."""
