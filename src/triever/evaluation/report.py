@@ -343,8 +343,12 @@ def _notes(report: Report, system: str) -> list[str]:
 
 
 def mean_text(value: float) -> str:
-    """A mean, or a bound of it, as every table and picture shows it."""
-    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}"
+    """A mean, or a bound of it, as every table and picture shows it.
+
+    >>> mean_text(0.1234), mean_text(-1e-17), mean_text(1234.5)
+    ('0.123', '0.000', '1,234.5')
+    """
+    return f"{value:z.3f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
 def _amount(value: Any) -> str:
