@@ -19,7 +19,8 @@ import pytest
 
 from tests.cli_page import render
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES, dataset
-from triever import DataError, UsageError, artifact, cli, commands
+from triever import DataError, UsageError, artifact, cli
+from triever.commands.shared import check_parents
 from triever.data.writers import write_dataset, write_documents
 from triever.lab.docids import describe_docids
 from triever.retrievers.base import KINDS
@@ -549,9 +550,9 @@ def test_a_mistake_is_one_sentence_and_exit_2(folder: Path, mistake: str) -> Non
 def test_a_place_that_may_not_be_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, _mode: path != tmp_path)
     with pytest.raises(UsageError, match="may not be changed"):
-        commands._check_parents(tmp_path / "new" / "model")
+        check_parents(tmp_path / "new" / "model")
     (tmp_path / "old").mkdir()
-    commands._check_parents(tmp_path / "old" / "model")
+    check_parents(tmp_path / "old" / "model")
 
 
 def test_memory_that_pytorch_misses_is_a_sentence(

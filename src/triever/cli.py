@@ -16,35 +16,36 @@ from typing import Annotated, Any
 
 import typer
 
-from triever import commands, progress, terminal
+from triever import progress, terminal
+from triever.commands import data, lab, learn, measure, use
 from triever.errors import TrieverError
 from triever.terminal import OneLine, note, printable
 
 COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
-    "quickstart": commands.quickstart,
-    "data": {"info": commands.data_info, "convert": commands.data_convert, "sample": commands.data_sample},
-    "fit": commands.fit,
-    "write-queries": commands.write_queries,
-    "search": commands.search,
-    "explain": commands.explain,
-    "run": commands.run,
-    "evaluate": commands.evaluate,
-    "compare": commands.compare,
-    "analyse": {"overlap": commands.analyse_overlap, "vocabulary": commands.analyse_vocabulary},
-    "add": commands.add,
-    "delete": commands.delete,
-    "status": commands.status,
-    "weights": {"list": commands.weights_list, "install": commands.weights_install},
-    "docids": {"info": commands.docids_info},
+    "quickstart": learn.quickstart,
+    "data": {"info": data.data_info, "convert": data.data_convert, "sample": data.data_sample},
+    "fit": learn.fit,
+    "write-queries": learn.write_queries,
+    "search": use.search,
+    "explain": use.explain,
+    "run": use.run,
+    "evaluate": measure.evaluate,
+    "compare": measure.compare,
+    "analyse": {"overlap": measure.analyse_overlap, "vocabulary": measure.analyse_vocabulary},
+    "add": use.add,
+    "delete": use.delete,
+    "status": use.status,
+    "weights": {"list": learn.weights_list, "install": learn.weights_install},
+    "docids": {"info": lab.docids_info},
     "bench": {
-        "decode": commands.bench_decode,
-        "trie": commands.bench_trie,
-        "train": commands.bench_train,
-        "search": commands.bench_search,
+        "decode": lab.bench_decode,
+        "trie": lab.bench_trie,
+        "train": lab.bench_train,
+        "search": lab.bench_search,
     },
-    "experiment": commands.experiment,
-    "results": commands.results,
-    "cache": {"list": commands.cache_list, "clear": commands.cache_clear},
+    "experiment": lab.experiment,
+    "results": lab.results,
+    "cache": {"list": data.cache_list, "clear": data.cache_clear},
 }
 GROUPS = {
     "analyse": "Look closer: where systems find what others do not, and what a contextual vocabulary is like.",

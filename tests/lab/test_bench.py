@@ -26,7 +26,7 @@ from triever import (
     UsageError,
     config,
 )
-from triever.commands import DecodeSettings, TrainSettings
+from triever.commands.options import DecodeSettings, TrainSettings
 from triever.config import from_words
 from triever.docids.trie import Trie
 from triever.lab.bench_decode import DecodeOptions, agreement, bench_decode

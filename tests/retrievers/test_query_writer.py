@@ -21,7 +21,7 @@ from tests.models.causal import save_causal
 from tests.models.test_backbones import save
 from tests.retrievers.contract import DOCUMENTS, dataset
 from triever import BM25, Dataset, Document, Query, QueryWriter, Reranked, RerankTuning, UsageError, WriterTuning
-from triever.commands import status
+from triever.commands.use import status
 from triever.data.readers import read_expansions
 from triever.data.writers import write_dataset
 from triever.errors import ArtifactError, DataError

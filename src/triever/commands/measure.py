@@ -1,0 +1,229 @@
+"""How well systems find, and a closer look at why."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from triever.commands.options import (
+    SYSTEMS_HELP,
+    DataOption,
+    Expansions,
+    Hits,
+    Json,
+    Measures,
+    Model,
+    Out,
+    Plot,
+    SkipBad,
+    Split,
+    Systems,
+)
+from triever.commands.shared import check_before_work, command_words, open_data
+from triever.errors import UsageError
+from triever.terminal import emit, note, tell
+
+if TYPE_CHECKING:
+    from triever.data.datasets import Dataset
+    from triever.data.records import Run
+    from triever.evaluation.finding import Finding
+    from triever.evaluation.report import Report
+    from triever.retrievers.base import Retriever
+
+_log = logging.getLogger("triever")
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A TREC run, as `triever run` writes it.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset as elsewhere, or a file of qrels alone.")],
+    split: Split = "test",
+    measure: Measures = None,
+    json_: Json = False,
+    plot: Plot = None,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Measure a TREC run."""
+    from triever.data.readers import Problems, read_qrels, read_run
+    from triever.evaluation.compare import questions
+    from triever.evaluation.measures import DEFAULT_MEASURES
+    from triever.evaluation.report import evaluate as measure_run
+
+    measures = measure or DEFAULT_MEASURES
+    check_before_work(measures, plot)
+    hits = read_run(run, Problems(skip_bad))
+    if _is_qrels(data):
+        qrels = read_qrels(data, Problems(skip_bad))
+        report = measure_run(hits, qrels, measures, name=run.stem)
+        about = {"qrels": Path(data).name}
+        documents = {hit.id for result in hits.values() for hit in result}.union(*qrels.values())
+    else:
+        dataset = open_data(data, skip_bad)
+        queries, qrels = questions(dataset, split)
+        texts = _texts(dataset, measures)
+        report = measure_run(hits, qrels, measures, name=run.stem, queries=queries, texts=texts)
+        about = {"data": dataset.name, "split": split, "fingerprint": dataset.fingerprint[:16]}
+        documents = dataset.documents()
+    _show(replace(report, about=about | _shallow(run, hits, measures, documents)), json_, plot)
+
+
+def _is_qrels(data: str) -> bool:
+    """Whether DATA is a file of judgements alone, which is enough to measure a run by."""
+    from triever.data.formats.sniff import Role, recognise
+
+    found = recognise(data) if Path(data).is_file() else None
+    return found is not None and found.roles == (Role.QRELS,)
+
+
+def compare(
+    systems: Systems,
+    data: DataOption,
+    split: Split = "test",
+    measure: Measures = None,
+    k: Hits = 100,
+    json_: Json = False,
+    plot: Plot = None,
+    out: Out = None,
+    expansions: Expansions = None,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Measure several retrievers on the same questions; the first is what the others are tested against."""
+    from triever.evaluation.compare import compare as measure_all
+    from triever.evaluation.compare import questions
+    from triever.evaluation.measures import DEFAULT_MEASURES
+    from triever.lab import results
+    from triever.lab.systems import ready_systems
+
+    started = time.perf_counter()
+    dataset = open_data(data, skip_bad)
+    measures = measure or DEFAULT_MEASURES
+    check_before_work(measures, plot, out)
+    questions(dataset, split)
+    retrievers = ready_systems(systems, dataset.with_expansions(expansions) if expansions else dataset)
+    report = measure_all(retrievers, dataset, split, measures, k=k)
+    if out:
+        about = {name: _about(retriever) for name, retriever in retrievers.items()}
+        seconds = time.perf_counter() - started
+        results.write(out, results.record(report, command=command_words(), seconds=seconds, systems=about))
+        note(f"wrote {out}")
+    _show(report, json_, plot)
+
+
+def _about(retriever: Retriever) -> dict[str, Any]:
+    from triever.config import to_dict
+
+    return {"kind": retriever.kind, **to_dict(retriever), "fingerprint": retriever.fingerprint[:16]}
+
+
+def _show(report: Report, as_json: bool, plot: Path | None) -> None:
+    emit(report.to_dict() if as_json else report.table())
+    if plot:
+        report.plot(plot)
+        note(f"wrote {plot}")
+
+
+def analyse_overlap(
+    systems: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SYSTEM...", help=f"{SYSTEMS_HELP} Runs, as `triever run` writes them, are systems here too."
+        ),
+    ],
+    data: DataOption,
+    split: Split = "test",
+    measure: Annotated[
+        str, typer.Option("--measure", "-m", help="Such as Success@1, Rprec or KILT-Rprec.")
+    ] = "Success@1",
+    examples: Annotated[
+        int, typer.Option(min=0, help="How many questions to show that the second system finds and the first does not.")
+    ] = 5,
+    json_: Json = False,
+    plot: Plot = None,
+    out: Out = None,
+    skip_bad: SkipBad = False,
+) -> None:
+    """What systems find where questions share few words with the titles that they look for, and where many."""
+    from triever.evaluation.compare import questions
+    from triever.evaluation.overlap import hits_needed, overlap
+    from triever.lab.systems import is_run, labels, ready_runs
+
+    started = time.perf_counter()
+    check_before_work([measure], plot, out)
+    if plot and len(systems) < 2:
+        raise UsageError("--plot draws which questions two systems find, and there is one", "name another system")
+    dataset = open_data(data, skip_bad)
+    runs = ready_runs(systems, dataset, split, hits_needed(measure, *questions(dataset, split)))
+    for label, what in labels(systems).items():
+        if is_run(what):
+            _shallow(Path(what), runs[label], [measure], dataset.documents())
+    found = overlap(runs, dataset, split, measure, examples=examples, texts=_texts(dataset, [measure]))
+    _tell(found, started, json_, plot, out)
+
+
+def analyse_vocabulary(
+    model: Model,
+    words: Annotated[
+        str,
+        typer.Option(metavar="WORD,WORD", help="Tokens to show the clusters of; without it, those in most clusters."),
+    ] = "",
+    clusters: Annotated[
+        int, typer.Option(min=0, help="How many clusters over all tokens of titles; 0: as many as there are ids.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, other ids and tokens that are drawn.")] = 0,
+    json_: Json = False,
+    plot: Plot = None,
+    out: Out = None,
+) -> None:
+    """What the vocabulary of a contextual retriever is like: size, uniformity, neighbours, clusters."""
+    from triever.evaluation.vocabulary import vocabulary
+    from triever.retrievers.base import load
+
+    started = time.perf_counter()
+    check_before_work((), plot, out)
+    asked = [word.strip() for word in words.split(",") if word.strip()]
+    _tell(vocabulary(load(model), words=asked, clusters=clusters, seed=seed), started, json_, plot, out)
+
+
+def _tell(found: Finding, started: float, json_: bool, plot: Path | None, out: Path | None) -> None:
+    """Show what an analysis found, draw it, and write it down with the machine that it was made on."""
+    from triever.lab import results
+
+    if out:
+        results.write(out, results.analysis(found, command=command_words(), seconds=time.perf_counter() - started))
+        note(f"wrote {out}")
+    emit(dict(found.values)) if json_ else tell(found)
+    if plot:
+        found.plot(plot)
+        note(f"wrote {plot}")
+
+
+def _shallow(path: Path, run: Run, measures: Sequence[str], documents: Iterable[object]) -> dict[str, int]:
+    """A warning, and what to note in the report, where a measure reads deeper than the run goes for any query.
+
+    Where there are no more documents than that, the run is as deep as it can be.
+    """
+    from triever.evaluation.measures import depth
+
+    depths = {measure: depth([measure]) or 0 for measure in measures}  # none: it reads what there is
+    measure = max(depths, key=lambda measure: depths[measure])
+    deepest = max(map(len, run.values()), default=0)
+    if not 0 < deepest < depths[measure] or sum(1 for _ in islice(documents, deepest + 1)) <= deepest:
+        return {}
+    _log.warning(
+        "%s reaches rank %d at most, and %s reads %d: what lies below counts as missed; for more: triever run -k %d",
+        *(path, deepest, measure, depths[measure], depths[measure]),
+    )
+    return {"deepest rank": deepest}
+
+
+def _texts(dataset: Dataset, measures: Sequence[str]) -> dict[str, str] | None:
+    """The texts of the documents, only where a measure reads them."""
+    if not any(measure.startswith("Answer") for measure in measures):
+        return None
+    return {document.id: document.full_text for document in dataset.documents()}

@@ -1,0 +1,58 @@
+"""What several commands do: open data, check what was asked before the work, and say how they were called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from triever.errors import UsageError
+
+if TYPE_CHECKING:
+    from triever.data.datasets import Dataset
+
+
+def open_data(name: str, skip_bad: bool = False) -> Dataset:
+    """The dataset of this name; its module is imported only here."""
+    from triever.data.datasets import load_dataset
+
+    return load_dataset(name, skip_bad=skip_bad)
+
+
+def check_before_work(measures: Sequence[str], plot: Path | None, out: Path | None = None) -> None:
+    """What can be wrong with the words of a command is said before hours of work, not after."""
+    from triever.evaluation.measures import check
+    from triever.evaluation.picture import check_picture
+
+    if measures:
+        check(measures)
+    if plot:
+        check_picture(plot)
+    for path in filter(None, (plot, out)):
+        check_file(path)
+
+
+def check_file(path: Path) -> None:
+    """Refuse a file to write that is a folder, or that cannot be made."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", "name a file to write")
+    check_parents(path)
+
+
+def check_parents(path: Path) -> None:
+    """Refuse a path to write to below a file, or where this user may not write."""
+    whole = Path(os.path.abspath(path))
+    there = next(one for one in (whole, *whole.parents) if one.exists())
+    if there != whole and not there.is_dir():
+        raise UsageError(f"{path} cannot be made, as {there} is a file", "choose another place")
+    if there.is_dir() and not os.access(there, os.W_OK):
+        raise UsageError(f"{path} cannot be written, as {there} may not be changed", "choose another place")
+
+
+def command_words() -> list[str]:
+    """The words of the command, without where its result is written."""
+    words = [word for word in sys.argv[1:] if not word.startswith("--out=")]
+    at = words.index("--out") if "--out" in words else len(words)
+    return words[:at] + words[at + 2 :]

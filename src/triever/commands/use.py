@@ -1,0 +1,126 @@
+"""Saved retrievers, searched and kept current."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from triever.commands.options import Data, Hits, Json, Model, SearchSettings, SkipBad, Split, Wait
+from triever.commands.shared import check_file, open_data
+from triever.terminal import emit, note, table
+
+if TYPE_CHECKING:
+    from triever.data.records import Hit
+    from triever.retrievers.base import Retriever
+
+Query = Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")]
+
+
+def search(model: Model, query: Query, k: Hits = 10, set_: SearchSettings = None, json_: Json = False) -> None:
+    """Search a saved retriever."""
+    retriever = _opened(model, set_)
+    result = retriever.search(query, k)
+    rows = [
+        {"rank": rank, "score": hit.score, **_written(hit), "id": hit.id, "title": document.title}
+        for rank, hit in enumerate(result, start=1)
+        for document in [retriever.documents.document(hit.id)]
+    ]
+    emit(rows if json_ else table(rows))
+    for said in filter(None, (result.note, result.certificate)):
+        note(said)
+
+
+def _written(hit: Hit) -> dict[str, Any]:
+    """The docid of a hit and its probability, where a system writes docids."""
+    return {} if hit.logprob is None else {"probability": math.exp(hit.logprob), "docid": hit.docid}
+
+
+def explain(model: Model, query: Query, k: Hits = 10, set_: SearchSettings = None, json_: Json = False) -> None:
+    """Search, and show what each score is made of."""
+    explanation = _opened(model, set_).explain(query, k)
+    emit(explanation.to_dict() if json_ else str(explanation))
+
+
+def run(
+    model: Model,
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", help="The TREC run to write.")],
+    split: Split = "test",
+    k: Hits = 100,
+    set_: SearchSettings = None,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Search every question of a split and write a TREC run."""
+    from triever.data.writers import write_run
+    from triever.evaluation.compare import search_all
+
+    check_file(out)
+    queries = open_data(data, skip_bad).queries(split)
+    tag = "-".join(model.resolve().name.split()) or "triever"
+    write_run(out, search_all(_opened(model, set_), queries, k), tag=tag)
+    note(f"wrote {out}: {len(queries):,} questions")
+
+
+def _opened(model: Path, settings: Sequence[str] | None) -> Retriever:
+    """A saved retriever, that searches as these settings say."""
+    from triever.config import assignments
+    from triever.retrievers.base import load
+
+    retriever = load(model)
+    return retriever.searched_with(assignments(settings)) if settings else retriever
+
+
+def add(
+    model: Model,
+    documents: Annotated[
+        Path, typer.Argument(metavar="DOCUMENTS", help="A file of documents, in any format that is read.")
+    ],
+    replace: Annotated[bool, typer.Option("--replace", help="Replace documents whose id is there already.")] = False,
+    wait: Wait = 0,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Add documents to a saved retriever."""
+    from triever.data.readers import Problems, read_documents
+    from triever.retrievers.base import edit
+
+    problems = Problems(skip_bad)
+    new = list(read_documents(documents, problems))
+    with edit(model, wait=wait) as retriever:
+        known = [document.id for document in new if replace and document.id in retriever.documents]
+        if known:
+            retriever.delete(known)
+        retriever.add(new)
+    note(f"added {len(new):,} documents, {len(known):,} of them replaced; {len(retriever):,} in all")
+    if problems.count:
+        note(f"left out {problems.count:,} bad records, such as {problems.examples[0]}")
+
+
+def delete(
+    model: Model,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Which documents.")],
+    wait: Wait = 0,
+) -> None:
+    """Delete documents from a saved retriever."""
+    from triever.retrievers.base import edit
+
+    with edit(model, wait=wait) as retriever:
+        retriever.delete(ids)
+    note(f"deleted {len(set(ids)):,} documents; {len(retriever):,} left")
+
+
+def status(model: Model, json_: Json = False) -> None:
+    """What a saved retriever is; every file is checked against its hash."""
+    from triever import artifact
+
+    with artifact.read(model) as snapshot:
+        snapshot.verify()
+        manifest = snapshot.manifest
+        card = snapshot.text("card")
+    found = {"kind": manifest.kind, "options": dict(manifest.options), **manifest.state["origin"]}
+    found |= {key: manifest.state[key] for key in ("documents", "fingerprint")}
+    found |= {"bytes": manifest.bytes, "files": len(manifest.files), "written_by": manifest.written_by}
+    emit(found if json_ else f"{card}\n{len(manifest.files)} files, {manifest.bytes:,} bytes, all as they were saved")
