@@ -60,7 +60,7 @@ def generator(made: Vocabulary, **options: Any) -> tuple[Toy, ContextualGenerato
 @given(titles, counts, st.booleans())
 def test_with_all_paths_a_title_has_the_sum_over_them(listed: list[Pair], several: list[int], finish: bool) -> None:
     made = vocabulary(several)
-    toy, over = generator(made, paths=100)
+    toy, over = generator(made, paths=100, negligible=0)
     walk = Walk(Trie.of(listed))
     options = BeamOptions(width=64, normalisation="vocabulary", finish=finish)
     frontier = beam(over, *over.prefill(QUERIES), walk, options)
@@ -112,7 +112,7 @@ def test_exact_search_and_explanations_agree_with_a_wide_beam(
     listed: list[Pair], several: list[int], normalisation: Any
 ) -> None:
     made = vocabulary(several)
-    _, over = generator(made, paths=100)
+    _, over = generator(made, paths=100, negligible=0)
     walk = Walk(Trie.of(listed))
     cache, hidden = over.prefill(QUERIES)
     frontier = beam(over, cache, hidden, walk, BeamOptions(width=64, normalisation=normalisation))

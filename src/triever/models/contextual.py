@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from triever.docids.contextual import Vocabulary
 from triever.models.generator import Generator
 
-NEGLIGIBLE = 1e-6
-"""A path with less than this share of its prefix is dropped, and counted as lost, where all paths of a step have less
-there: to follow it would cost as much as the first."""
+NEGLIGIBLE = 1e-4
+"""A path with less than this share of its prefix is dropped, and counted as lost: it costs as much to follow as
+the first."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class PathCache:
 
     inner: Any
     paths: Tensor  # (prefixes, paths, d + 2) see `ContextualGenerator`
+    rows: Tensor  # (prefixes, paths) where the model underneath has each; those without a share are not there
 
 
 class ContextualGenerator:
@@ -40,11 +42,14 @@ class ContextualGenerator:
     lost, and no docid has it.
     """
 
-    def __init__(self, inner: Generator, vocabulary: Vocabulary, *, paths: int = 5) -> None:
+    def __init__(
+        self, inner: Generator, vocabulary: Vocabulary, *, paths: int = 5, negligible: float = NEGLIGIBLE
+    ) -> None:
         self.inner = inner
         self.device = inner.device
         self.width = len(vocabulary.count) + 1
         self.paths = paths
+        self._least = math.log(negligible) if negligible else -math.inf
         # (symbols + 1, most); what is lost has no id.
         known = torch.from_numpy(vocabulary.table).to(self.device)
         self._ids = torch.cat([known, torch.full_like(known[:1], -1)])
@@ -54,8 +59,8 @@ class ContextualGenerator:
     def prefill(self, prompts: list[str]) -> tuple[PathCache, Tensor]:
         """Read the texts; the empty prefix has one path."""
         inner, hidden = self.inner.prefill(prompts)
-        paths = self._packed(hidden[:, None], torch.zeros(len(hidden), 1, device=self.device, dtype=torch.float64))
-        return PathCache(inner, paths), paths
+        cache = self._packed(inner, hidden, torch.zeros(len(hidden), 1, device=self.device, dtype=torch.float64))
+        return cache, cache.paths
 
     @torch.inference_mode()
     def extend(self, cache: PathCache, parents: Tensor, tokens: Tensor) -> tuple[PathCache, Tensor]:
@@ -74,19 +79,25 @@ class ContextualGenerator:
         mass = self._masses(before, ids).double()  # (n, paths, most)
         found, at = mass.flatten(1).topk(min(self.paths, mass[0].numel()), dim=1)
         share = found - mass.flatten(1).logsumexp(1, keepdim=True)
-        count = max(1, int((share > math.log(NEGLIGIBLE)).sum(1).max()))
-        share, at = share[:, :count], at[:, :count]
-        path, chosen = at // ids.shape[1], ids.gather(1, at % ids.shape[1])
-        rows = (parents[:, None] * cache.paths.shape[1] + path).reshape(-1)
-        # Where there are fewer paths than elsewhere, any id will do: it has no share.
-        inner, hidden = self.inner.extend(cache.inner, rows, chosen.clamp(min=0).reshape(-1, 1))
-        return PathCache(inner, self._packed(hidden[:, -1].view(*at.shape, -1), share))
+        share[:, 1:].masked_fill_(share[:, 1:] < self._least, -torch.inf)
+        followed = share > -torch.inf
+        count = max(1, int(followed.sum(1).max()))
+        share, at, followed = share[:, :count], at[:, :count], followed[:, :count]
+        rows = cache.rows[parents].gather(1, at // ids.shape[1])[followed]
+        chosen = ids.gather(1, at % ids.shape[1])[followed]
+        inner, hidden = self.inner.extend(cache.inner, rows, chosen[:, None])
+        return self._packed(inner, hidden[:, -1], share)
 
-    def _packed(self, hidden: Tensor, share: Tensor) -> Tensor:
-        """(n, paths, d + 2) of states (n, paths, d) and logs of shares (n, paths), doubles, as some are small."""
-        total = self.inner.logits(hidden.flatten(0, 1)).float().logsumexp(-1).view_as(share)
+    def _packed(self, inner: Any, hidden: Tensor, share: Tensor) -> PathCache:
+        """What is remembered of the logs of shares (n, paths), and of the states (rows, d) of paths that have one."""
+        there = share > -torch.inf
+        total = torch.zeros_like(share)
+        total[there] = self.inner.logits(hidden).float().logsumexp(-1).to(total)
         lost = (1 - share.exp().sum(1, keepdim=True)).clamp(min=0).log().expand_as(share)
-        return torch.cat([hidden.float(), torch.stack([share - total, lost], -1).float()], -1)
+        paths = hidden.new_zeros(*share.shape, hidden.shape[1] + 2, dtype=torch.float32)
+        paths[there] = functional.pad(hidden.float(), (0, 2))
+        paths[..., -2], paths[..., -1] = share - total, lost
+        return PathCache(inner, paths, (there.flatten().cumsum(0) - 1).view_as(there))
 
     def _masses(self, paths: Tensor, ids: Tensor) -> Tensor:
         """(n, paths, C) the logs of what each path gives to each of some ids (n, C), -inf for -1."""

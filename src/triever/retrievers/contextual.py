@@ -48,8 +48,8 @@ from triever.training.views import IGNORED, View, ViewBatches, ViewOptions, doci
 Documents: TypeAlias = Sequence[Document] | DocumentStore
 TOGETHER = 20_000
 """Documents whose titles are read in context at once."""
-EVERY = 1024
-"""Paths of each prefix that an exact search follows, but for those that are negligible."""
+EVERY, HARDLY = 1024, 1e-6
+"""Paths of each prefix that an exact search follows, but for those that have a smaller share than the second."""
 EMB = "emb"
 """The name under which the encoder of the vocabulary goes through a training with the model, and its checkpoints."""
 
@@ -337,8 +337,9 @@ class Contextual(Generative):
         assert isinstance(engine, Spelled)
         if engine.vocabulary is None or self.spelling.join != "sum":
             return inner
-        paths = EVERY if self.search_options.method == "exact" else self.spelling.paths
-        return ContextualGenerator(inner, engine.vocabulary, paths=paths)
+        if self.search_options.method == "exact":
+            return ContextualGenerator(inner, engine.vocabulary, paths=EVERY, negligible=HARDLY)
+        return ContextualGenerator(inner, engine.vocabulary, paths=self.spelling.paths)
 
     def _found_by(self, engine: Writing, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
         assert isinstance(engine, Spelled)
