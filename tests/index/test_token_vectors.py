@@ -16,10 +16,13 @@ from hypothesis import strategies as st
 from tests.index import oracle
 from tests.index.oracle import broken, save
 from triever import artifact
+from triever.arrays import starts_of
 from triever.errors import ArtifactError, UsageError
+from triever.index import checks, shelves
 from triever.index import codec as codec_module
 from triever.index import token_vectors as module
-from triever.index.token_vectors import Part, TokenIndex, TokenOptions, blocks, starts_of
+from triever.index.shelves import Part, blocks
+from triever.index.token_vectors import TokenIndex, TokenOptions
 
 WIDTH = 3
 # Small whole numbers: products are exact in every order of adding, and many are the same.
@@ -68,7 +71,8 @@ def test_scoring_everything_is_the_obvious_way(
 @given(listed=documents, queries=questions, k=st.integers(1, 5))
 def test_chunks_change_nothing(listed: list[np.ndarray], queries: list[np.ndarray], k: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CHUNK", 12)
+        for one in (module, shelves, checks):
+            patch.setattr(one, "CHUNK", 12)
         patch.setattr(module, "QUERY_TOKENS", 4)
         same(TokenIndex.of(*laid_out(listed), EVERYTHING), listed, queries, k)
         few = TokenIndex.of(*laid_out(listed), TokenOptions(candidates=len(listed), probes=100))

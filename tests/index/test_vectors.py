@@ -18,7 +18,7 @@ from tests.index import oracle
 from tests.index.oracle import broken, save
 from triever import artifact
 from triever.errors import ArtifactError, MissingExtra, UsageError
-from triever.index import finders
+from triever.index import checks, finders
 from triever.index import vectors as module
 from triever.index.vectors import IndexOptions, VectorIndex
 
@@ -68,7 +68,8 @@ def test_flat_is_every_product_sorted(vectors: np.ndarray, queries: np.ndarray, 
 @given(vectors=some, queries=questions, k=st.integers(1, 8))
 def test_chunks_change_nothing(vectors: np.ndarray, queries: np.ndarray, k: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CHUNK", 12)  # three vectors
+        for one in (module, checks):
+            patch.setattr(one, "CHUNK", 12)  # three vectors
         patch.setattr(module, "QUERIES", 2)
         same(VectorIndex.of(vectors), vectors, queries, k)
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from triever import UsageError, config
 from triever.lab import experiment
+from triever.lab.cells import System
 from triever.lab.expect import Pair
-from triever.lab.recipes import SETTINGS, Recipe, Run, System, find, read, recipe_name
+from triever.lab.recipes import SETTINGS, Recipe, Run, find, read, recipe_name
 from triever.retrievers.base import KINDS
 
 ROOT = Path(__file__).parents[2]

@@ -7,16 +7,24 @@ only serve to find candidates. Knows nothing about documents.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from triever.docids.quantize import kmeans, nearest
+from triever.index.checks import require
 from triever.index.top import CHUNK, shared
 
+if TYPE_CHECKING:
+    from triever.artifact import Snapshot, Writer
+
+BUCKETS = {16: 0, 4: 16, 2: 4}
+"""How many buckets there are for each number of bits that vectors may have."""
 MOST_CENTROIDS = 2**16
 """The number of a centroid is kept in two bytes."""
 AT_ONCE = 256
@@ -25,6 +33,10 @@ PER_CENTROID = 32
 """So many vectors are taken for each centroid to learn them from."""
 BUCKET_SAMPLE = 2**16
 """So many vectors are taken to learn the buckets from."""
+
+ARRAYS = ("centroids", "cutoffs", "weights")
+PLAIN = {"bits": int, "unit": bool, "cosine": float}
+"""What is saved of a codec besides its arrays."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +62,7 @@ class Codec:
         unit = bool(((sample.norm(dim=1) - 1).abs() < 0.01).all())
         made = [part.cpu().numpy() for part in (learned, cutoffs, weights)]
         codec = cls(bits, *made, unit, 1.0, device)
-        return cls(bits, *made, unit, codec._cosine(sample), device)
+        return replace(codec, cosine=codec._cosine(sample))
 
     def _cosine(self, sample: Tensor) -> float:
         if not len(sample):
@@ -73,6 +85,28 @@ class Codec:
     def bytes(self) -> int:
         """Of centroids and buckets."""
         return self.centroids.nbytes + self.cutoffs.nbytes + self.weights.nbytes
+
+    def plain(self) -> dict[str, Any]:
+        """What there is besides the arrays, as plain values."""
+        return {key: getattr(self, key) for key in PLAIN}
+
+    def write(self, writer: Writer, name: str) -> None:
+        """Put the arrays into an artifact, in files whose names begin with `name`."""
+        for role in ARRAYS:
+            writer.array(f"{name}_{role}", getattr(self, role))
+
+    @classmethod
+    def read(cls, snapshot: Snapshot, name: str, plain: Mapping[str, Any], device: torch.device) -> Codec:
+        """Take it out of an artifact, memory-mapped; a ValueError says what does not fit."""
+        values: dict[str, Any] = {key: kind(plain[key]) for key, kind in PLAIN.items()}
+        codec = cls(**values, **{role: snapshot.array(f"{name}_{role}") for role in ARRAYS}, device=device)
+        require(codec.bits in BUCKETS, "has an impossible number of bits")
+        buckets = BUCKETS[codec.bits]
+        require(codec.centroids.ndim == 2 and len(codec.centroids) <= MOST_CENTROIDS, "has other centroids")
+        require(codec.cutoffs.shape == (codec.width, max(0, buckets - 1)), "has other cutoffs")
+        require(codec.weights.shape == (codec.width, buckets), "has other weights")
+        require(all(getattr(codec, role).dtype == np.float32 for role in ARRAYS), "has a codec of another type")
+        return codec
 
     def encode(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The centroid of each vector (n,) uint16, and the rest (n, packed width) uint8, or as they are float16."""
@@ -188,10 +222,9 @@ def _improved(vectors: Tensor, centroids: Tensor, rounds: int = 3) -> Tensor:
 
 def _buckets(rest: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """In each dimension, cutoffs (d, 2 ** bits - 1) between equally full buckets, and these' means (d, 2 ** bits)."""
-    if bits == 16 or not len(rest):
-        buckets = 0 if bits == 16 else 2**bits
+    buckets = BUCKETS[bits]
+    if not buckets or not len(rest):
         return rest.new_zeros(rest.shape[1], max(0, buckets - 1)), rest.new_zeros(rest.shape[1], buckets)
-    buckets = 2**bits
     rising = rest.sort(dim=0).values.T.contiguous()  # (d, n)
     at = torch.arange(1, 2 * buckets, device=rest.device) * len(rest) // (2 * buckets)
     cutoffs, middles = rising[:, at[1::2]].contiguous(), rising[:, at[::2]]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 
 from triever.errors import MissingExtra, UsageError
+from triever.index.checks import require
 from triever.index.top import CHUNK, Found, filled
 
 if TYPE_CHECKING:
@@ -69,12 +70,6 @@ def chunks(vectors: np.ndarray) -> Iterator[np.ndarray]:
 
 def _selector(alive: np.ndarray | None) -> dict[str, Any]:
     return {} if alive is None else {"sel": _faiss().IDSelectorBitmap(np.packbits(alive, bitorder="little"))}
-
-
-def require(truth: object, problem: str) -> None:
-    """A ValueError that says what is wrong, unless it is true."""
-    if not truth:
-        raise ValueError(problem)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Also where arrays are while they are searched. Knows nothing about what the scor
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -86,6 +87,17 @@ def filled(scores: np.ndarray, places: np.ndarray, k: int) -> Found:
     nothing = (wide_places < 0) | np.isneginf(wide_scores)
     wide_scores[nothing], wide_places[nothing] = -np.inf, -1
     return wide_scores, wide_places
+
+
+def nothing(queries: int, k: int) -> Found:
+    """What is found where there is nothing to find."""
+    return filled(np.empty((queries, 0)), np.empty((queries, 0)), k)
+
+
+def stacked(parts: Iterable[Found]) -> Found:
+    """What was found for some queries above what was found for the next."""
+    scores, places = zip(*parts, strict=True)
+    return np.concatenate(scores), np.concatenate(places)
 
 
 def merged(one: Found, other: Found, k: int) -> Found:

@@ -25,8 +25,9 @@ from triever import config
 from triever.artifact import RESAVE
 from triever.config import option
 from triever.errors import ArtifactError, UsageError
-from triever.index.finders import FINDERS, Finder, require
-from triever.index.top import CHUNK, Found, Running, filled, merged, ordered, resident
+from triever.index.checks import at_least, checked, mask_of, require, same_width
+from triever.index.finders import FINDERS, Finder
+from triever.index.top import CHUNK, Found, Running, filled, merged, nothing, ordered, resident, stacked
 from triever.models.precision import device_of
 
 if TYPE_CHECKING:
@@ -65,12 +66,6 @@ class IndexOptions:
             raise UsageError(f"nbits = {self.nbits} should be between 4 and 8", "the usual value is 8")
 
 
-def at_least(name: str, value: int, least: int) -> None:
-    """An error that names the option if the value is below."""
-    if value < least:
-        raise UsageError(f"{name} = {value} should be at least {least}", "leave it out for the usual value")
-
-
 @dataclass(frozen=True, eq=False)
 class Vectors:
     """An array of vectors, and the tensor on which it is compared."""
@@ -89,9 +84,8 @@ class Vectors:
     def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
         """The k greatest inner products, of those alive (n,)."""
         k = min(k, len(self))
-        parts = [self._search(part, k, alive) for part in np.split(queries, range(QUERIES, len(queries), QUERIES))]
-        scores, places = zip(*parts, strict=True)
-        return np.concatenate(scores), np.concatenate(places)
+        several = np.split(queries, range(QUERIES, len(queries), QUERIES))
+        return stacked(self._search(part, k, alive) for part in several)
 
     def _search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
         query = torch.from_numpy(queries).to(self.device)
@@ -149,6 +143,11 @@ class VectorIndex:
         return len(self.main) + len(self.annex)
 
     @property
+    def _living(self) -> np.ndarray:
+        """(stored,) bool."""
+        return np.ones(self._stored, bool) if self.alive is None else self.alive
+
+    @property
     def bytes(self) -> int:
         """Of what a search reads: vectors, graph or codes, masks.
 
@@ -166,8 +165,7 @@ class VectorIndex:
         """The vectors by row (n, d), as a rebuild would take them."""
         if self.alive is None and not len(self.annex):
             return self.main.array
-        alive = np.ones(self._stored, bool) if self.alive is None else self.alive
-        main, annex = alive[: len(self.main)], alive[len(self.main) :]
+        main, annex = np.split(self._living, [len(self.main)])
         return np.concatenate([self.main.array[main], self.annex.array[annex]])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
@@ -195,7 +193,7 @@ class VectorIndex:
             raise UsageError(f"queries of {wanted.shape[1]} numbers, vectors of {self.width}", "use one model for both")
         at_least("k", k, 1)
         if not len(wanted) or not self._stored:
-            return filled(np.empty((len(wanted), 0)), np.empty((len(wanted), 0)), k)
+            return nothing(len(wanted), k)
         main, annex = self._search_main(wanted, k), self._search_annex(wanted, k)
         scores, places = merged(main, annex, k)
         return scores, places if self.alive is None else np.where(places < 0, -1, self._row_of[places])
@@ -203,8 +201,7 @@ class VectorIndex:
     @cached_property
     def _row_of(self) -> np.ndarray:
         """(stored,) the row of each place that is alive."""
-        alive = np.ones(self._stored, bool) if self.alive is None else self.alive
-        return np.cumsum(alive) - 1
+        return np.cumsum(self._living) - 1
 
     def _search_annex(self, queries: np.ndarray, k: int) -> Found:
         alive = None if self.alive is None else self.alive[len(self.main) :]
@@ -233,8 +230,7 @@ class VectorIndex:
     def with_added(self, vectors: np.ndarray) -> VectorIndex:
         """These and more, whose rows come behind. The main part stays as it is until the annex has grown."""
         new = checked(vectors, self.options.dtype)
-        if new.shape[1] != self.width:
-            raise UsageError(f"new vectors of {new.shape[1]} numbers, old ones of {self.width}", "use one model")
+        same_width(new, self.width)
         if not len(new):
             return self
         if len(self.annex) + len(new) > max(ANNEX, len(self.main) // 16) or not len(self.main):
@@ -248,7 +244,7 @@ class VectorIndex:
         keep = mask_of(keep, len(self))
         if keep.all():
             return self
-        alive = np.ones(self._stored, bool) if self.alive is None else self.alive.copy()
+        alive = self._living.copy()
         alive[alive] = keep
         smaller = replace(self, alive=alive)
         return smaller if 2 * len(smaller) > self._stored else VectorIndex.of(smaller.vectors(), self.options)
@@ -285,28 +281,6 @@ class VectorIndex:
             raise ArtifactError(f"{snapshot.path}: the index {name!r} {error}", RESAVE) from error
         main, annex = Vectors(arrays["main"], where), Vectors(arrays["annex"], where)
         return cls(options, main, annex, arrays.get("alive"), finder)
-
-
-def mask_of(keep: np.ndarray, count: int) -> np.ndarray:
-    """The mask as it should be, or an error."""
-    keep = np.asarray(keep)
-    if keep.shape != (count,) or keep.dtype != bool:
-        raise UsageError(f"keep has the shape {keep.shape} and {keep.dtype}", f"give a mask of {count} rows")
-    return keep
-
-
-def checked(vectors: np.ndarray, dtype: str) -> np.ndarray:
-    """Vectors (n, d) of the right type, all finite."""
-    array = np.asarray(vectors)
-    if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu":
-        raise UsageError(f"vectors of shape {array.shape} and type {array.dtype}", "give an array of numbers (n, d)")
-    with np.errstate(over="ignore"):  # what a float16 cannot hold becomes infinite, and is refused below
-        array = np.ascontiguousarray(array.astype(dtype, copy=False))
-    rows = max(1, CHUNK // array.shape[1])
-    for first in range(0, len(array), rows):
-        if not np.isfinite(array[first : first + rows]).all():
-            raise UsageError(f"some vectors are not finite as {dtype}", "check the model that made them")
-    return array
 
 
 def _check_stored(arrays: dict[str, np.ndarray], shapes: dict[str, list[int]], options: IndexOptions) -> None:

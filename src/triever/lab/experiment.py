@@ -32,7 +32,8 @@ from triever.evaluation.compare import compare
 from triever.evaluation.report import mean_text
 from triever.files import atomic
 from triever.lab import results
-from triever.lab.recipes import Data, Recipe, Run, System, file_name
+from triever.lab.cells import Data, System, digest, file_name
+from triever.lab.recipes import Recipe, Run
 from triever.lab.tables import PLAN, RecipeTable, read_result
 from triever.retrievers.base import Retriever, load
 
@@ -276,8 +277,7 @@ class Workshop:
         made: dict[str, Any] = {"system": system.to_dict(), "data": asdict(data), "fingerprint": dataset.fingerprint}
         if data.expansions:
             made["expansions"] = hashlib.sha256(expansions_file(data.expansions).read_bytes()).hexdigest()
-        digest = hashlib.sha256(json.dumps(made, sort_keys=True, default=str).encode()).hexdigest()
-        return self.folder / "parts" / f"{name}-{digest[:16]}"
+        return self.folder / "parts" / f"{name}-{digest(made)}"
 
     def _made(self, place: Path, system: System) -> Retriever:
         assert self._dataset is not None

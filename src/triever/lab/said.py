@@ -1,4 +1,7 @@
-"""What a person may say in a TOML file: tables, texts and numbers, or a sentence that names the place."""
+"""What a person may say in a TOML file: tables, texts and numbers, or a sentence that names the place.
+
+Also how one table is laid over another.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ from typing import Any, TypeAlias
 from triever.errors import UsageError, nearest
 
 Table: TypeAlias = Mapping[str, Any]
+
+MARK = "@"
+"""What stands before the name of a part where it is used as a value."""
 
 
 @contextmanager
@@ -32,6 +38,11 @@ def table(value: Any, where: str) -> Table:
     if not isinstance(value, Mapping):
         raise UsageError(f"{where} = {value!r} should be a table", f"for example: [{where}]")
     return value
+
+
+def table_at(said: Table, key: str) -> Table:
+    """The table of a key; an empty one where nothing was said."""
+    return table(said.get(key, {}), key)
 
 
 def text(value: Any, where: str) -> str:
@@ -67,3 +78,28 @@ def number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise UsageError(f"{where} = {value!r} should be a number that is not negative", "correct it")
     return float(value)
+
+
+def part_name(value: Any) -> str | None:
+    """The name of the part that a value stands for, if it stands for one."""
+    return value.removeprefix(MARK) if isinstance(value, str) and value.startswith(MARK) else None
+
+
+def over(values: Table, more: Table) -> dict[str, Any]:
+    """Both, the second where they differ. Tables inside are joined, unless the second is of another kind.
+
+    >>> over({"docids": "semantic", "training": {"steps": 6}}, {"docids": {"branch": 10}, "training": {"batch": 4}})
+    {'docids': {'kind': 'semantic', 'branch': 10}, 'training': {'steps': 6, 'batch': 4}}
+    """
+    return {**values, **{key: _over_one(as_table(values.get(key)), value) for key, value in more.items()}}
+
+
+def _over_one(old: Table, new: Any) -> Any:
+    if not isinstance(new, Mapping) or new.get("kind", old.get("kind")) != old.get("kind"):
+        return new
+    return over(old, new)
+
+
+def as_table(value: Any) -> Table:
+    """A table as it is; a name alone is the kind of one."""
+    return value if isinstance(value, Mapping) else {"kind": value} if isinstance(value, str) else {}

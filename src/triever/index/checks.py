@@ -1,0 +1,80 @@
+"""What an index is given and what it reads from its files: as it should be, or an error that says what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triever.errors import UsageError
+from triever.index.top import CHUNK
+
+
+def at_least(name: str, value: int, least: int) -> None:
+    """An error that names the option if the value is below."""
+    if value < least:
+        raise UsageError(f"{name} = {value} should be at least {least}", "leave it out for the usual value")
+
+
+def checked(vectors: np.ndarray, dtype: str) -> np.ndarray:
+    """Vectors (n, d) of the right type, all finite."""
+    array = np.asarray(vectors)
+    if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu":
+        raise UsageError(f"vectors of shape {array.shape} and type {array.dtype}", "give an array of numbers (n, d)")
+    with np.errstate(over="ignore"):  # what a float16 cannot hold becomes infinite, and is refused below
+        array = np.ascontiguousarray(array.astype(dtype, copy=False))
+    rows = max(1, CHUNK // array.shape[1])
+    for first in range(0, len(array), rows):
+        if not np.isfinite(array[first : first + rows]).all():
+            raise UsageError(f"some vectors are not finite as {dtype}", "check the model that made them")
+    return array
+
+
+def checked_tokens(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors as float16, all finite, and starts that divide them among documents."""
+    flat, starts = checked(flat, "float16"), np.asarray(starts, np.int64)
+    if starts.ndim != 1 or not len(starts) or starts[0] or starts[-1] != len(flat) or (np.diff(starts) < 0).any():
+        raise UsageError("starts do not divide the tokens", f"let them rise from 0 to {len(flat)}")
+    return flat, starts
+
+
+def checked_queries(
+    queries: np.ndarray | Tensor, mask: np.ndarray | Tensor | None, width: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Queries (q, length, d) as float32 and their mask (q, length), on the device; what does not count is 0."""
+    asked = _tensor(queries).to(device, torch.float32)
+    if asked.ndim != 3 or asked.shape[2] != width:
+        problem = f"queries of shape {tuple(asked.shape)} for token vectors of {width} numbers"
+        raise UsageError(problem, "give (queries, tokens, numbers), from the model of the documents")
+    counts = torch.ones(asked.shape[:2], dtype=torch.bool) if mask is None else _tensor(mask).bool()
+    if counts.shape != asked.shape[:2]:
+        raise UsageError(f"a mask of shape {tuple(counts.shape)}", f"give one of {tuple(asked.shape[:2])}")
+    counts = counts.to(device)
+    if not asked[counts].isfinite().all():
+        raise UsageError("some query vectors are not finite", "check the model that made them")
+    return asked.masked_fill(~counts[..., None], 0.0), counts
+
+
+def _tensor(values: np.ndarray | Tensor) -> Tensor:
+    """A tensor; of an array a copy, because torch wants arrays that can be written to."""
+    return values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+
+
+def same_width(new: np.ndarray, width: int) -> None:
+    """An error unless new vectors (n, d) are as wide as the old ones."""
+    if new.shape[1] != width:
+        raise UsageError(f"new vectors of {new.shape[1]} numbers, old ones of {width}", "use one model")
+
+
+def mask_of(keep: np.ndarray, count: int) -> np.ndarray:
+    """The mask as it should be, or an error."""
+    keep = np.asarray(keep)
+    if keep.shape != (count,) or keep.dtype != bool:
+        raise UsageError(f"keep has the shape {keep.shape} and {keep.dtype}", f"give a mask of {count} rows")
+    return keep
+
+
+def require(truth: object, problem: str) -> None:
+    """A ValueError that says what is wrong with a file, unless it is true."""
+    if not truth:
+        raise ValueError(problem)
