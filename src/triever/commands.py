@@ -161,7 +161,7 @@ def fit(
         str,
         typer.Argument(
             metavar="SYSTEM",
-            help="generative, contextual, bm25, dense, multivector, reranked, fused, or a TOML file with kind and "
+            help="generative, contextual, gdr, bm25, dense, multivector, reranked, fused, or a TOML file with kind and "
             "options.",
         ),
     ],
@@ -287,7 +287,8 @@ def _opened(model: Path, settings: Sequence[str] | None) -> Retriever:
 
 def _written(hit: Hit) -> dict[str, Any]:
     """The docid of a hit and its probability, where a system writes docids."""
-    return {} if hit.logprob is None else {"probability": math.exp(hit.logprob), "docid": hit.docid}
+    probability = {} if hit.logprob is None else {"probability": math.exp(hit.logprob)}
+    return probability | ({} if hit.docid is None else {"docid": hit.docid})
 
 
 def explain(
