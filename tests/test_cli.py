@@ -91,10 +91,7 @@ def test_a_saved_generative_retriever_is_searched_in_another_way(folder: Path) -
     settings = ("--set", SMALL, "--set", "training.steps=0", "--set", "docids=naive")
     ok(folder, "fit", "generative", "--data", "toy", "--out", "written", *settings)
     words, exact = ("written", "boiling water", "-k", "1"), ("--set", "search_options.method=exact")
-    assert "prefixes opened" not in triever(folder, "search", *words).stderr
     assert "prefixes opened" in triever(folder, "search", *words, *exact).stderr  # what an exact search says
-    ok(folder, "explain", *words, *exact)
-    ok(folder, "run", "written", "toy", "--out", "exact.run", *exact)
     refused = triever(folder, "search", *words, "--set", "docids=atomic")
     assert refused.returncode == 2
     assert refused.stderr.startswith("triever: docids of a generative retriever cannot be changed once it is fitted; ")
@@ -424,10 +421,7 @@ def test_the_vocabulary_of_a_contextual_model(folder: Path) -> None:
     settings = ("--set", SMALL, "--set", "training.steps=0")
     ok(folder, "fit", "contextual", "--data", "toy", "--out", "titles", *settings)
     words = ("analyse", "vocabulary", "titles", "--words", "ow,o", "--clusters", "4")
-    said = ok(folder, *words, "--plot", "vocabulary.png", "--out", "vocabulary.json")
-    assert "How to brew tea" in said
-    assert "uniformity" in said
-    found = json.loads(ok(folder, *words, "--json"))
+    found = json.loads(ok(folder, *words, "--plot", "vocabulary.png", "--out", "vocabulary.json", "--json"))
     assert found == json.loads((folder / "vocabulary.json").read_text())["finding"]["values"]
     assert found["clusters"]["clusters"] == 4
     assert len(found["words"]) == 2
@@ -435,10 +429,6 @@ def test_the_vocabulary_of_a_contextual_model(folder: Path) -> None:
     refused = triever(folder, "analyse", "vocabulary", "titles", "--words", "volcano")
     assert refused.returncode == 2
     assert refused.stderr.startswith("triever: 'volcano' is no token of a title; ")
-    ok(folder, "fit", "contextual", "--data", "toy", "--out", "genre", *settings, "--set", "vocabulary.k=0")
-    refused = triever(folder, "analyse", "vocabulary", "genre")
-    assert refused.returncode == 2
-    assert "(vocabulary.k = 0), which has no clusters; fit one with vocabulary.k above 0" in refused.stderr
 
 
 def test_speed_and_quality_of_systems_are_measured_together(folder: Path) -> None:

@@ -19,6 +19,7 @@ PAGES = [
     "docs/encoders.md",
     "docs/generative.md",
     "docs/contextual.md",
+    "docs/gdr.md",
     "docs/query-writer.md",
     "docs/experiments.md",
 ]

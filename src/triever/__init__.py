@@ -28,10 +28,12 @@ if _typing.TYPE_CHECKING:
     from triever.retrievers.contextual import Contextual, ContrastTuning, SpellingOptions, VocabularyOptions
     from triever.retrievers.dense import Dense
     from triever.retrievers.fusion import Fused
+    from triever.retrievers.gdr import GDR, LossWeights, MatchOptions
     from triever.retrievers.generative import Generative, SearchOptions
     from triever.retrievers.multivector import MultiVector
     from triever.retrievers.query_writer import QueryWriter
     from triever.retrievers.reranker import Reranked
+    from triever.training.clusters import ClusterNegatives
     from triever.training.pairs import Negatives
     from triever.training.tuning import DocidTuning, RerankTuning, Tuning
     from triever.training.views import ViewOptions
@@ -40,6 +42,7 @@ if _typing.TYPE_CHECKING:
 _LATER = {
     "Atomic": "docids.schemes",
     "Cluster": "docids.schemes",
+    "ClusterNegatives": "training.clusters",
     "Codebook": "docids.schemes",
     "Contextual": "retrievers.contextual",
     "ContrastTuning": "retrievers.contextual",
@@ -47,8 +50,11 @@ _LATER = {
     "Dense": "retrievers.dense",
     "DocidTuning": "training.tuning",
     "Fused": "retrievers.fusion",
+    "GDR": "retrievers.gdr",
     "Generative": "retrievers.generative",
     "IndexOptions": "index.vectors",
+    "LossWeights": "retrievers.gdr",
+    "MatchOptions": "retrievers.gdr",
     "MultiVector": "retrievers.multivector",
     "Naive": "docids.schemes",
     "Negatives": "training.pairs",
@@ -82,6 +88,7 @@ __all__ = [
     "BM25",
     "Busy",
     "Cluster",
+    "ClusterNegatives",
     "Codebook",
     "compare",
     "Contextual",
@@ -96,11 +103,14 @@ __all__ = [
     "evaluate",
     "Explanation",
     "Fused",
+    "GDR",
     "Generative",
     "Hit",
     "IndexOptions",
     "load",
     "load_dataset",
+    "LossWeights",
+    "MatchOptions",
     "MissingExtra",
     "MultiVector",
     "Naive",

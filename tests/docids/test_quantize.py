@@ -9,7 +9,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triever.docids.quantize import Tree, cluster_tree, kmeans, nearest, residual_codebooks, residual_codes
+from triever.docids.quantize import (
+    Tree,
+    agglomerated,
+    balanced_kmeans,
+    cluster_tree,
+    density_peaks,
+    kmeans,
+    nearest,
+    nearest_several,
+    residual_codebooks,
+    residual_codes,
+)
 
 
 def clustered(count: int, centres: int, seed: int = 0) -> torch.Tensor:
@@ -96,3 +107,65 @@ def test_each_level_quantizes_what_is_left() -> None:
     first = nearest(vectors, books[0])[0]
     second = nearest(vectors - books[0][first], books[1])[0]
     assert torch.equal(codes, torch.stack([first, second], 1))
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 5))
+def test_balanced_clusters_have_their_share_at_most(count: int, k: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    centroids, number = balanced_kmeans(torch.randn(count, 3), k, seed=seed)
+    assert centroids.shape == (k, 3)
+    assert int(torch.bincount(number, minlength=k).max()) <= -(-count // k)
+    assert number.min() >= 0
+
+
+def test_balanced_clusters_are_not_much_worse_than_others() -> None:
+    vectors = clustered(2000, 20)
+    centroids, number = balanced_kmeans(vectors, 20)
+    own = float((vectors - centroids[number]).square().sum())
+    assert own <= 1.3 * error(vectors, kmeans(vectors, 20))
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 5))
+def test_clusters_are_united_as_the_obvious_way_unites_them(count: int, k: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    centroids, sizes, k = torch.randn(count, 3), torch.randint(1, 5, (count,)), min(k, count)
+    groups = [[one] for one in range(count)]
+
+    def cost(some: list[int]) -> float:
+        weight = sizes[some].float()[:, None]
+        mean = (centroids[some] * weight).sum(0) / weight.sum()
+        return float((weight * (centroids[some] - mean).square()).sum())
+
+    while len(groups) > k:
+        places = [(i, j) for i in range(len(groups)) for j in range(i)]
+        i, j = min(places, key=lambda one: cost(groups[one[0]] + groups[one[1]]) - sum(cost(groups[at]) for at in one))
+        groups[j] += groups.pop(i)
+    found = agglomerated(centroids, sizes, k)
+    assert sorted(sorted(group) for group in groups) == sorted(
+        (found == one).nonzero()[:, 0].tolist() for one in range(k)
+    )
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 5))
+def test_dense_places_begin_clusters_and_all_others_follow(count: int, k: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    centroids, k = torch.randn(count, 3), min(k, count)
+    found = density_peaks(centroids, torch.ones(count), k)
+    assert found.unique().tolist() == list(range(k))
+    assert density_peaks(torch.zeros(count, 3), torch.ones(count), k).unique().tolist() == list(range(k))
+
+
+def test_density_finds_what_is_dense() -> None:
+    around = torch.tensor([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+    vectors = torch.cat([centre + 0.5 * torch.randn(30, 2, generator=torch.manual_seed(0)) for centre in around])
+    found = density_peaks(vectors, torch.ones(90), 3)
+    assert all(len(found[first : first + 30].unique()) == 1 for first in (0, 30, 60))
+
+
+def test_the_nearest_few_are_in_order() -> None:
+    vectors, centroids = torch.randn(7, 3), torch.randn(5, 3)
+    number, distance = nearest_several(vectors, centroids, 3)
+    every = torch.cdist(vectors, centroids)
+    assert torch.equal(number, every.argsort(1)[:, :3])
+    torch.testing.assert_close(distance, every.sort(1).values[:, :3])
+    assert nearest_several(vectors, centroids, 9)[0].shape == (7, 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,6 +40,9 @@ MAKE = {
     "codebook": lambda: Codebook(levels=3, bits=3),
     "codebook without positions": lambda: Codebook(levels=3, bits=3, positions=False),
     "cluster": lambda: Cluster(clusters=30, branch=4),
+    "balanced clusters": lambda: Cluster(clusters=30, branch=4, method="balanced"),
+    "united clusters": lambda: Cluster(clusters=30, branch=4, method="agglomerative"),
+    "clusters by density": lambda: Cluster(clusters=30, branch=4, method="density"),
 }
 
 
@@ -146,6 +150,35 @@ def test_the_number_of_clusters_does_not_grow_with_the_corpus() -> None:
     again = MAKE["cluster"]().fit(DOCUMENTS * 2, torch.cat([VECTORS, VECTORS]))
     assert len(set(again)) <= 30
     assert scheme.width == 4
+
+
+@pytest.mark.parametrize("name", ["cluster", "balanced clusters", "united clusters", "clusters by density"])
+def test_every_way_to_cluster_makes_as_many_clusters_as_asked_for(name: str, tmp_path: Path) -> None:
+    scheme, docids = fitted(name)
+    assert 25 <= len(set(docids)) <= 30
+    again = reopened(scheme, tmp_path / "m")
+    placed = [again.place(*one) for one in zip(DOCUMENTS, VECTORS, strict=True)]
+    if name == "balanced clusters":
+        assert max(Counter(docids).values()) <= math.ceil(COUNT / 30)
+    else:
+        assert placed == docids
+    assert not again.others(VECTORS)
+
+
+def test_a_document_at_a_boundary_is_in_several_clusters() -> None:
+    plain = Cluster(clusters=30, branch=4)
+    docids = plain.fit(DOCUMENTS, VECTORS)
+    wide = Cluster(clusters=30, branch=4, margin=0.2)
+    assert wide.fit(DOCUMENTS, VECTORS) == docids
+    others = wide.others(VECTORS)
+    assert plain._centroids is not None
+    every = torch.cdist(VECTORS, plain._centroids)
+    for row, (own, some) in enumerate(zip(docids, others, strict=True)):
+        near = every[row].argsort()[:4]
+        expected = [plain._codes[int(one)] for one in near if every[row, one] <= 1.2 * every[row].min()]
+        assert some == expected
+        assert own in some
+    assert max(map(len, others)) > 1
 
 
 def test_documents_in_a_full_place_share_a_docid() -> None:

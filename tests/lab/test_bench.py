@@ -16,6 +16,8 @@ import torch
 from tests.retrievers.contract import QRELS, QUERIES, dataset
 from triever import (
     BM25,
+    GDR,
+    Cluster,
     Contextual,
     DataError,
     Dense,
@@ -173,5 +175,9 @@ def test_every_kind_of_index_is_measured() -> None:
     rows |= {row["system"]: row for row in bench_search(titles, dataset(), "test")}
     joined = ["cgr, sum of 1", "cgr, sum of 5", "cgr, sum of 20", "cgr, best path", "cgr, regenerated"]
     assert [*rows][13:] == ["cgr, exact", *joined]
+    clusters = {"gdr": GDR(docids=Cluster(clusters=3), backbone=small, training=DocidTuning(steps=0)).fit(dataset())}
+    rows |= {row["system"]: row for row in bench_search(clusters, dataset(), "test")}
+    assert [*rows][19:] == ["gdr, all clusters", "gdr, 10 clusters", "gdr, 40 clusters", "gdr, 100 clusters"]
+    assert rows["gdr, 10 clusters"]["agreement"] == 1
     right = [fitted["bm25"].search(query, 1)[0].id in QRELS[query.id] for query in QUERIES]
     assert rows["bm25"]["Success@1"] == sum(right) / len(right)

@@ -30,6 +30,7 @@ SHORT = ViewOptions(length=8)  # about as long as a query
 SHARING: dict[str, Scheme] = {
     "cluster": Cluster(clusters=3, branch=2),
     "clusters": Cluster(clusters=8, branch=3),
+    "several": Cluster(clusters=5, branch=3, margin=0.5),
     "title": Title(vocabulary=100),
 }
 SCHEMES: dict[str, Scheme] = {

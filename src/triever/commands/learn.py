@@ -38,7 +38,7 @@ def fit(
         str,
         typer.Argument(
             metavar="SYSTEM",
-            help="generative, contextual, bm25, dense, multivector, reranked, fused, or a TOML file with kind and "
+            help="generative, contextual, gdr, bm25, dense, multivector, reranked, fused, or a TOML file with kind and "
             "options.",
         ),
     ],

@@ -36,7 +36,8 @@ def search(model: Model, query: Query, k: Hits = 10, set_: SearchSettings = None
 
 def _written(hit: Hit) -> dict[str, Any]:
     """The docid of a hit and its probability, where a system writes docids."""
-    return {} if hit.logprob is None else {"probability": math.exp(hit.logprob), "docid": hit.docid}
+    probability = {} if hit.logprob is None else {"probability": math.exp(hit.logprob)}
+    return probability | ({} if hit.docid is None else {"docid": hit.docid})
 
 
 def explain(model: Model, query: Query, k: Hits = 10, set_: SearchSettings = None, json_: Json = False) -> None:

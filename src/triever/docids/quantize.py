@@ -24,6 +24,13 @@ def nearest(vectors: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([one.indices for one in found]), distance.clamp(min=0)
 
 
+def nearest_several(vectors: Tensor, centroids: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The numbers of the k nearest centroids (n, k), nearest first, and the distances to them (n, k)."""
+    rows, k = max(1, CHUNK // len(centroids)), min(k, len(centroids))
+    found = [torch.cdist(part, centroids).topk(k, largest=False) for part in vectors.split(rows)]
+    return torch.cat([one.indices for one in found]), torch.cat([one.values for one in found])
+
+
 def nearest_few(vector: Tensor, vectors: Tensor, k: int) -> Tensor:
     """The numbers of the k vectors nearest to one (d,), nearest first; all where there are fewer."""
     distance = torch.cdist(vector[None], vectors, compute_mode="donot_use_mm_for_euclid_dist")[0]
@@ -48,6 +55,92 @@ def kmeans(vectors: Tensor, k: int, *, seed: int = 0, rounds: int = 20) -> Tenso
             break
         centroids = moved
     return centroids
+
+
+def balanced_kmeans(vectors: Tensor, k: int, *, seed: int = 0, rounds: int = 5) -> tuple[Tensor, Tensor]:
+    """Centroids (k, d), and the number of each vector's (n,): none has more than a k-th of them, rounded up."""
+    vectors = vectors.float()
+    centroids = kmeans(vectors, k, seed=seed)
+    number = _shared_out(vectors, centroids)
+    for _ in range(rounds):
+        centroids = _means(vectors, number, centroids)
+        number = _shared_out(vectors, centroids)
+    return centroids, number
+
+
+def _shared_out(vectors: Tensor, centroids: Tensor) -> Tensor:
+    """(n,) a centroid for each vector, none above its share: the nearest ask first, and who is refused asks elsewhere.
+
+    Where some are refused a centroid is full, so this ends.
+    """
+    room = torch.full((len(centroids),), -(-len(vectors) // len(centroids)), device=vectors.device)
+    number = torch.full((len(vectors),), -1, device=vectors.device)
+    while len(left := (number < 0).nonzero()[:, 0]):
+        free = (room > 0).nonzero()[:, 0]
+        asked, distance = nearest(vectors[left], centroids[free])
+        order = distance.argsort(stable=True)
+        order = order[asked[order].argsort(stable=True)]  # centroid by centroid, the nearest first
+        counts = torch.bincount(asked, minlength=len(free))
+        rank = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[asked[order]]
+        taken = order[rank < room[free][asked[order]]]
+        number[left[taken]] = free[asked[taken]]
+        room -= torch.bincount(free[asked[taken]], minlength=len(centroids))
+    return number
+
+
+def agglomerated(centroids: Tensor, sizes: Tensor, k: int) -> Tensor:
+    """(m,) clusters 0 to k - 1 of centroids (m, d) of so many vectors each (m,).
+
+    The two whose union adds the least to the squared distances from means (Ward's rule) become one, until k are left.
+    """
+    means, weight = centroids.float().clone(), sizes.float().clamp(min=1)
+    owner = torch.arange(len(means), device=means.device)
+    cost = torch.stack([_ward(means, weight, one) for one in range(len(means))])
+    least, partner = cost.min(1)
+    for _ in range(len(means) - k):
+        one = int(least.argmin())
+        other = int(partner[one])
+        total = weight[one] + weight[other]
+        means[one] = (means[one] * weight[one] + means[other] * weight[other]) / total
+        weight[one] = total
+        weight[other] = torch.inf  # so that nobody is near to it
+        owner[owner == other] = one
+        stale = (partner == one) | (partner == other)
+        stale[other] = True
+        cost[other] = cost[:, other] = torch.inf
+        cost[one] = cost[:, one] = _ward(means, weight, one)
+        least[stale], partner[stale] = cost[stale].min(1)
+        nearer = cost[:, one] < least
+        least, partner = torch.where(nearer, cost[:, one], least), torch.where(nearer, one, partner)
+    return owner.unique(return_inverse=True)[1]
+
+
+def density_peaks(centroids: Tensor, sizes: Tensor, k: int) -> Tensor:
+    """(m,) clusters 0 to k - 1 of centroids (m, d) of so many vectors each (m,), by density (Rodriguez and Laio).
+
+    The k that are dense and far from all that are denser begin clusters; the others follow their nearest denser one.
+    """
+    distance = torch.cdist(centroids.float(), centroids.float())
+    others = distance + torch.diag(torch.full((len(distance),), torch.inf, device=distance.device))
+    near = others.min(1).values.nan_to_num(posinf=1).mean().clamp(min=1e-12)  # how far apart neighbours are
+    density = (sizes.float() * (-(distance / near).square()).exp()).sum(1)
+    order = density.argsort(descending=True, stable=True)
+    denser = torch.ones_like(distance, dtype=torch.bool).tril(-1)  # row by row, the densest first
+    apart, leader = distance[order][:, order].masked_fill(~denser, torch.inf).min(1)
+    cluster = [-1] * len(order)
+    for number, one in enumerate((density[order] * apart).topk(k).indices.tolist()):  # the densest is among them
+        cluster[one] = number
+    for one, other in enumerate(leader.tolist()):
+        cluster[one] = cluster[one] if cluster[one] >= 0 else cluster[other]
+    return torch.empty_like(order).scatter_(0, order, torch.tensor(cluster, device=order.device))
+
+
+def _ward(means: Tensor, weight: Tensor, one: int) -> Tensor:
+    """(m,) what uniting one cluster with each of the others would add; those that are gone weigh infinitely much."""
+    shared = weight * weight[one] / (weight + weight[one])
+    cost = torch.where(weight.isinf(), torch.inf, shared * (means - means[one]).square().sum(1))
+    cost[one] = torch.inf
+    return cost
 
 
 def kmeans_within(vectors: Tensor, lengths: Tensor, start: Tensor, *, rounds: int = 300) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,10 +24,14 @@ from triever.config import option
 from triever.data.records import Document
 from triever.docids.quantize import (
     Tree,
+    agglomerated,
+    balanced_kmeans,
     cluster_tree,
+    density_peaks,
     kmeans,
     nearest,
     nearest_few,
+    nearest_several,
     residual_codebooks,
     residual_codes,
 )
@@ -38,6 +42,12 @@ if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
 
 Docid: TypeAlias = tuple[int, ...]
+UNITE = {"agglomerative": agglomerated, "density": density_peaks}
+"""The ways to make larger clusters of small ones."""
+FINE = 4
+"""So many small ones for each of them."""
+SEVERAL = 4
+"""Clusters that a document may be in, at most."""
 
 
 class Numbering(Counter[Docid]):
@@ -82,6 +92,10 @@ class Scheme(ABC):
     @abstractmethod
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
         """A docid for a new document, without changing any other."""
+
+    def others(self, vectors: Tensor | None) -> list[list[Docid]]:
+        """For documents (documents, d) that have their docids, docids that they may have besides; [] where none may."""
+        return []
 
     def readable(self, docid: Docid) -> str:
         """The docid for a person."""
@@ -403,15 +417,23 @@ class Cluster(Scheme):
 
     clusters: int = option(1000, "how many")
     branch: int = option(10, "symbols at each step of a docid")
+    method: Literal["kmeans", "balanced", "agglomerative", "density"] = option(
+        "kmeans",
+        "kmeans; balanced, none much larger than another; agglomerative or density, small ones that are united",
+    )
+    margin: float = option(
+        0.0, "a document is in other clusters too that are farther than its own by at most this share of the distance"
+    )
     seed: int = option(0, "another seed, other clusters")
 
     _centroids: Tensor | None = field(default=None, init=False, repr=False)
-    _codes: list[Docid] = field(default_factory=list, init=False, repr=False)
+    _codes: list[Docid] = field(default_factory=list, init=False, repr=False)  # of each centroid; several may share one
 
     def __post_init__(self) -> None:
         config.validate(self)
-        if self.clusters < 1 or self.branch < 2:
-            raise UsageError(f"clusters = {self.clusters}, branch = {self.branch}", "at least 1 and 2")
+        if self.clusters < 1 or self.branch < 2 or self.margin < 0:
+            problem = f"clusters = {self.clusters}, branch = {self.branch}, margin = {self.margin}"
+            raise UsageError(problem, "at least 1, 2 and 0")
 
     @property
     def width(self) -> int:
@@ -420,16 +442,37 @@ class Cluster(Scheme):
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None) -> list[Docid]:
         found = self._vectors(vectors, len(documents))
         count = min(self.clusters, len(found))
-        self._centroids = kmeans(found, count, seed=self.seed)
+        self._centroids, cluster, number = self._clustered(found, count)
+        means = torch.stack([self._centroids[cluster == one].mean(0) for one in range(count)])
         # Clusters are coded as documents would be: near ones share the beginnings of their docids.
         coder = Semantic(self.branch, leaf=self.branch, seed=self.seed)
-        self._codes = coder.fit([Document(str(number), "") for number in range(count)], self._centroids)
-        return [self._codes[number] for number in nearest(found, self._centroids)[0].tolist()]
+        codes = coder.fit([Document(str(one), "") for one in range(count)], means)
+        self._codes = [codes[one] for one in cluster.tolist()]
+        return [self._codes[one] for one in number.tolist()]
+
+    def _clustered(self, vectors: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Centroids (m, d), the cluster that each belongs to (m,), and the centroid of each vector (n,)."""
+        if self.method == "balanced":
+            centroids, number = balanced_kmeans(vectors, count, seed=self.seed)
+            return centroids, torch.arange(count), number
+        unite = UNITE.get(self.method)
+        centroids = kmeans(vectors, min(FINE * count, len(vectors)) if unite else count, seed=self.seed)
+        number = nearest(vectors, centroids)[0]
+        sizes = torch.bincount(number, minlength=len(centroids))
+        return centroids, unite(centroids, sizes, count) if unite else torch.arange(count), number
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
         found = self._vector(vector, self._centroids)
         assert self._centroids is not None  # `_vector` saw to it
         return self._codes[int(nearest(found, self._centroids)[0])]
+
+    def others(self, vectors: Tensor | None) -> list[list[Docid]]:
+        if not self.margin or vectors is None or self._centroids is None:
+            return []
+        number, distance = nearest_several(vectors.float().to(self._centroids.device), self._centroids, SEVERAL)
+        near = distance <= (1 + self.margin) * distance[:, :1]
+        listed = zip(number.tolist(), near.tolist(), strict=True)
+        return [[self._codes[one] for one, there in zip(*row, strict=True) if there] for row in listed]
 
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._centroids is not None:

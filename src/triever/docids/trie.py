@@ -296,9 +296,14 @@ class Trie:
             "bytes": self.bytes,
         }
 
+    def compact(self) -> Trie:
+        """The same as one part without what was deleted."""
+        is_one = len(self.parts) == 1 and self.alive[0] is None
+        return self if is_one else Trie.of(self.paths())
+
     def write(self, writer: Writer) -> None:
         """Put the arrays into an artifact, as one part without what was deleted."""
-        one = self.parts[0] if len(self.parts) == 1 and self.alive[0] is None else build(self.paths())
+        one = self.compact().parts[0]
         for field in fields(Arrays):
             writer.array(f"trie_{field.name}", getattr(one, field.name))
 

@@ -7,6 +7,7 @@ the tails. Everything here is tensor work of fixed shape, so that a search step 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,6 +89,11 @@ class Walk:
             where = (at[:, None] + slot).clamp(max=max(len(part.tail) - 1, 0))
             symbols = torch.where(inside, part.tail[where].long(), symbols) if len(part.tail) else symbols
         return symbols, length
+
+    def spans(self, state: Sequence[int]) -> list[tuple[int, slice]]:
+        """The entries at and below one state (parts,), dead or alive: for each part that has some, one slice."""
+        there = [(at, part, place) for at, (part, place) in enumerate(zip(self.parts, state, strict=True))]
+        return [(at, part.span(place)) for at, part, place in there if place >= 0]
 
     def documents(self, state: list[int]) -> list[int]:
         """The living documents at and below one state (parts,)."""
@@ -207,18 +213,19 @@ class _Part:
             lone, self.tail_start[(entry + 1).clamp(max=len(self.tail_start) - 1)].long(), 0
         )
 
+    def span(self, state: int) -> slice:
+        if state < self.nodes:
+            first = int(self.arrays.first[state])
+            return slice(first, first + int(self.arrays.count[state]))
+        starts = self.arrays.tail_start
+        # Of their own type: NumPy would copy millions of starts to compare them with a Python number.
+        entry = int(np.searchsorted(starts, starts.dtype.type(state - self.nodes - 1), side="right")) - 1
+        return slice(entry, entry + 1)
+
     def documents(self, state: int) -> list[int]:
-        node = state if state < self.nodes else None
-        if node is None:
-            starts = self.arrays.tail_start
-            # Of their own type: NumPy would copy millions of starts to compare them with a Python number.
-            first = int(np.searchsorted(starts, starts.dtype.type(state - self.nodes - 1), side="right")) - 1
-            last = first + 1
-        else:
-            first = int(self.arrays.first[node])
-            last = first + int(self.arrays.count[node])
-        documents = self.arrays.document[first:last]
-        return (documents if self.mask is None else documents[self.mask[first:last]]).tolist()
+        span = self.span(state)
+        documents = self.arrays.document[span]
+        return (documents if self.mask is None else documents[self.mask[span]]).tolist()
 
     def _is_node(self, state: Tensor) -> Tensor:
         return state < self.nodes

@@ -1,8 +1,8 @@
 """Speed, size and quality of saved retrievers in one table: what a faster or smaller index costs.
 
 Dense retrievers are measured with each kind of index, multi-vector ones with each number of bits, generative
-ones by exact search and beams of several widths, contextual ones by the ways to join the spellings of a title; all
-without being trained or encoding documents again.
+ones by exact search and beams of several widths, contextual ones by the ways to join the spellings of a title, those
+that match inside clusters by how many they look at; all without being trained or encoding documents again.
 `agreement` is the share of the first ten of the exact search that is found too.
 """
 
@@ -50,6 +50,7 @@ def variants(name: str, retriever: Retriever) -> dict[str, Retriever]:
     """A retriever with each kind of index it can have; the exact one first."""
     from triever.retrievers.contextual import Contextual
     from triever.retrievers.dense import Dense
+    from triever.retrievers.gdr import GDR
     from triever.retrievers.generative import Generative
     from triever.retrievers.multivector import MultiVector
 
@@ -59,6 +60,9 @@ def variants(name: str, retriever: Retriever) -> dict[str, Retriever]:
         beams = {label: {"spelling": how, "search_options": {"method": "beam"}} for label, how in joined.items()}
         whole = {f"{name}, exact": {"spelling": {"join": "sum"}, "search_options": {"method": "exact"}}}
         return {label: retriever.searched_with(how) for label, how in (whole | beams).items()}
+    if isinstance(retriever, GDR):
+        clusters: dict[str, Retriever] = {f"{name}, all clusters": retriever.searching(width=len(retriever))}
+        return clusters | {f"{name}, {width} clusters": retriever.searching(width=width) for width in WIDTHS}
     if isinstance(retriever, Generative):
         whole: dict[str, Retriever] = {f"{name}, exact": retriever.searching(method="exact", budget=EVERYTHING)}
         beams = {f"{name}, beam {width}": retriever.searching(method="beam", width=width) for width in WIDTHS}

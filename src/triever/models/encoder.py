@@ -80,7 +80,11 @@ class Encoder(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Texts (rows, length), filled up on the right, to vectors (rows, size)."""
-        projected = self.projection(pooled(self.states(ids, mask), mask, self.shape.pooling))
+        return self.vectors(self.states(ids, mask), mask)
+
+    def vectors(self, states: Tensor, mask: Tensor) -> Tensor:
+        """The vectors (rows, size) of texts whose hidden states (rows, length, hidden) are there already."""
+        projected = self.projection(pooled(states, mask, self.shape.pooling))
         return _unit(projected) if self.shape.unit else projected.float()
 
     def token_vectors(self, ids: Tensor, mask: Tensor) -> Tensor:

@@ -40,10 +40,13 @@ class Seq2SeqGenerator:
     def prefill(self, prompts: list[str]) -> tuple[Seq2SeqCache, Tensor]:
         """Read the texts; the start symbol gives the state after the empty prefix."""
         ids, mask = (tensor.to(self.device) for tensor in self.tokenise(prompts))
-        read = self.model.read(ids, mask)
-        begin = torch.full((len(ids), 1), self.model.shape.start, device=self.device)
+        return self._begun(self.model.read(ids, mask))
+
+    def _begun(self, read: Read) -> tuple[Seq2SeqCache, Tensor]:
+        rows = len(read.mask)
+        begin = torch.full((rows, 1), self.model.shape.start, device=self.device)
         hidden, past = self.model.decode(begin, None, read)
-        return Seq2SeqCache(read, past, torch.arange(len(ids), device=self.device)), hidden[:, -1]
+        return Seq2SeqCache(read, past, torch.arange(rows, device=self.device)), hidden[:, -1]
 
     @torch.inference_mode()
     def extend(self, cache: Seq2SeqCache, parents: Tensor, tokens: Tensor) -> tuple[Seq2SeqCache, Tensor]:

@@ -137,12 +137,12 @@ class T5(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor, docids: Tensor) -> Tensor:
         """Scores of every symbol at every place of the docids (rows, length): (rows, length, width)."""
-        return self.logits(self._before_each(ids, mask, docids))
+        return self.logits(self._before_each(self.read(ids, mask), docids))
 
-    def _before_each(self, ids: Tensor, mask: Tensor, docids: Tensor) -> Tensor:
+    def _before_each(self, read: Read, docids: Tensor) -> Tensor:
         """The states (rows, length, d_model) from which each symbol of the docids is written."""
         begin = torch.full_like(docids[:, :1], self.shape.start)
-        return self.decode(torch.cat([begin, docids[:, :-1]], 1), None, self.read(ids, mask))[0]
+        return self.decode(torch.cat([begin, docids[:, :-1]], 1), None, read)[0]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -160,7 +160,10 @@ class T5(nn.Module):
 
     def read(self, ids: Tensor, mask: Tensor) -> Read:
         """What every decoder layer looks up in texts, (rows, length)."""
-        states = self.encode(ids, mask)
+        return self.looked_up(self.encode(ids, mask), mask)
+
+    def looked_up(self, states: Tensor, mask: Tensor) -> Read:
+        """The same of texts whose hidden states are there already."""
         layers = [layer.read(states) for layer in self._decoder_layers]
         return Read(layers, additive(mask, states.dtype), self._pooled(states, mask) if self.shape.pooled else None)
 
@@ -206,7 +209,11 @@ class T5(nn.Module):
 
         A mean over rows, not over symbols: so the mean over several batches is that of all their rows as one.
         """
-        hidden = self._before_each(ids, mask, docids.masked_fill(docids == ignored, 0)).flatten(0, 1)
+        return self.loss_of(self.read(ids, mask), docids, ignored)
+
+    def loss_of(self, read: Read, docids: Tensor, ignored: int) -> Tensor:
+        """The same of texts that were read already."""
+        hidden = self._before_each(read, docids.masked_fill(docids == ignored, 0)).flatten(0, 1)
         return self._cross_entropy(hidden, docids.flatten(), ignored) / len(docids)
 
     def _cross_entropy(self, hidden: Tensor, targets: Tensor, ignored: int) -> Tensor:

@@ -32,6 +32,7 @@ KINDS = {
     "bm25": "triever.retrievers.bm25:BM25",
     "dense": "triever.retrievers.dense:Dense",
     "fused": "triever.retrievers.fusion:Fused",
+    "gdr": "triever.retrievers.gdr:GDR",
     "generative": "triever.retrievers.generative:Generative",
     "contextual": "triever.retrievers.contextual:Contextual",
     "multivector": "triever.retrievers.multivector:MultiVector",

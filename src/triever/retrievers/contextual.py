@@ -283,10 +283,12 @@ class Contextual(Generative):
         engine: Writing,
         views: Mapping[str, View],
         docids: np.ndarray,
+        dataset: Dataset,
         store: DocumentStore,
         work: Path | None,
     ) -> Callable[[int], ViewBatches]:
-        rounds, every = super()._taught(engine, views, docids, store, work), self.vocabulary.every
+        rounds = self._rounds(engine.model, views, self.views.weights, docids, self.training)
+        every = self.vocabulary.every
         if not every or not self.vocabulary.k:
             return rounds
         assert isinstance(engine, Spelled)

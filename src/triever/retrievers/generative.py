@@ -6,7 +6,7 @@ A scheme gives docids, views teach them, and a search over the trie of those tha
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -45,7 +45,7 @@ from triever.search.hits import documents
 from triever.search.many import search_each
 from triever.search.paths import path_scores
 from triever.search.scores import Normalisation
-from triever.training.loop import train
+from triever.training.loop import Batches, train
 from triever.training.pairs import Pairs, held_out, pairs_there
 from triever.training.tuning import WATCH, DocidTuning, quality, summary
 from triever.training.views import (
@@ -191,17 +191,24 @@ class Generative(Retriever):
     # Learning
 
     def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Writing:
+        engine, docids, _ = self._begun(dataset, store, work)
+        trained = self._train(engine, docids, dataset, store, work)
+        laid_out(engine.model)
+        return replace(engine, trained=trained)
+
+    def _begun(
+        self, dataset: Dataset, store: DocumentStore, work: Path | None
+    ) -> tuple[Writing, np.ndarray, Tensor | None]:
+        """What is trained, the docids (documents, longest) that it is taught, and the vectors they were made from."""
         self._check_early(dataset, store)
         placer, vectors = self._placed(dataset, store, work)
         scheme = copy.deepcopy(self.docids)  # the option stays as it was given
         docids = scheme.fit(list(store), vectors)
-        model = self._model(scheme, placer)
-        trie = Trie.of(zip(docids, range(len(docids)), strict=True))
+        trie = Trie.of(_entries(docids, scheme.others(vectors), range(len(docids))))
         placed = placer if self._places(scheme) else None
+        model = self._model(scheme, placer)
         engine = Writing(model, scheme, trie, np.arange(len(docids)), placed, reading=self._reading)
-        trained = self._train(engine, docid_rows(docids), dataset, store, work)
-        laid_out(model)
-        return replace(engine, trained=trained)
+        return engine, docid_rows(docids), vectors
 
     def _check_early(self, dataset: Dataset, store: DocumentStore) -> None:
         """Refuse what is known to be impossible before any text is read."""
@@ -264,8 +271,8 @@ class Generative(Retriever):
         judged = held is not None and len(held) > 0
         trained = train(
             engine.model,
-            _loss,
-            self._taught(engine, views, docids, store, work),
+            self._loss_of_batch,
+            self._taught(engine, views, docids, dataset, store, work),
             self.training,
             evaluate=(lambda _model: self._quality(engine, store, held)) if judged else None,
             watch=WATCH if judged else "",
@@ -282,11 +289,16 @@ class Generative(Retriever):
         engine: Writing,
         views: Mapping[str, View],
         docids: np.ndarray,
+        dataset: Dataset,
         store: DocumentStore,
         work: Path | None,
-    ) -> Callable[[int], ViewBatches]:
+    ) -> Callable[[int], Batches]:
         """What each round teaches of the documents of a store; `work` is a folder for what is too large for memory."""
         return self._rounds(engine.model, views, self.views.weights, docids, self.training)
+
+    def _loss_of_batch(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What is made smaller."""
+        return _loss(model, batch)
 
     def _rounds(
         self, model: T5, views: Mapping[str, View], weights: Sequence[float], docids: np.ndarray, options: DocidTuning
@@ -427,7 +439,7 @@ class Generative(Retriever):
         """The log-probability of each symbol of a docid after those before it; several documents share one."""
         generator, options = self._generator(engine), self.search_options
         cache, hidden = generator.prefill([query])
-        explained = []
+        explained, (_, several) = [], engine.walk.counts
         for hit in result:
             docid = self._docid(engine, store, hit)
             scores, sharing = path_scores(
@@ -435,7 +447,10 @@ class Generative(Retriever):
             )
             names = [f"{place}: {engine.scheme.symbol(symbol)}" for place, symbol in enumerate(docid, 1)]
             shared = (("shared by several", -float(np.log(sharing))),) if sharing > 1 else ()
-            explained.append((*zip(names, scores, strict=True), *shared))
+            parts: Parts = (*zip(names, scores, strict=True), *shared)
+            if int(engine.numbers[store.row(hit.id)]) in several:
+                parts += (("other docids", hit.score - sum(weight for _, weight in parts)),)
+            explained.append(parts)
         return tuple(explained)
 
     def searching(self, **options: Any) -> Generative:
@@ -445,13 +460,19 @@ class Generative(Retriever):
     # Changing
 
     def _with_added(self, engine: Writing, documents: Sequence[Document], store: DocumentStore) -> Writing:
-        scheme = copy.deepcopy(engine.scheme)
         vectors = self._vectors(engine.placer, engine.reading, documents) if engine.placer else None
+        return self._enlarged(engine, documents, vectors, store)
+
+    def _enlarged(
+        self, engine: Writing, documents: Sequence[Document], vectors: Tensor | None, store: DocumentStore
+    ) -> Writing:
+        """The engine with more documents, which have these vectors where there is a placer."""
+        scheme = copy.deepcopy(engine.scheme)
         each = [None] * len(documents) if vectors is None else vectors
         docids = [scheme.place(document, vector) for document, vector in zip(documents, each, strict=True)]
         first = int(engine.numbers[-1]) + 1 if len(engine.numbers) else 0
         numbers = np.arange(first, first + len(documents))
-        trie = engine.trie.with_added(zip(docids, numbers.tolist(), strict=True))
+        trie = engine.trie.with_added(_entries(docids, scheme.others(vectors), numbers.tolist()))
         both = np.concatenate([engine.numbers, numbers])
         model = self._wide_enough(engine, scheme, vectors)
         larger = replace(engine, model=model, scheme=scheme, trie=trie, numbers=both)
@@ -532,6 +553,17 @@ class Generative(Retriever):
         reading = Reading(**snapshot.state.get("reading", {}))  # earlier ones read without prefixes
         trained = snapshot.state.get("trained", {})
         return Writing(laid_out(model), scheme, Trie.read(snapshot), numbers, placer, trained, reading)
+
+
+def _entries(
+    docids: Sequence[Docid], others: Sequence[Sequence[Docid]], numbers: Iterable[int]
+) -> Iterator[tuple[Docid, int]]:
+    """Every docid with the number of its document; some documents have others besides."""
+    for at, (docid, number) in enumerate(zip(docids, numbers, strict=True)):
+        yield docid, number
+        for other in dict.fromkeys(others[at] if others else ()):
+            if other != docid:
+                yield other, number
 
 
 def _some_rows(count: int, most: int, seed: int) -> np.ndarray:

@@ -7,14 +7,19 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def contrastive(scores: Tensor, positive: Tensor, excluded: Tensor | None = None) -> Tensor:
+def contrastive(
+    scores: Tensor, positive: Tensor, excluded: Tensor | None = None, weights: Tensor | None = None
+) -> Tensor:
     """Minus the log-probability of each query's positive among all documents of the batch, on average.
 
     scores (queries, documents); positive (queries,) the place of each one's positive; excluded
-    (queries, documents) bool, documents that are no negatives of a query because they are relevant to it.
+    (queries, documents) bool, documents that are no negatives of a query because they are relevant to it;
+    weights (queries, documents) how often each negative counts, as if it were in the batch so many times.
     """
+    own = functional.one_hot(positive, scores.shape[1]).bool()
+    if weights is not None:
+        scores = scores.float() + weights.float().log().masked_fill(own, 0.0)
     if excluded is not None:
-        own = functional.one_hot(positive, scores.shape[1]).bool()
         scores = scores.masked_fill(excluded & ~own, -torch.inf)
     return functional.cross_entropy(scores.float(), positive)
 

@@ -174,20 +174,27 @@ class PairBatches:
     def _negatives(self, queries: np.ndarray, chance: np.random.Generator) -> np.ndarray:
         """(queries, count) rows."""
         drawn = chance.integers(len(self.documents), size=(len(queries), self.negatives.count))
-        if self.mined is not None and (hard := self.negatives.mined):
-            pool = self.mined[queries]
-            there = (pool >= 0).sum(1)
-            # Distinct places of each query's list; where it is too short, what was drawn at random stays.
-            place = chance.random(pool.shape)
-            place[pool < 0] = 2
-            chosen = np.take_along_axis(pool, place.argsort(1)[:, :hard], 1)
-            enough = np.arange(chosen.shape[1]) < there[:, None]
-            drawn[:, : chosen.shape[1]] = np.where(enough, chosen, drawn[:, : chosen.shape[1]])
-        return drawn
+        if self.mined is None or not self.negatives.mined:
+            return drawn
+        return with_chosen(drawn, self.mined[queries], self.negatives.mined, chance)
 
     def _excluded(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """(queries, documents) whether a document is relevant to a query, or a copy of one that is."""
-        return np.stack([_among(documents, self.pairs.of(query), self.same) for query in queries])
+        return np.stack([among(documents, self.pairs.of(query), self.same) for query in queries])
+
+
+def with_chosen(drawn: np.ndarray, pool: np.ndarray, count: int, chance: np.random.Generator) -> np.ndarray:
+    """Rows (queries, n) whose first `count` are taken from each query's pool (queries, most), all of them distinct.
+
+    A pool has -1 where there are no more; where it is too short, what was drawn stays.
+    """
+    there = (pool >= 0).sum(1)
+    place = chance.random(pool.shape)
+    place[pool < 0] = 2
+    chosen = np.take_along_axis(pool, place.argsort(1)[:, :count], 1)
+    enough = np.arange(chosen.shape[1]) < there[:, None]
+    first = np.where(enough, chosen, drawn[:, : chosen.shape[1]])
+    return np.concatenate([first, drawn[:, chosen.shape[1] :]], 1)
 
 
 def passes(count: int, batches: range, size: int, *seed: int) -> np.ndarray:
@@ -213,11 +220,11 @@ def hard_negatives(
     for query, rows in enumerate(found):
         hits = np.asarray(rows[negatives.skip :], np.int64)
         hits = hits[hits >= 0]  # -1: a search that found fewer
-        wrong = hits[~_among(hits, pairs.of(query), same)][: negatives.depth]
+        wrong = hits[~among(hits, pairs.of(query), same)][: negatives.depth]
         out[query, : len(wrong)] = wrong
     return out
 
 
-def _among(rows: np.ndarray, relevant: np.ndarray, same: np.ndarray | None) -> np.ndarray:
+def among(rows: np.ndarray, relevant: np.ndarray, same: np.ndarray | None) -> np.ndarray:
     """(rows,) whether each is one of the relevant rows, or has the text of one."""
     return np.isin(rows, relevant) if same is None else np.isin(same[rows], same[relevant])

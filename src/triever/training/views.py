@@ -184,6 +184,23 @@ class Behind:
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """What one view brings to a batch: some of its examples, their texts, and the document of each."""
+
+    name: str
+    view: View
+    examples: np.ndarray  # (texts,)
+    tokens: Tokens
+    rows: np.ndarray  # (texts,)
+
+    def relevant(self) -> list[np.ndarray]:
+        """For each text the rows of all documents that are known to be relevant to it."""
+        if isinstance(self.view, Labelled):
+            return [self.view.pairs.of(int(example)) for example in self.examples]
+        return list(self.rows[:, None])
+
+
+@dataclass(frozen=True)
 class ViewBatches:
     """A round of batches, each made when it is asked for, from its number alone: texts and their docids."""
 
@@ -202,17 +219,25 @@ class ViewBatches:
     def __getitem__(self, step: int) -> dict[str, Any]:
         if not 0 <= step < self.steps:
             raise IndexError(step)
+        return self.batch_of(self.drawn(step))
+
+    def drawn(self, step: int) -> list[Drawn]:
+        """What each view brings to a batch."""
         chance = np.random.default_rng((self.seed, self.round, step))
-        parts = [
-            view.take(order[step], chance)
-            for view, order in zip(self.views.values(), self._orders, strict=True)
+        chosen = zip(self.views.items(), self._orders, strict=True)
+        return [
+            Drawn(name, view, order[step], *view.take(order[step], chance))
+            for (name, view), order in chosen
             if order.shape[1]
         ]
-        tokens = parts[0][0]
-        for more, _ in parts[1:]:
-            tokens = tokens.joined(more)
+
+    def batch_of(self, drawn: Sequence[Drawn]) -> dict[str, Any]:
+        """The texts side by side, with the docids that they are to give."""
+        tokens = drawn[0].tokens
+        for more in drawn[1:]:
+            tokens = tokens.joined(more.tokens)
         ids, mask = tokens.padded(np.arange(len(tokens)), self.pad)
-        docids = self.docids[np.concatenate([rows for _, rows in parts])]
+        docids = self.docids[np.concatenate([one.rows for one in drawn])]
         return {"ids": ids, "mask": mask, "docids": torch.from_numpy(_trimmed(docids))}
 
     @cached_property

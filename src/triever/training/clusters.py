@@ -1,0 +1,152 @@
+"""Batches for a model that writes clusters and matches inside them: texts, documents, and cluster-adaptive negatives.
+
+Each text of the views comes with its document, with others of that document's cluster (intra-cluster negatives), and
+where asked for with random or mined ones. The documents of the other texts are its inter-cluster negatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triever.config import option
+from triever.errors import UsageError
+from triever.models.tokens import Tokens
+from triever.training.pairs import Negatives, among, with_chosen
+from triever.training.views import Drawn, Labelled, ViewBatches
+
+INSIDE = 1
+"""A number of its own in the seed of what is drawn for documents, beside what is drawn for texts."""
+
+
+@dataclass(frozen=True)
+class ClusterNegatives(Negatives):
+    """Where negatives come from: `ClusterNegatives(inside=10, beta=2.0)`."""
+
+    inside: int = option(
+        10, "negatives that each text brings along from its document's cluster; random ones where that has too few"
+    )
+    beta: float = option(1.0, "how often a negative of the document's own cluster counts in the denominator")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inside < 0 or self.beta <= 0:
+            problem = f"negatives: inside {self.inside}, beta {self.beta}"
+            raise UsageError(problem, "inside is not negative, and beta is above 0")
+
+
+@dataclass(frozen=True)
+class Known:
+    """Documents whose vectors stay as they are."""
+
+    take: Callable[[np.ndarray], np.ndarray]
+
+    def __call__(self, rows: np.ndarray) -> dict[str, Tensor]:
+        """What a batch holds of some of them: their vectors."""
+        return {"document_vectors": torch.from_numpy(self.take(rows).astype(np.float32))}
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Documents whose vectors are learned."""
+
+    tokens: Tokens
+    pad: int
+
+    def __call__(self, rows: np.ndarray) -> dict[str, Tensor]:
+        """What a batch holds of some of them: their tokens."""
+        ids, mask = self.tokens.padded(rows, self.pad)
+        return {"document_ids": ids, "document_mask": mask}
+
+
+@dataclass(frozen=True)
+class ClusterBatches:
+    """A round of batches of views, each text with documents; made from its number alone."""
+
+    views: ViewBatches
+    documents: Known | Texts
+    cluster: np.ndarray  # (documents,) the number of each one's cluster
+    same: np.ndarray  # (documents,) numbers of their texts: a copy of what is relevant is no negative
+    negatives: ClusterNegatives
+    mined: np.ndarray | None = None  # (labelled queries, most) rows of hard negatives, -1 where there are no more
+
+    def __len__(self) -> int:
+        return len(self.views)
+
+    def __getitem__(self, step: int) -> dict[str, Any]:
+        if not 0 <= step < len(self):
+            raise IndexError(step)
+        drawn = self.views.drawn(step)
+        own = np.concatenate([one.rows for one in drawn])
+        relevant = [rows for one in drawn for rows in one.relevant()]
+        chance = np.random.default_rng((self.views.seed, self.views.round, step, INSIDE))
+        negatives = self.negatives_of(drawn, own, relevant, chance)
+        documents = np.concatenate([own, negatives.ravel()])
+        excluded = np.stack([among(documents, rows, self.same) for rows in relevant])
+        return {
+            **self.views.batch_of(drawn),
+            **self.documents(documents),
+            "positive": torch.arange(len(own)),
+            "excluded": torch.from_numpy(excluded),
+            "weights": torch.from_numpy(self._weights(own, documents)),
+        }
+
+    def negatives_of(
+        self, drawn: Sequence[Drawn], own: np.ndarray, relevant: Sequence[np.ndarray], chance: np.random.Generator
+    ) -> np.ndarray:
+        """(texts, inside + count) rows: first those of the same cluster, then those that are mined or random."""
+        options, texts = self.negatives, len(own)
+        found = chance.integers(len(self.cluster), size=(texts, options.inside + options.count))
+        inside, others = found[:, : options.inside], found[:, options.inside :]
+        if options.inside:
+            inside = with_chosen(inside, self._beside(own, relevant, chance), options.inside, chance)
+        if self.mined is not None and options.mined:
+            others = with_chosen(others, self._mined(drawn, self.mined), options.mined, chance)
+        return np.concatenate([inside, others], 1)
+
+    def _beside(self, own: np.ndarray, relevant: Sequence[np.ndarray], chance: np.random.Generator) -> np.ndarray:
+        """(texts, inside) rows of each document's cluster that are not relevant to its text, -1 behind the last."""
+        found = [self._some_of(int(self.cluster[row]), rows, chance) for row, rows in zip(own, relevant, strict=True)]
+        pool = np.full((len(own), self.negatives.inside), -1, np.int64)
+        for text, rows in enumerate(found):
+            pool[text, : len(rows)] = rows
+        return pool
+
+    def _some_of(self, cluster: int, relevant: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+        """At most as many of a cluster as are wanted. A few more are drawn, for those that fall away."""
+        order, start = self._members
+        low, size = start[cluster], int(start[cluster + 1] - start[cluster])
+        some = chance.choice(size, min(size, 2 * self.negatives.inside + len(relevant)), replace=False)
+        rows = order[low + some]
+        return rows[~among(rows, relevant, self.same)][: self.negatives.inside]
+
+    @cached_property
+    def _members(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of all documents, cluster by cluster, and where each cluster begins."""
+        order = self.cluster.argsort(kind="stable")
+        return order, np.searchsorted(self.cluster[order], np.arange(self.cluster.max(initial=-1) + 2))
+
+    def _mined(self, drawn: Sequence[Drawn], mined: np.ndarray) -> np.ndarray:
+        """(texts, most) what was mined for them; only judged queries are mined for."""
+        none = np.full((1, mined.shape[1]), -1)
+        return np.concatenate(
+            [mined[one.examples] if isinstance(one.view, Labelled) else none.repeat(len(one.rows), 0) for one in drawn]
+        )
+
+    def _weights(self, own: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        """(texts, documents) how often a document counts as a negative of a text."""
+        together = self.cluster[documents] == self.cluster[own][:, None]
+        return np.where(together, self.negatives.beta, 1.0).astype(np.float32)
+
+
+def cluster_numbers(docids: np.ndarray) -> np.ndarray:
+    """(documents,) a number for the cluster of each, by docids (documents, depth): equal ones are one cluster."""
+    if not docids.shape[1]:  # nothing is written, and all are together
+        return np.zeros(len(docids), np.int64)
+    return np.unique(docids, axis=0, return_inverse=True)[1].reshape(-1)

@@ -1,0 +1,420 @@
+"""Generative dense retrieval: the contract, both halves against brute force, the dial's two ends, and its training."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import triever
+from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
+from triever import Document
+from triever.config import build
+from triever.docids.schemes import Atomic, Cluster, Codebook, Scheme, Semantic, Title
+from triever.errors import UsageError
+from triever.index.trie_vectors import Below
+from triever.index.vectors import IndexOptions
+from triever.models.docid_model import DecoderOptions, reader_of
+from triever.retrievers.dense import Dense
+from triever.retrievers.gdr import GDR, Candidates, Clustered, LossWeights, MatchOptions, beam_shares, candidates
+from triever.retrievers.generative import Generative, SearchOptions
+from triever.training.clusters import ClusterNegatives
+from triever.training.tuning import DocidTuning, Tuning
+from triever.training.views import ViewOptions
+
+SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=600"
+NOTHING = DocidTuning(steps=0)
+ALL = SearchOptions(width=200)
+RULES = ("sum", "loglinear")
+SCHEMES: dict[str, Scheme] = {
+    "cluster": Cluster(clusters=4, branch=4),
+    "several": Cluster(clusters=4, branch=4, margin=0.5),
+    "semantic": Semantic(branch=3, leaf=3),
+    "codebook": Codebook(levels=2, bits=2),
+    "atomic": Atomic(),
+    "title": Title(vocabulary=100),
+}
+
+
+def gdr(scheme: str = "cluster", **options: object) -> GDR:
+    return GDR(docids=SCHEMES[scheme], **{"backbone": SMALL, "training": NOTHING} | options)  # ty: ignore[invalid-argument-type]
+
+
+def engine_of(retriever: triever.Retriever) -> Clustered:
+    return retriever._checked().engine
+
+
+class TestClusters(Contract):
+    def make(self) -> triever.Retriever:
+        return gdr(search_options=ALL, matching=MatchOptions(alpha=0.1))  # what writes clusters has learned nothing
+
+
+class TestTrained(Contract):
+    """A tuned encoder that is trained on, half of the docid written, and alpha fitted."""
+
+    def make(self) -> triever.Retriever:
+        training = DocidTuning(steps=20, batch=8, rounds=2, learning_rate=2e-3, holdout=0.3)
+        matching = MatchOptions(depth=1, rule="loglinear", fit=True)
+        views = ViewOptions(length=8)
+        options = {"training": training, "matching": matching, "views": views, "joint": True}
+        return gdr("semantic", vectors=Dense(backbone=SMALL), search_options=ALL, **options)
+
+
+# Both halves against brute force
+
+
+def log_probabilities(fitted: GDR, query: str, depth: int | None) -> dict[tuple[int, ...], float]:
+    """Of every prefix of every docid, by a forward pass for each and the symbols that exist after each prefix."""
+    engine = engine_of(fitted)
+    docids = {docid for docid, _ in engine.trie.items()}
+    ids = torch.tensor(reader_of(engine.model).tokenizer.ids([query], 64))
+    found = {}
+    for docid in docids:
+        with torch.inference_mode():
+            logits = engine.model(ids, torch.ones_like(ids), torch.tensor([docid]))[0]
+        total = 0.0
+        for place, symbol in enumerate(docid[:depth]):
+            there = sorted({other[place] for other in docids if other[:place] == docid[:place] and len(other) > place})
+            total += float(logits[place, there].log_softmax(0)[there.index(symbol)])
+        found[docid[:depth]] = total
+    return found
+
+
+def by_brute_force(fitted: GDR, query: str) -> dict[str, float]:
+    """Every document of the best prefixes, one by one, by the formula."""
+    engine, store, matching = engine_of(fitted), fitted.documents, fitted.matching
+    prefixes = log_probabilities(fitted, query, matching.depth)
+    beam = sorted(prefixes, key=lambda one: -prefixes[one])[: fitted.search_options.width]
+    ids = torch.tensor(reader_of(engine.model).tokenizer.ids([query], 64))
+    with torch.inference_mode():
+        vector = reader_of(engine.model)(ids, torch.ones_like(ids))[0].numpy()
+    by_length = {one: prefixes[one] / max(1, len(one)) ** 0.8 for one in beam}
+    total = sum(math.exp(value) for value in by_length.values())
+    scores = {}
+    for row, name in enumerate(store.ids):
+        number = int(engine.numbers[row])
+        mine = {docid[: matching.depth] for docid, document in engine.trie.items() if document == number} & set(beam)
+        product = float(vector @ engine.below.take(np.array([number]))[0])
+        if mine and matching.rule == "sum":
+            scores[name] = math.tanh(product) + matching.alpha * sum(math.exp(by_length[one]) for one in mine) / total
+        elif mine:
+            mass = math.log(sum(math.exp(prefixes[one]) for one in mine))
+            scores[name] = product / matching.temperature + matching.alpha * mass
+    return scores
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("scheme", "depth", "width"),
+    [  # where a beam goes over several lengths it is wide, so that what it finds is what is best
+        *(("cluster", None, width) for width in (1, 2, 200)),
+        *(("several", None, width) for width in (1, 2, 200)),
+        *(("semantic", 1, width) for width in (1, 2, 200)),
+        ("codebook", 2, 200),
+        ("title", 3, 200),
+        ("semantic", None, 200),
+    ],
+)
+def test_the_ranking_is_that_of_all_documents_of_the_best_clusters(
+    scheme: str, depth: int | None, width: int, rule: str
+) -> None:
+    matching = MatchOptions(depth=depth, rule=rule, alpha=0.7)  # ty: ignore[invalid-argument-type]
+    fitted = gdr(scheme, matching=matching, search_options=SearchOptions(width=width)).fit(dataset())
+    for query in QUERIES[:2]:
+        expected = by_brute_force(fitted, query.text)
+        result = fitted.search(query, 10)
+        assert {hit.id: hit.score for hit in result} == pytest.approx(expected, abs=1e-4)
+        assert bool(result.note) == (len(expected) < len(DOCUMENTS))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_on_random_corpora_too(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    words = [f"word{number}" for number in range(12)]
+    texts = [" ".join(chance.choice(words, 5)) for _ in range(int(chance.integers(3, 15)))]
+    corpus = triever.Dataset.of("random", [Document(f"d{row}", text) for row, text in enumerate(texts)], [], {})
+    method = str(chance.choice(["kmeans", "balanced", "agglomerative", "density"]))
+    scheme = Cluster(clusters=int(chance.integers(1, 6)), branch=8, method=method, margin=float(chance.random()))  # ty: ignore[invalid-argument-type]
+    matching = MatchOptions(rule=RULES[seed % 2], alpha=float(chance.random()))  # ty: ignore[invalid-argument-type]
+    width = SearchOptions(width=int(chance.integers(1, 7)))
+    fitted = GDR(docids=scheme, backbone=SMALL, training=NOTHING, matching=matching, search_options=width).fit(corpus)
+    for query in (texts[0], "word1 word2"):
+        found = {hit.id: hit.score for hit in fitted.search(query, len(texts))}
+        assert found == pytest.approx(by_brute_force(fitted, query), abs=1e-4)
+
+
+def test_after_changes_too(tmp_path: Path) -> None:
+    fitted = gdr("several", search_options=ALL).fit(dataset())
+    fitted.delete(["tea", "chess"])
+    fitted.add([Document("crater", "Molten rock rises through the crust and erupts as lava.", "Volcanoes")])
+    for _ in range(2):
+        assert {hit.id: hit.score for hit in fitted.search("molten rock", 10)} == pytest.approx(
+            by_brute_force(fitted, "molten rock"), abs=1e-4
+        )
+        fitted.save(tmp_path / "m")
+        fitted = triever.load(tmp_path / "m")
+        assert isinstance(fitted, GDR)
+    assert isinstance(engine_of(fitted).below.parts[0].array, np.memmap)
+
+
+def test_with_a_narrow_beam_a_result_says_what_it_looked_at() -> None:
+    fitted = gdr(search_options=SearchOptions(width=1)).fit(dataset())
+    result = fitted.search("boiling water", 10)
+    assert result.note == f"the 1 clusters of the beam hold {len(result)} documents; search_options.width has more"
+    assert not fitted.search("boiling water", 1).note
+
+
+# The two ends of the dial
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_without_a_symbol_it_is_dense_retrieval(scheme: str, rule: str) -> None:
+    dense = Dense(backbone=SMALL, pooling="first", query_prefix="asked: ", document_prefix="a: ").fit(dataset())
+    matching = MatchOptions(depth=0, rule=rule)  # ty: ignore[invalid-argument-type]
+    fitted = gdr(scheme, vectors=dense, matching=matching).fit(dataset())
+    for result, expected in zip(fitted.search_many(QUERIES, 10), dense.search_many(QUERIES, 10), strict=True):
+        assert [hit.id for hit in result] == [hit.id for hit in expected]
+        cosines = [math.atanh(hit.score - 1) if rule == "sum" else hit.score * 0.05 for hit in result]
+        assert cosines == pytest.approx([hit.score for hit in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("scheme", ["semantic", "codebook", "atomic", "title"])
+def test_with_the_whole_docid_it_is_generative_retrieval(scheme: str) -> None:
+    training = DocidTuning(steps=4, batch=8, rounds=1, holdout=0.0)
+    options = {"backbone": SMALL, "training": training, "search_options": ALL, "views": ViewOptions(length=8)}
+    written = Generative(docids=SCHEMES[scheme], **options).fit(dataset())  # ty: ignore[invalid-argument-type]
+    decides = MatchOptions(rule="loglinear", temperature=1e9)
+    both = gdr(scheme, matching=decides, losses=LossWeights(contrastive=0), **options).fit(dataset())
+    for result, expected in zip(both.search_many(QUERIES, 10), written.search_many(QUERIES, 10), strict=True):
+        assert [hit.id for hit in result] == [hit.id for hit in expected]
+        assert [hit.score for hit in result] == pytest.approx([hit.score for hit in expected], abs=1e-4)
+        assert [hit.docid for hit in result] == [hit.docid for hit in expected]
+
+
+def test_the_depth_of_a_model_that_has_learned_whole_docids_is_a_dial() -> None:
+    fitted = gdr("semantic", search_options=ALL).fit(dataset())
+    for depth in (None, 2, 1, 0):
+        turned = fitted.searched_with({"matching": {"depth": depth}})
+        assert {hit.id: hit.score for hit in turned.search("boiling water", 10)} == pytest.approx(
+            by_brute_force(turned, "boiling water"), abs=1e-4
+        )
+    training = DocidTuning(steps=1, batch=4, rounds=1, holdout=0.0)
+    short = gdr("semantic", matching=MatchOptions(depth=1), training=training).fit(dataset())
+    assert len(short.searched_with({"matching": {"depth": 0}}).search("tea", 3)) == 3
+    for depth in (2, None):
+        with pytest.raises(UsageError, match="has learned to write 1 symbols of docids"):
+            short.searched_with({"matching": {"depth": depth}}).search("tea")
+
+
+# Rules
+
+
+def test_each_rule_is_its_formula_and_several_clusters_are_added_up() -> None:
+    # Document 7 is in two clusters, in one of them by two docids.
+    below = Below(np.array([7, 3, 7, 7]), np.array([0.5, -0.2, 0.5, 0.5], np.float32), np.array([0, 0, 1, 1]))
+    logprob, length = np.log([0.5, 0.2, 0.1]), np.array([2, 3, 3])
+    parts = [math.exp(math.log(0.5) / 2**0.8), *(math.exp(math.log(one) / 3**0.8) for one in (0.2, 0.1))]
+    shares = [part / sum(parts) for part in parts]
+    assert beam_shares(logprob, length).tolist() == pytest.approx(shares)
+    found = candidates(below, logprob, length, MatchOptions(rule="sum"))
+    assert found.numbers.tolist() == [3, 7]
+    expected = [math.tanh(-0.2) + 3 * shares[0], math.tanh(0.5) + 3 * (shares[0] + shares[1])]
+    assert found.scores(3.0).tolist() == pytest.approx(expected, abs=1e-6)
+    found = candidates(below, logprob, length, MatchOptions(rule="loglinear", temperature=0.1))
+    assert found.scores(3.0).tolist() == pytest.approx([-2 + 3 * math.log(0.5), 5 + 3 * math.log(0.7)], abs=1e-6)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_parts_of_an_explanation_add_up_to_the_score(rule: str) -> None:
+    fitted = gdr("several", matching=MatchOptions(rule=rule, alpha=0.3)).fit(dataset())  # ty: ignore[invalid-argument-type]
+    explanation = fitted.explain("boiling water", 5)
+    for hit, parts in zip(explanation.result, explanation.parts, strict=True):
+        assert [name for name, _ in parts] == ["vector", "cluster"]
+        assert sum(weight for _, weight in parts) == pytest.approx(hit.score, abs=1e-6)
+
+
+def test_alpha_is_fitted_on_held_out_queries(tmp_path: Path) -> None:
+    training = DocidTuning(steps=0, holdout=0.9)
+    fitted = gdr(matching=MatchOptions(fit=True, alpha=0.4), training=training, search_options=ALL).fit(dataset())
+    alpha = engine_of(fitted).alphas["sum"]
+    held = fitted._held_out(dataset(), fitted.documents)
+
+    def quality(value: float) -> float:
+        found = fitted.searched_with({"matching": {"fit": False, "alpha": value}}).search_many(held.texts, 10)
+        right = [{fitted.documents.ids[row] for row in held.of(query)} for query in range(len(held))]
+        return sum(
+            next(1 / rank for rank, hit in enumerate(result, 1) if hit.id in some)
+            for result, some in zip(found, right, strict=True)
+        )
+
+    assert all(quality(alpha) >= quality(value) - 1e-9 for value in (0.0, 0.1, 0.4, 1.0, 3.0, 10.0))
+    fitted.save(tmp_path / "m")
+    assert engine_of(triever.load(tmp_path / "m")).alphas == {"sum": alpha}
+    assert f"| alpha | {alpha} |" in fitted.card
+    other = fitted.searched_with({"matching": {"rule": "loglinear"}})
+    assert other._alpha(engine_of(other)) == 0.4, "what was not fitted is as given"
+    with pytest.raises(UsageError, match=r"no query of train is held out; raise training\.holdout"):
+        gdr(matching=MatchOptions(fit=True), training=DocidTuning(steps=0, holdout=0.0)).fit(dataset())
+
+
+# Learning
+
+
+def test_one_encoder_reads_for_the_decoder_and_for_the_vector() -> None:
+    dense = Dense(backbone=SMALL).fit(dataset())
+    fitted = gdr(vectors=dense).fit(dataset())
+    theirs = dense._checked().engine
+    for name, weight in theirs.encoder.state_dict().items():
+        assert torch.equal(weight, engine_of(fitted).model.reader.state_dict()[name])
+    assert np.allclose(engine_of(fitted).below.take(np.arange(len(DOCUMENTS))), theirs.index.vectors())
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("joint", [False, True])
+def test_the_loss_is_its_parts_by_the_formula(rule: str, joint: bool) -> None:
+    losses = LossWeights(likelihood=0.5, contrastive=2.0)
+    options = {"matching": MatchOptions(rule=rule), "losses": losses, "joint": joint}  # ty: ignore[invalid-argument-type]
+    training = DocidTuning(steps=1, batch=6, rounds=1, holdout=0.0)
+    decoder = DecoderOptions(dropout=0.0)
+    made = gdr(training=training, negatives=ClusterNegatives(inside=3, beta=2.0), decoder=decoder, **options)
+    data = dataset()
+    fitted = made.fit(data)
+    engine, store = engine_of(fitted), fitted.documents
+    views, _ = made._views(engine, data, store, None)
+    docids = np.stack([np.pad(engine.docid(row), (0, 9), constant_values=-100)[:9] for row in range(len(store))])
+    batch = made._taught(engine, views, docids, data, store, None)(0)[0]
+    model = engine.model.eval()
+    with torch.no_grad():
+        found = made._loss_of_batch(model, batch)
+        reader = reader_of(model)
+        queries = reader(batch["ids"], batch["mask"])
+        if joint:
+            documents = model.get_submodule("document_encoder")(batch["document_ids"], batch["document_mask"])
+        else:
+            documents = batch["document_vectors"]
+        likelihood = model.loss(batch["ids"], batch["mask"], batch["docids"], -100)
+    each = []
+    for text in range(len(queries)):
+        terms = []
+        for document in range(len(documents)):
+            product = float(queries[text] @ documents[document])
+            score = (math.tanh(product) if rule == "sum" else product) / 0.05
+            weight = 1.0 if document == text else float(batch["weights"][text, document])
+            if document == text or not batch["excluded"][text, document]:
+                terms.append(weight * math.exp(score))
+            if document == text:
+                right = math.exp(score)
+        each.append(-math.log(right / sum(terms)))
+    assert float(found["contrastive"]) == pytest.approx(2.0 * sum(each) / len(each), rel=1e-3)
+    assert float(found["likelihood"]) == pytest.approx(0.5 * float(likelihood), rel=1e-4)
+    model._modules.pop("document_encoder", None)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("source", ["inside", "random", "bm25", "model"])
+def test_it_learns_from_any_negatives(joint: bool, source: str, tmp_path: Path) -> None:
+    by_source = {
+        "inside": ClusterNegatives(inside=2, beta=2.0),
+        "random": ClusterNegatives(inside=0, count=2, hard=0.0),
+        "bm25": ClusterNegatives(inside=0, count=2, source="bm25"),
+        "model": ClusterNegatives(inside=1, count=2, source="model"),
+    }
+    training = DocidTuning(steps=60, batch=8, rounds=2, learning_rate=3e-3, holdout=0.0)
+    options = {"training": training, "views": ViewOptions(names=("labelled",)), "search_options": ALL}
+    fitted = gdr(negatives=by_source[source], joint=joint, **options).fit(dataset())
+    found = [result[0].id for result in fitted.search_many(QUERIES, 1)]
+    assert sum(one in ("tea", "bike", "東京", "bread") for one in found) >= 3
+    before = gdr().fit(dataset())
+    rows = np.arange(len(DOCUMENTS))
+    same = np.allclose(engine_of(fitted).below.take(rows), engine_of(before).below.take(rows))
+    assert same != joint, "vectors are made anew where the document encoder was trained"
+    assert [engine_of(fitted).docid(row) for row in rows] == [engine_of(before).docid(row) for row in rows]
+    fitted.save(tmp_path / "m")
+    again = triever.load(tmp_path / "m")
+    assert again.search_many(QUERIES, 5) == fitted.search_many(QUERIES, 5)
+    for one in (fitted, again):
+        one.add([Document("crater", "Molten rock.", "Volcanoes")])
+    assert again.search("lava", 5) == fitted.search("lava", 5)
+
+
+def test_a_training_that_was_interrupted_goes_on_to_the_same(tmp_path: Path) -> None:
+    options = {"joint": True, "negatives": ClusterNegatives(inside=2)}
+    training = DocidTuning(steps=4, batch=8, rounds=2, holdout=0.0)
+    whole = gdr(training=training, **options).fit(dataset(), work=tmp_path / "w").search_many(QUERIES, 5)
+    assert gdr(training=training, **options).fit(dataset(), work=tmp_path / "w").search_many(QUERIES, 5) == whole
+
+
+def test_nothing_but_the_dense_half_can_be_trained() -> None:
+    training = DocidTuning(steps=3, batch=8, rounds=1, holdout=0.0)
+    fitted = gdr(matching=MatchOptions(depth=0), training=training).fit(dataset())
+    assert len(fitted.search("tea", 3)) == 3
+
+
+# What it keeps
+
+
+def test_memory_is_told_and_vectors_are_stored_as_the_dense_retriever_stores_them() -> None:
+    dense = Dense(backbone=SMALL, index=IndexOptions(dtype="float16"))
+    fitted = gdr(vectors=dense).fit(dataset())
+    engine = engine_of(fitted)
+    assert engine.below.bytes == len(DOCUMENTS) * 32 * 2
+    assert fitted.index_bytes == engine.below.bytes + engine.trie.bytes
+    for what in ("clusters | 4", "documents of the largest cluster", "bytes of vectors | 640", "bytes of the trie"):
+        assert f"| {what} |" in fitted.card or f"| {what}" in fitted.card
+
+
+def test_a_document_at_a_boundary_is_found_by_each_of_its_clusters() -> None:
+    fitted = gdr("several", search_options=SearchOptions(width=1)).fit(dataset())
+    engine = engine_of(fitted)
+    docids: dict[int, int] = {}
+    for _, number in engine.trie.items():
+        docids[number] = docids.get(number, 0) + 1
+    assert max(docids.values()) > 1
+    assert len(engine.numbers) == len(DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"matching": {"rule": "product"}}, "sum"),
+        ({"matching": {"depth": -1}}, "not negative"),
+        ({"matching": {"temperature": 0}}, "above 0"),
+        ({"losses": {"likelihood": 0, "contrastive": 0}}, "one is above 0"),
+        ({"search_options": {"method": "exact"}}, "searched by a beam"),
+        ({"training": {"add_steps": 5}}, "matched without training"),
+        ({"negatives": {"inside": -1}}, "not negative"),
+        ({"vectors": "bm25"}, "dense"),
+        ({"docids": {"kind": "cluster", "method": "kmean"}}, "kmeans"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_helps(options: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        build(GDR, options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"losses": LossWeights(likelihood=0)}, "raise training.reader"),
+        ({"matching": MatchOptions(depth=0)}, "raise training.reader"),
+        ({"joint": True}, "leave joint out"),
+    ],
+)
+def test_a_training_that_teaches_nothing_is_refused(options: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        gdr(training=DocidTuning(steps=1, reader=0.0), **options).fit(dataset())
+
+
+def test_a_tuned_dense_retriever_begins_it() -> None:
+    dense = Dense(backbone=SMALL, training=Tuning(steps=4, batch=4, holdout=0.0))
+    fitted = gdr(vectors=dense, matching=MatchOptions(depth=0)).fit(dataset())
+    assert len(fitted.search("tea", 3)) == 3
+
+
+def test_candidates_have_a_score() -> None:
+    one = Candidates(np.array([1]), np.array([0.5]), np.array([0.25]), 1)
+    assert one.scores(2.0).tolist() == [1.0]
