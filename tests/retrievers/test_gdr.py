@@ -19,7 +19,16 @@ from triever.index.trie_vectors import Below
 from triever.index.vectors import IndexOptions
 from triever.models.docid_model import DecoderOptions, reader_of
 from triever.retrievers.dense import Dense
-from triever.retrievers.gdr import GDR, Candidates, Clustered, LossWeights, MatchOptions, beam_shares, candidates
+from triever.retrievers.gdr import (
+    GDR,
+    Candidates,
+    Clustered,
+    LossWeights,
+    MatchOptions,
+    _reciprocal_rank,
+    beam_shares,
+    candidates,
+)
 from triever.retrievers.generative import Generative, SearchOptions
 from triever.training.clusters import ClusterNegatives
 from triever.training.tuning import DocidTuning, Tuning
@@ -158,6 +167,36 @@ def test_after_changes_too(tmp_path: Path) -> None:
         fitted = triever.load(tmp_path / "m")
         assert isinstance(fitted, GDR)
     assert isinstance(engine_of(fitted).below.parts[0].array, np.memmap)
+
+
+def test_the_newest_document_can_be_replaced(tmp_path: Path) -> None:
+    fitted = gdr(search_options=ALL).fit(dataset())
+    newest = fitted.documents.ids[-1]
+    fitted.delete([newest])
+    document = Document(newest, "Molten rock rises through the crust and erupts as lava.", "Volcanoes")
+    fitted.add([document])
+    for _ in range(2):
+        engine = engine_of(fitted)
+        assert engine.placer is not None
+        own = fitted._vectors(engine.placer, engine.reading, [document]).numpy()
+        np.testing.assert_allclose(engine.below.take(engine.numbers[-1:]), own, atol=1e-5)
+        fitted.save(tmp_path / "m")
+        fitted = triever.load(tmp_path / "m")
+        assert isinstance(fitted, GDR)
+
+
+def test_ties_do_not_make_an_alpha_look_good() -> None:
+    numbers, ones = np.arange(4), np.ones(4)
+    found = Candidates(numbers, ones, np.array([0.0, 0.0, 0.5, 0.0]), 1)
+    assert _reciprocal_rank(found.scores(0.0), found, np.array([2])) == 1 / 4
+    assert _reciprocal_rank(found.scores(1.0), found, np.array([2])) == 1
+    assert _reciprocal_rank(found.scores(1.0), found, np.array([9])) == 0
+
+
+def test_the_authors_rule_needs_vectors_of_length_one() -> None:
+    vectors = Dense(backbone=SMALL, unit=False)
+    with pytest.raises(UsageError, match="takes the tanh of products"):
+        gdr(vectors=vectors).fit(dataset())
 
 
 def test_with_a_narrow_beam_a_result_says_what_it_looked_at() -> None:

@@ -78,8 +78,12 @@ class TrieVectors:
 
     @cached_property
     def _known(self) -> _Known:
-        documents = (np.asarray(part.document, np.int64) for part in self.trie.parts)
-        return _Known(np.concatenate([*documents]), tuple(part.array for part in self.parts))
+        """Of what is alive: the number of a document that was deleted may be another's now."""
+        documents = [
+            np.asarray(part.document, np.int64) if alive is None else np.where(alive, part.document, -1)
+            for part, alive in zip(self.trie.parts, self.trie.alive, strict=True)
+        ]
+        return _Known(np.concatenate(documents), tuple(part.array for part in self.parts))
 
     def below(self, walk: Walk, queries: Tensor, states: Sequence[Sequence[Sequence[int]]]) -> list[Below]:
         """For each query (q, d) what lies below its prefixes, which are states of a walk over the trie.

@@ -179,6 +179,9 @@ class GDR(Generative):
 
     def _check_early(self, dataset: Dataset, store: DocumentStore) -> None:
         super()._check_early(dataset, store)
+        if self.matching.rule == "sum" and self._dense and not self._dense.unit:
+            problem = "matching.rule = sum takes the tanh of products, which is 1 for all of vectors of any length"
+            raise UsageError(problem, "use matching.rule=loglinear, or a dense retriever with unit=true")
         if self.training.steps:
             self._check_training()
         if self.matching.fit:
@@ -446,9 +449,10 @@ def _fields(engine: Writing) -> dict[str, Any]:
 
 
 def _reciprocal_rank(scores: np.ndarray, found: Candidates, relevant: np.ndarray) -> float:
-    """One by the rank of the first relevant document; 0 where none is found."""
-    right = scores[np.isin(found.numbers, relevant)]
-    return 1 / (1 + int((scores > right.max()).sum())) if len(right) else 0.0
+    """One by the rank of the first relevant document, behind others that tie with it; 0 where none is found."""
+    is_right = np.isin(found.numbers, relevant)
+    best = scores[is_right].max(initial=-np.inf)
+    return 1 / (1 + int((scores[~is_right] >= best).sum())) if is_right.any() else 0.0
 
 
 def _text_numbers(store: DocumentStore) -> np.ndarray:
