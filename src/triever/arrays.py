@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -15,7 +16,7 @@ def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def starts_of(lengths: np.ndarray) -> np.ndarray:
+def starts_of(lengths: ArrayLike) -> np.ndarray:
     """Where each row begins, and behind the last one the number of all.
 
     >>> starts_of(np.array([2, 0, 3])).tolist()

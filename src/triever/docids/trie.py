@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from triever.arrays import places
+from triever.arrays import places, starts_of
 from triever.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Paths:
     def take(self, entries: np.ndarray) -> Paths:
         """Some of the entries, in the given order."""
         length = np.diff(self.start)[entries]
-        start = np.concatenate([[0], np.cumsum(length)])
+        start = starts_of(length)
         return Paths(self.flat[places(self.start[:-1][entries], length)], start, self.document[entries])
 
     def joined(self, other: Paths) -> Paths:
@@ -129,7 +129,7 @@ class Arrays:
         node = self._leaf_of_entry()
         depth = (np.searchsorted(self.levels, np.arange(self.nodes), side="right") - 1)[node]
         tails = np.diff(self.tail_start)
-        start = np.concatenate([[0], np.cumsum(depth + tails)])
+        start = starts_of(depth + tails)
         flat = np.empty(start[-1], np.int64)
         flat[places(start[:-1] + depth, tails)] = self.tail
         place = start[:-1] + depth
@@ -201,7 +201,7 @@ class _Nodes:
             first=_indices(first),
             count=_indices(count),
             tail=_small(paths.flat[where]),
-            tail_start=_indices(np.concatenate([[0], np.cumsum(tails)])),
+            tail_start=_indices(starts_of(tails)),
             document=_indices(paths.document[order]),
         )
 

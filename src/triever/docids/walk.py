@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from triever.arrays import starts_of
 from triever.docids.trie import Arrays, Trie
 
 
@@ -141,7 +142,7 @@ class _Part:
         self.mask = alive
         self.before = None  # (entries + 1,) how many live before each entry
         if alive is not None:
-            self.before = _tensor(np.concatenate([[0], np.cumsum(alive)]).astype(np.int32), device)
+            self.before = _tensor(starts_of(alive).astype(np.int32), device)
 
     def widest(self, depth: int) -> int:
         return self.arrays.widest[depth] if depth < len(self.arrays.widest) else 1

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from triever.arrays import starts_of
 from triever.errors import MissingExtra, UsageError
 from triever.index.checks import require
 from triever.index.top import CHUNK, Found, filled
@@ -139,7 +140,7 @@ def _graph_offsets(levels: np.ndarray, neighbours: np.ndarray, count: int, m: in
     require(levels.shape == (count,) and neighbours.ndim == 1, "has another number of vectors")
     require(1 <= levels.min(initial=1) <= levels.max(initial=1) < 64, "has impossible layers")
     slots = m * (levels.astype(np.int64) + 1)
-    offsets = np.concatenate([[0], np.cumsum(slots)])
+    offsets = starts_of(slots)
     require(len(neighbours) == offsets[-1], "has another number of links")
     require(-1 <= neighbours.min(initial=0) <= neighbours.max(initial=-1) < count, "has a link that leads nowhere")
     high = np.flatnonzero(levels > 1)  # few: links of the upper layers must end in vectors of those layers

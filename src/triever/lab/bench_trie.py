@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from triever import artifact
+from triever.arrays import starts_of
 from triever.data.formats.lines import read_lines
 from triever.data.formats.problems import Problems
 from triever.docids.schemes import learn_pieces
@@ -43,7 +44,7 @@ def tokenised(titles: list[str]) -> Paths:
     tokenizer = learn_pieces(titles[:: max(1, len(titles) // TRAINED_ON)], VOCABULARY)
     stop = tokenizer.get_vocab_size()
     rows = [encoding.ids for encoding in tokenizer.encode_batch(titles)]
-    start = np.concatenate([[0], np.cumsum([len(row) + 1 for row in rows])])
+    start = starts_of([len(row) + 1 for row in rows])
     flat = np.fromiter(itertools.chain.from_iterable((*row, stop) for row in rows), np.int64, count=int(start[-1]))
     return Paths(flat, start, np.arange(len(rows)))
 

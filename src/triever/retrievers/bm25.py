@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from triever import artifact, config
+from triever.arrays import starts_of
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Result
@@ -150,7 +151,7 @@ def weights(terms: Terms, method: str, k1: float, b: float) -> dict[str, np.ndar
     return {
         "data": (IDF[method](holding[word], len(lengths)) * frequency).astype(np.float32),
         "indices": row.astype(np.int32),
-        "indptr": np.concatenate([[0], np.cumsum(holding)]).astype(np.int64),
+        "indptr": starts_of(holding),
     }
 
 
@@ -187,7 +188,7 @@ class Terms:
     def kept(self, keep: np.ndarray) -> Terms:
         """The terms of the documents that are kept; the vocabulary stays."""
         lengths = np.diff(self.starts)
-        starts = np.concatenate([[0], np.cumsum(lengths[keep])]).astype(np.int64)
+        starts = starts_of(lengths[keep])
         return Terms(self.language, self.names, starts, self.flat[np.repeat(keep, lengths)])
 
     def numbers(self, text: str) -> list[int]:

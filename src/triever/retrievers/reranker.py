@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from triever import artifact, config
+from triever.arrays import starts_of
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Result, ranked
@@ -234,7 +235,7 @@ def joined(
     begin = len(tokenizer.before)  # what stands before a text stands before the query alone
     room = (longest or 2**31) - left.lengths
     length = np.clip(right.lengths - begin, 0, np.maximum(room, 0))
-    starts = np.concatenate([[0], np.cumsum(left.lengths + length)])
+    starts = starts_of(left.lengths + length)
     flat = np.empty(starts[-1], np.promote_types(left.flat.dtype, right.flat.dtype))
     flat[places(starts[:-1], left.lengths)] = left.flat
     flat[places(starts[:-1] + left.lengths, length)] = right.flat[places(right.starts[:-1] + begin, length)]

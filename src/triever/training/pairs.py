@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from triever.arrays import starts_of
 from triever.config import option, validate
 from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
@@ -72,7 +73,7 @@ class Pairs:
 
 
 def _pairs(ids: list[str], texts: list[str], rows: Sequence[np.ndarray]) -> Pairs:
-    start = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    start = starts_of([len(row) for row in rows])
     return Pairs(ids, texts, np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int64), start)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from triever.arrays import starts_of
 from triever.config import option, validate
 from triever.errors import UsageError, nearest
 from triever.models.tokens import TextTokenizer, Tokens, places
@@ -145,7 +146,7 @@ class Chunks:
         length = np.clip(inner, 0, room)
         first = (share * (inner - length + 1)).astype(np.int64)
         flat = np.empty(int((length + len(before) + len(after)).sum()), dtype)
-        starts = np.concatenate([[0], np.cumsum(length + len(before) + len(after))])
+        starts = starts_of(length + len(before) + len(after))
         for at, symbol in enumerate(before):
             flat[starts[:-1] + at] = symbol
         for back, symbol in enumerate(after[::-1], 1):
