@@ -29,7 +29,7 @@ from triever.retrievers.gdr import (
     beam_shares,
     candidates,
 )
-from triever.retrievers.generative import Generative, SearchOptions
+from triever.retrievers.generative import Generative, Lesson, SearchOptions
 from triever.training.clusters import ClusterNegatives
 from triever.training.tuning import DocidTuning, Tuning
 from triever.training.views import ViewOptions
@@ -325,7 +325,7 @@ def test_the_loss_is_its_parts_by_the_formula(rule: str, joint: bool) -> None:
     engine, store = engine_of(fitted), fitted.documents
     views, _ = made._views(engine, data, store, None)
     docids = np.stack([np.pad(engine.docid(row), (0, 9), constant_values=-100)[:9] for row in range(len(store))])
-    batch = made._taught(engine, views, docids, data, store, None)(0)[0]
+    batch = made._taught(Lesson(engine, views, docids, data, store, None))(0)[0]
     model = engine.model.eval()
     with torch.no_grad():
         found = made._loss_of_batch(model, batch)

@@ -37,13 +37,13 @@ from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens, places
 from triever.retrievers import claims
 from triever.retrievers.encoding import device, most
-from triever.retrievers.generative import Found, Generative, SearchOptions, Writing
+from triever.retrievers.generative import Found, Generative, Lesson, SearchOptions, Writing
 from triever.search.beam import beam
 from triever.search.hits import best, best_ranks
 from triever.training.loop import train
 from triever.training.losses import CONTRASTS
 from triever.training.tuning import DocidTuning
-from triever.training.views import IGNORED, View, ViewBatches, ViewOptions, docid_rows
+from triever.training.views import IGNORED, ViewBatches, ViewOptions, docid_rows
 
 Documents: TypeAlias = Sequence[Document] | DocumentStore
 TOGETHER = 20_000
@@ -278,16 +278,9 @@ class Contextual(Generative):
             return docids
         return self._rewritten(engine, docids, self._states(engine.placer, documents, docids))
 
-    def _taught(
-        self,
-        engine: Writing,
-        views: Mapping[str, View],
-        docids: np.ndarray,
-        dataset: Dataset,
-        store: DocumentStore,
-        work: Path | None,
-    ) -> Callable[[int], ViewBatches]:
-        rounds = self._rounds(engine.model, views, self.views.weights, docids, self.training)
+    def _taught(self, lesson: Lesson) -> Callable[[int], ViewBatches]:
+        engine, docids, store, work = lesson.engine, lesson.docids, lesson.store, lesson.work
+        rounds = self._rounds(engine.model, lesson.views, self.views.weights, docids, self.training)
         every = self.vocabulary.every
         if not every or not self.vocabulary.k:
             return rounds

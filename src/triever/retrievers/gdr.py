@@ -35,7 +35,7 @@ from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts
 from triever.retrievers.encoding import bm25_rows, check_memory, most
-from triever.retrievers.generative import Generative, Writing
+from triever.retrievers.generative import Generative, Lesson, Writing
 from triever.search.beam import beam
 from triever.search.many import search_each
 from triever.training.clusters import ClusterBatches, ClusterNegatives, Known, Texts, cluster_numbers
@@ -224,23 +224,16 @@ class GDR(Generative):
         shares = super()._share(model, options)
         return lambda name: shares("reader." if name.startswith(f"{DOCUMENTS}.") else name)
 
-    def _taught(
-        self,
-        engine: Writing,
-        views: Mapping[str, View],
-        docids: np.ndarray,
-        dataset: Dataset,
-        store: DocumentStore,
-        work: Path | None,
-    ) -> Callable[[int], Batches]:
+    def _taught(self, lesson: Lesson) -> Callable[[int], Batches]:
+        engine, store = lesson.engine, lesson.store
         assert isinstance(engine, Clustered)
-        written = self._written(docids)
-        rounds = self._rounds(engine.model, views, self.views.weights, written, self.training)
+        written = self._written(lesson.docids)
+        rounds = self._rounds(engine.model, lesson.views, self.views.weights, written, self.training)
         if not self.losses.contrastive:
             return rounds
-        documents = self._learned_documents(engine, store, work) if self.joint else Known(engine.below.take)
+        documents = self._learned_documents(engine, store, lesson.work) if self.joint else Known(engine.below.take)
         same = _text_numbers(store)
-        mined = self._miner(engine, views, same, dataset, store)
+        mined = self._miner(engine, lesson.views, same, lesson.dataset, store)
         cluster = cluster_numbers(written)
         return lambda number: ClusterBatches(rounds(number), documents, cluster, same, self.negatives, mined())
 

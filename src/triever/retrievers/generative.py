@@ -136,6 +136,18 @@ class Writing:
         return paths, paths.document.argsort(kind="stable")
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """What a training is about: a model, what stands for the documents of a store, and what they are called."""
+
+    engine: Writing
+    views: Mapping[str, View]
+    docids: np.ndarray
+    dataset: Dataset
+    store: DocumentStore
+    work: Path | None  # a folder for what is too large for memory
+
+
 @dataclass(eq=False)
 class Generative(Retriever):
     """Generative retrieval: `Generative(docids=Semantic(), training=DocidTuning(steps=4000)).fit(data)`."""
@@ -272,7 +284,7 @@ class Generative(Retriever):
         trained = train(
             engine.model,
             self._loss_of_batch,
-            self._taught(engine, views, docids, dataset, store, work),
+            self._taught(Lesson(engine, views, docids, dataset, store, work)),
             self.training,
             evaluate=(lambda _model: self._quality(engine, store, held)) if judged else None,
             watch=WATCH if judged else "",
@@ -284,17 +296,9 @@ class Generative(Retriever):
         covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
         return {**summary(trained), **covered}
 
-    def _taught(
-        self,
-        engine: Writing,
-        views: Mapping[str, View],
-        docids: np.ndarray,
-        dataset: Dataset,
-        store: DocumentStore,
-        work: Path | None,
-    ) -> Callable[[int], Batches]:
-        """What each round teaches of the documents of a store; `work` is a folder for what is too large for memory."""
-        return self._rounds(engine.model, views, self.views.weights, docids, self.training)
+    def _taught(self, lesson: Lesson) -> Callable[[int], Batches]:
+        """What each round teaches."""
+        return self._rounds(lesson.engine.model, lesson.views, self.views.weights, lesson.docids, self.training)
 
     def _loss_of_batch(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What is made smaller."""
