@@ -67,15 +67,15 @@ def emit(value: Any) -> None:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Rows of the same columns; numbers stand to the right."""
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in rows[0] if rows else ():
         text = column in ("what", "value", "split", "id", "title", "file", "system", "set")
-        made.add_column(column, justify="left" if text else "right", overflow="fold")
+        made.add_column(Text(printable(column)), justify="left" if text else "right", overflow="fold")
     for row in rows:
-        made.add_row(*(escape(_cell(value)) for value in row.values()))
+        made.add_row(*(Text(_cell(value)) for value in row.values()))
     return made
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.table import Table
@@ -157,6 +157,7 @@ def test_what_is_no_report_is_refused(data: dict[str, object]) -> None:
         max_size=3,
     )
 )
+@example({"[/]": [0.0] * 3, "[bold]\\": [0.0] * 3})
 def test_any_report_survives_json_and_can_be_shown(systems: dict[str, list[float]]) -> None:
     report = Report.of({name: {"RR": dict(zip("abc", v, strict=True))} for name, v in systems.items()})
     again = Report.from_dict(json.loads(json.dumps(report.to_dict(per_query=True))))

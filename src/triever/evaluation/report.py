@@ -154,7 +154,9 @@ class Report:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=self.title or None, caption=self.caption(), caption_justify="left")
+        # As Text, since names of systems and data are in them, and a string is read for markup.
+        title, caption = Text(self.title, "table.title"), Text(self.caption(), "table.caption")
+        table = Table(title=title if self.title else None, caption=caption, caption_justify="left")
         table.box, table.padding, table.pad_edge = SIMPLE_HEAD, (0, 0, 0, 1), False
         table.add_column("system")
         for measure in self.measures:
