@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import program
+
 PAGES = [
     "README.md",
     "docs/own-documents.md",
@@ -40,7 +42,8 @@ def shell(language: str, text: str) -> str:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_what_a_page_shows_can_be_done(root: Path, tmp_path: Path, name: str) -> None:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    places = [str(program().parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+    environment = {**os.environ, "PATH": os.pathsep.join(places)}
     ran = 0
     for language, text in blocks(root / name):
         if language == "python":

@@ -18,7 +18,6 @@ import json
 import os
 import re
 import secrets
-import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from io import BufferedReader
@@ -27,8 +26,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from triever.errors import ArtifactError, Busy
-from triever.files import sync_folder
+from triever.errors import ArtifactError
+from triever.files import locked, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +39,6 @@ MANIFEST = "manifest.json"
 LOCK = ".lock"
 TEMPORARY = ".writing-"
 CONTENT_NAME = re.compile(r"[a-z0-9_]+-[0-9a-f]{16}\.(json|md|npy|parquet|safetensors)")
-PAUSE = 0.05  # seconds between two tries to get the lock
 RESAVE = "save the retriever again, or copy the folder again from where it came"
 
 
@@ -372,7 +370,7 @@ def writing(path: str | Path, *, replace: bool = True, wait: float = 0) -> Gener
     """
     folder = Path(path)
     _make(folder)
-    with _locked(folder, wait):
+    with locked(folder / LOCK, wait):
         check_place(folder, replace=replace)  # under the lock: another process may have saved just now
         writer = Writer(folder)
         try:
@@ -425,42 +423,3 @@ def _strangers(folder: Path) -> list[str]:
 
 def _is_ours(name: str) -> bool:
     return name.startswith(TEMPORARY) or bool(CONTENT_NAME.fullmatch(name))
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, wait: float) -> Generator[None]:
-    """An advisory lock that the system drops when its holder dies."""
-    try:
-        file = (folder / LOCK).open("a+b")
-    except OSError as error:
-        problem = f"{folder} cannot be written to: {error.strerror}"
-        raise ArtifactError(problem, "check its permissions, or save elsewhere") from error
-    with file:  # closing it releases the lock
-        deadline = time.monotonic() + wait
-        while not _lock(file):
-            if time.monotonic() >= deadline:
-                raise Busy(f"{folder} is being written by another process", "wait for it to end")
-            time.sleep(PAUSE)
-        yield
-
-
-if os.name == "nt":
-    import msvcrt
-
-    def _take(file: IO[bytes]) -> None:
-        file.seek(0)
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-else:
-    import fcntl
-
-    def _take(file: IO[bytes]) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _lock(file: IO[bytes]) -> bool:
-    """Whether the lock could be had now."""
-    try:
-        _take(file)
-    except OSError:
-        return False
-    return True

@@ -7,12 +7,14 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
-from triever.errors import DataError
+from triever.errors import ArtifactError, Busy, DataError
 
+PAUSE = 0.05  # seconds between two tries to get a lock
 _BUFFER = 2**20
 # These may lead to a file, which must neither be replaced under the shell nor be written from its start.
 _STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
@@ -95,3 +97,45 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(path: Path, wait: float = 0) -> Generator[None]:
+    """An advisory lock on a file, for one holder at a time, which the system drops when that one dies.
+
+    `wait` is how many seconds to wait for another holder; what the lock is about is the folder of its file.
+    """
+    try:
+        file = path.open("a+b")
+    except OSError as error:
+        problem = f"{path.parent} cannot be written to: {error.strerror}"
+        raise ArtifactError(problem, "check its permissions, or save elsewhere") from error
+    with file:  # closing it releases the lock
+        deadline = time.monotonic() + wait
+        while not _lock(file):
+            if time.monotonic() >= deadline:
+                raise Busy(f"{path.parent} is being written by another process", "wait for it to end")
+            time.sleep(PAUSE)
+        yield
+
+
+if os.name == "nt":
+    import msvcrt
+
+    def _take(file: IO[bytes]) -> None:
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _take(file: IO[bytes]) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Whether the lock could be had now."""
+    try:
+        _take(file)
+    except OSError:
+        return False
+    return True

@@ -54,6 +54,19 @@ def test_only_the_chosen_splits_count() -> None:
     assert (cut.splits, ids(cut)) == (("test",), ["d1"])
 
 
+@given(dev=QRELS, test=QRELS, count=st.integers(1, 20), seed=st.integers(0, 3))
+def test_splits_can_come_first(
+    dev: dict[str, dict[str, int]], test: dict[str, dict[str, int]], count: int, seed: int
+) -> None:
+    data = dataset({"dev": dev, "test": test})
+    cut, alone = sample(data, count, seed, first=["dev"]), sample(data, count, seed, splits=["dev"])
+    assert ids(cut) == ids(alone), "as if there were no other split"
+    assert cut.qrels("dev") == alone.qrels("dev")
+    for query, judged in test.items():
+        there = {name for name, grade in judged.items() if grade > 0 and name in ids(data)}
+        assert (query in cut.qrels("test")) == (bool(there) and there <= set(ids(cut)))
+
+
 def test_a_corpus_without_queries_can_be_cut() -> None:
     data = Dataset.of("x", [Document(f"d{n}", "") for n in range(10)])
     assert len(ids(sample(data, 3))) == 3

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from tests.retrievers.contract import dataset
+from tests.warm import program
 from triever import BM25, Dense, Generative, compare, evaluate, load, load_dataset
 from triever.data.readers import read_run
 from triever.data.writers import write_dataset
-from triever.errors import TrieverError, UsageError
+from triever.errors import Busy, TrieverError, UsageError
+from triever.files import locked
 from triever.lab import experiment, results
 from triever.lab.recipes import MEASURES, Recipe, read
 from triever.lab.tables import RecipeTable
@@ -87,8 +89,7 @@ def ran(told: list[str]) -> list[str]:
 
 
 def triever(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "triever.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run([program(), *words], capture_output=True, text=True, check=False)
 
 
 # --- numbers --------------------------------------------------------------------------------------------------
@@ -254,8 +255,28 @@ def test_a_part_is_made_once_for_each_seed(monkeypatch: pytest.MonkeyPatch) -> N
     assert [row.measured("test", "RR@10") for row in again.rows] == [
         row.measured("test", "RR@10") for row in table.rows
     ]
+    run(ENCODED.replace('name = "toy"', 'name = "toy"\ntest = ["train"]'))
+    assert seeds == [0, 1], "what is asked makes no other part"
     run(ENCODED.replace("steps = 2", "steps = 3"))
     assert seeds == [0, 1, 0, 1]
+
+
+def test_a_part_is_made_by_one_experiment_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[str] = []
+    learn = Dense._learn
+
+    def learned(self: Dense, *rest: Any) -> Any:
+        for path in Path("work", "parts").glob("*.lock"):
+            with pytest.raises(Busy), locked(path):
+                pass
+            held.append(path.name)
+        return learn(self, *rest)
+
+    monkeypatch.setattr(Dense, "_learn", learned)
+    run(ENCODED.replace("seeds = [0, 1]", "seeds = [0]"), work="work")
+    assert len(held) == 1
+    with locked(Path("work", "parts", held[0])):
+        pass  # free again
 
 
 def test_a_part_is_what_it_is_when_it_is_fitted_alone() -> None:

@@ -336,6 +336,14 @@ def test_generated_queries_are_a_view_of_their_own() -> None:
         generative(training=training, views=ViewOptions(names=("d2q",))).fit(dataset())
 
 
+@pytest.mark.parametrize(("most", "learned"), [(0, 5), (2, 3), (9, 5)])
+def test_of_generated_queries_some_may_be_taken(most: int, learned: int) -> None:
+    expanded = dataset().with_expansions({"tides": ["a", "b", "c", "d"], "tea": ["e"]})
+    views = ViewOptions(names=("d2q",), questions=most)
+    fitted = generative(training=DocidTuning(steps=1, batch=4, rounds=1), views=views).fit(expanded)
+    assert fitted._checked().engine.trained["view generated"]["examples"] == learned
+
+
 def test_queries_are_not_needed() -> None:
     alone = triever.Dataset.of("alone", DOCUMENTS, [], {})
     training = DocidTuning(steps=5, batch=4, rounds=1)

@@ -40,13 +40,19 @@ def data_sample(
     out: Folder,
     documents: Annotated[int, typer.Option(min=1, help="How many documents to keep.")],
     seed: Annotated[int, typer.Option(help="Another seed, another sample.")] = 0,
+    first: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A split whose relevant documents come first, and only those do; may be given several times."
+        ),
+    ] = None,
     skip_bad: SkipBad = False,
 ) -> None:
     """Cut a dataset: judged documents first; a larger sample contains every smaller one of its seed."""
     from triever.data.datasets import sample
     from triever.data.writers import write_dataset
 
-    write_dataset(out, sample(open_data(data, skip_bad), documents, seed=seed))
+    write_dataset(out, sample(open_data(data, skip_bad), documents, seed=seed, first=first or None))
     note(f"wrote {out}")
 
 

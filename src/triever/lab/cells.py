@@ -30,6 +30,7 @@ class Data:
     train: str = option("", "the split that systems are trained on, unless their options say another")
     test: tuple[str, ...] = option(("test",), "the splits that they are measured on")
     documents: int = option(0, "only a sample of so many documents; 0 takes all")
+    first: tuple[str, ...] = option((), "splits whose relevant documents are in a sample first; none: those of all")
     expansions: str = option("", "a file of expansion texts, as a path or below $TRIEVER_DATA")
     skip_bad: bool = option(False, "leave malformed records out")
 

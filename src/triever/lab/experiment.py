@@ -10,6 +10,7 @@ import gc
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import signal
@@ -30,7 +31,7 @@ from triever.data.writers import write_run
 from triever.errors import DataError, TrieverError, UsageError
 from triever.evaluation.compare import compare
 from triever.evaluation.report import mean_text
-from triever.files import atomic
+from triever.files import atomic, locked
 from triever.lab import results
 from triever.lab.cells import Data, System, digest, file_name
 from triever.lab.recipes import Recipe, Run
@@ -62,7 +63,7 @@ def run_recipe(
     chosen = recipe.runs(only, seeds)
     missing = [run for run in chosen if again or not is_done(folder, run)]
     kept = place(recipe, models) if models else None
-    workshop = Workshop(Path(work) / recipe.name / recipe.setting, recipe.timeout, kept)
+    workshop = Workshop(Path(work), f"{recipe.name}/{recipe.setting}", recipe.timeout, kept)
     workshop.check([run.cell.data for run in missing])
     results.write(folder / PLAN, recipe.plan())
     for number, run in enumerate(chosen, 1):
@@ -214,9 +215,10 @@ def _refuse_several_processes() -> None:
 
 @dataclass
 class Workshop:
-    """The dataset and the parts of the runs under way, and the folder in which they are made."""
+    """The dataset and the parts of the runs under way, and the folder in which they are made, parts for all recipes."""
 
     folder: Path
+    name: str  # of the recipe and its setting
     timeout: float = 0
     kept: Path | None = None  # a folder for the retrievers of runs
     _opened: dict[tuple[str, bool], Dataset] = field(default_factory=dict)
@@ -229,7 +231,7 @@ class Workshop:
     def check(self, several: Sequence[Data]) -> None:
         """Refuse data that is not there, or has not the splits that a recipe names."""
         for data in dict.fromkeys(several):
-            for split in filter(None, (*data.test, data.train)):
+            for split in filter(None, (*data.test, data.train, *data.first)):
                 self._whole(data).parts_of(split)
             if data.expansions:
                 expansions_file(data.expansions)
@@ -252,11 +254,11 @@ class Workshop:
 
     def place(self, run: Run) -> Path:
         """Where a run keeps its checkpoints."""
-        return self.folder / "runs" / f"{run.file.removesuffix('.json')}-{run.definition}"
+        return self.folder / self.name / f"{run.file.removesuffix('.json')}-{run.definition}"
 
     def part(self, parts: Mapping[str, System], name: str) -> Retriever:
         """A part, fitted: as it was saved earlier, or made now and saved."""
-        place = self._places[name] = self._place_of_part(name, parts[name])
+        place = self._places[name] = self._place_of_part(parts[name])
         if place not in self._parts and place not in self._broken:
             try:
                 self._parts[place] = self._made(place, parts[name])
@@ -270,26 +272,31 @@ class Workshop:
         """How long the parts of a run took, whenever they were made."""
         return {name: json.loads(_beside(self._places[name], "json").read_bytes()) for name in parts}
 
-    def _place_of_part(self, name: str, system: System) -> Path:
+    def _place_of_part(self, system: System) -> Path:
         """The folder of a part: another one for other options, another seed or other data."""
         assert self._dataset is not None  # parts are asked for after `begin`
         data, dataset = self._dataset
-        made: dict[str, Any] = {"system": system.to_dict(), "data": asdict(data), "fingerprint": dataset.fingerprint}
+        # Not what is asked, which recipes differ in that share parts. The split to learn is an option of the system.
+        learned = {"name": data.name, "documents": data.documents, "first": data.first, "skip_bad": data.skip_bad}
+        made: dict[str, Any] = {"system": system.to_dict(), "data": learned, "fingerprint": dataset.fingerprint}
         if data.expansions:
             made["expansions"] = hashlib.sha256(expansions_file(data.expansions).read_bytes()).hexdigest()
-        return self.folder / "parts" / f"{name}-{digest(made)}"
+        return self.folder / "parts" / f"{system.kind}-{digest(made)}"
 
     def _made(self, place: Path, system: System) -> Retriever:
+        """A part that is there, or is made now; of several experiments in one folder one makes it, and others wait."""
         assert self._dataset is not None
-        if (place / "manifest.json").exists() and _beside(place, "json").exists():
-            return load(place)
-        retriever = system.make(partial(self.part, system.parts))
-        with limit(self.timeout):
-            spent = fit_in(_beside(place, "work"), retriever, self._dataset[1])
-        with atomic(_beside(place, "json")) as file:
-            file.write(json.dumps(spent).encode())
-        retriever.save(place)
-        return retriever
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with locked(_beside(place, "lock"), math.inf):
+            if (place / "manifest.json").exists() and _beside(place, "json").exists():
+                return load(place)
+            retriever = system.make(partial(self.part, system.parts))
+            with limit(self.timeout):
+                spent = fit_in(_beside(place, "work"), retriever, self._dataset[1])
+            with atomic(_beside(place, "json")) as file:
+                file.write(json.dumps(spent).encode())
+            retriever.save(place)
+            return retriever
 
     def _whole(self, data: Data) -> Dataset:
         key = data.name, data.skip_bad
@@ -299,7 +306,7 @@ class Workshop:
 
     def _cut(self, data: Data) -> Dataset:
         whole = self._whole(data)
-        cut = sample(whole, data.documents) if data.documents else whole
+        cut = sample(whole, data.documents, first=data.first or None) if data.documents else whole
         return cut.with_expansions(expansions_file(data.expansions)) if data.expansions else cut
 
 

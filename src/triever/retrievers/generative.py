@@ -358,7 +358,8 @@ class Generative(Retriever):
         return Tokens.of((prefix + query for query in queries), reader.tokenizer, most(reader, self.query_length))
 
     def _generated(self, engine: Writing, store: DocumentStore) -> Generated:
-        texts = [(row, text) for row, document in enumerate(store) for text in document.expansions]
+        most = self.views.questions or None
+        texts = [(row, text) for row, document in enumerate(store) for text in document.expansions[:most]]
         if not texts:
             problem = "no document has generated queries"
             raise UsageError(problem, "write some with triever write-queries, and name the file by --expansions")

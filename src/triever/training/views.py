@@ -38,6 +38,7 @@ class ViewOptions:
     length: int = option(64, "tokens of a beginning or a chunk")
     count: int = option(10, "chunks of a document, where they are not fresh")
     fresh: bool = option(True, "new chunks in every pass, instead of the same ones")
+    questions: int = option(0, "generated queries of a document at most, the first ones; 0: all of them")
 
     def __post_init__(self) -> None:
         validate(self)  # first: it makes a tuple of names in one text
@@ -51,6 +52,8 @@ class ViewOptions:
             raise UsageError(
                 f"views.weights = {self.weights} for {len(self.names)} views", "give one above zero for each name"
             )
+        if self.questions < 0:
+            raise UsageError(f"views.questions = {self.questions}", "it is not negative, and 0 takes all")
         if self.length < 3 or self.count < 1:
             problem = f"views.length = {self.length}, views.count = {self.count}"
             raise UsageError(problem, "a chunk has at least 3 tokens, special ones included, and there is at least one")

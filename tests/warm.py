@@ -1,0 +1,158 @@
+"""The command `triever` for tests, without the seconds that each call of it spends on imports.
+
+`program()` is the path of a program that does what `triever` does. Behind it stands a process that has imported
+everything and does nothing else: for each call it makes a copy of itself, which takes over the caller's folder,
+environment and streams, and runs the command. The suite calls it some hundred times.
+
+What is about the process itself, such as how it is interrupted or what it imports, needs the real one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import triever
+
+ALSO = (  # what Triever imports when it is needed, and takes long
+    "accelerate",
+    "bm25s",
+    "faiss",
+    "ir_measures",
+    "matplotlib.pyplot",
+    "sklearn.feature_extraction.text",
+    "torch.utils.tensorboard",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.bert.modeling_bert",
+    "transformers.models.llama.modeling_llama",
+)
+
+CALLER = """#!{python} -SE
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    said = {{"words": sys.argv[1:], "folder": os.getcwd(), "environment": dict(os.environ)}}
+    message = json.dumps(said).encode()
+    socket.send_fds(server, [len(message).to_bytes(8, "big")], [0, 1, 2])
+    server.sendall(message)
+    ended = server.recv(4)
+sys.exit(int.from_bytes(ended, "big") if ended else 1)
+"""
+
+
+@functools.cache
+def program() -> Path:
+    """A program `triever` that is as good as the real one; the process behind it ends with this one."""
+    folder = tempfile.TemporaryDirectory(prefix="triever-warm-")
+    address, path = Path(folder.name) / "socket", Path(folder.name) / "triever"
+    path.write_text(CALLER.format(python=sys.executable, address=str(address)))
+    path.chmod(0o755)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.warm", str(address)],
+        cwd=Path(__file__).parent.parent,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert server.stdout is not None
+    assert server.stdout.read(5) == b"ready"
+    program.kept = folder, server  # ty: ignore[unresolved-attribute]
+    return path
+
+
+def serve(address: str) -> Callable[[], Any]:
+    """Answer calls until standard input ends. Returns in every copy, with what the copy is to do."""
+    _import_everything()
+    gc.freeze()  # so that copies do not look through what they share with this process
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that answer
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        os.write(1, b"ready")
+        while True:
+            ready, _, _ = select.select([listener, 0], [], [])
+            if listener not in ready:
+                return lambda: 0
+            connection, _ = listener.accept()
+            if not os.fork():
+                return _answer(connection)
+            connection.close()
+
+
+def _import_everything() -> None:
+    for module in pkgutil.walk_packages(triever.__path__, "triever."):
+        if not module.name.rpartition(".")[2].startswith("_"):
+            importlib.import_module(module.name)
+    for name in ALSO:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def _answer(connection: socket.socket) -> Callable[[], Any]:
+    """Run a command in a copy of this process, and tell the caller how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    size, streams, _, _ = socket.recv_fds(connection, 8, 3)
+    message = b""
+    while len(message) < int.from_bytes(size, "big"):
+        message += connection.recv(2**16)
+    child = os.fork()
+    if not child:
+        connection.close()
+        return _command(json.loads(message), streams)
+    for stream in streams:
+        os.close(stream)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    connection.sendall((code if code >= 0 else 128 - code).to_bytes(4, "big"))
+    return lambda: 0
+
+
+def _command(said: dict[str, Any], streams: list[int]) -> Callable[[], Any]:
+    """Become the caller's command."""
+    from triever.cli import main
+
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(said["folder"])
+    os.environ.clear()
+    os.environ.update(said["environment"])
+    sys.argv = ["triever", *said["words"]]
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    return main
+
+
+def _end(code: Any) -> NoReturn:
+    """As `sys.exit`, but the modules, which are many, are not taken down one by one."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+if __name__ == "__main__":
+    work = serve(sys.argv[1])
+    try:
+        ended = work()
+    except SystemExit as stop:
+        ended = stop.code
+    except BaseException:
+        traceback.print_exc()
+        ended = 1
+    _end(ended)
