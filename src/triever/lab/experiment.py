@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from triever.data.dataset import SHIPPED
 from triever.data.datasets import VARIABLE, Dataset, load_dataset, sample
 from triever.data.records import Run as Hits
 from triever.data.writers import write_run
@@ -280,7 +281,8 @@ class Workshop:
         learned = {"name": data.name, "documents": data.documents, "first": data.first, "skip_bad": data.skip_bad}
         made: dict[str, Any] = {"system": system.to_dict(), "data": learned, "fingerprint": dataset.fingerprint}
         if data.expansions:
-            made["expansions"] = hashlib.sha256(expansions_file(data.expansions).read_bytes()).hexdigest()
+            file = expansions_file(data.expansions)
+            made["expansions"] = hashlib.sha256(file.read_bytes() if file else data.expansions.encode()).hexdigest()
         return self.folder / "parts" / f"{system.kind}-{digest(made)}"
 
     def _made(self, place: Path, system: System) -> Retriever:
@@ -307,7 +309,7 @@ class Workshop:
     def _cut(self, data: Data) -> Dataset:
         whole = self._whole(data)
         cut = sample(whole, data.documents, first=data.first or None) if data.documents else whole
-        return cut.with_expansions(expansions_file(data.expansions)) if data.expansions else cut
+        return cut.with_expansions(expansions_file(data.expansions) or data.expansions) if data.expansions else cut
 
 
 def _free_memory() -> None:
@@ -333,11 +335,13 @@ def fit_in(place: Path, retriever: Retriever, dataset: Dataset) -> dict[str, Any
     return {"fit_seconds": seconds} | ({"resumed": True} if resumed else {})
 
 
-def expansions_file(name: str) -> Path:
-    """A file of expansions, as a path or below $TRIEVER_DATA."""
+def expansions_file(name: str) -> Path | None:
+    """A file of expansions, as a path or below $TRIEVER_DATA; none for those that come with the package."""
     for path in (Path(name), Path(os.environ.get(VARIABLE, ""), name)):
         if path.is_file():
             return path
+    if name == SHIPPED:
+        return None
     raise DataError(f"there is no file of expansions {name}", f"write it first, or set {VARIABLE}")
 
 
