@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+
 import faiss
 import numpy as np
 import pytest
@@ -9,18 +14,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from triever.docids import quantize, unite
+from triever.docids.cluster_tree import Tree, cluster_tree
 from triever.docids.quantize import (
-    Tree,
-    agglomerated,
     balanced_kmeans,
-    cluster_tree,
-    density_peaks,
     kmeans,
     nearest,
     nearest_several,
     residual_codebooks,
     residual_codes,
+    sampled,
 )
+from triever.docids.unite import agglomerated, density_peaks
+from triever.index.top import shared
 
 
 def clustered(count: int, centres: int, seed: int = 0) -> torch.Tensor:
@@ -169,3 +175,177 @@ def test_the_nearest_few_are_in_order() -> None:
     assert torch.equal(number, every.argsort(1)[:, :3])
     torch.testing.assert_close(distance, every.sort(1).values[:, :3])
     assert nearest_several(vectors, centroids, 9)[0].shape == (7, 5)
+
+
+def separated(count: int, centres: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Vectors in heaps that no two ways to cluster can see differently, and the heap of each."""
+    chance = torch.Generator().manual_seed(seed)
+    heap = torch.randint(centres, (count,), generator=chance)
+    return 100 * torch.randn(centres, 8, generator=chance)[heap] + torch.randn(count, 8, generator=chance), heap
+
+
+def same_groups(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the same are together, whatever the numbers of their groups are."""
+    return torch.equal(one[:, None] == one, other[:, None] == other)
+
+
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples are drawn, blocks are small and centroids are placed together, as with very many vectors."""
+    for name, value in {"ENOUGH": 50, "PER_CENTROID": 20, "AT_ONCE": 4, "CHUNK": 200, "BLOCK": 300}.items():
+        monkeypatch.setattr(quantize, name, value)
+    monkeypatch.setattr(unite, "CHUNK", 200)
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_a_sample_is_a_part_of_all_vectors_and_the_same_each_time() -> None:
+    vectors = torch.arange(1000.0)[:, None]
+    found = sampled(vectors, 10, seed=3)[:, 0]
+    assert len(found) == len(found.unique()) == 200
+    assert torch.equal(found, found.sort().values), "in the order in which a file is read"
+    assert torch.equal(found, sampled(vectors, 10, seed=3)[:, 0])
+    assert not torch.equal(found, sampled(vectors, 10, seed=4)[:, 0])
+    assert len(sampled(vectors, 1)) == 50
+    assert sampled(vectors[:200], 10).data_ptr() == vectors.data_ptr(), "all of few vectors are not copied"
+    rows = torch.arange(500, 600)
+    assert set(sampled(vectors, 1, rows=rows)[:, 0].tolist()) <= set(range(500, 600))
+    assert torch.equal(sampled(vectors, 10, rows=rows), vectors[500:600])
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_a_tree_from_samples_has_leaves_of_at_most_the_size_asked_for() -> None:
+    vectors = clustered(2000, 30)
+    tree = cluster_tree(vectors, branch=3, leaf=100)
+    assert tree is not None
+    paths = Counter(tree.paths(vectors))
+    assert max(paths.values()) <= 100
+    assert max(map(len, paths)) > 3, "samples are drawn on the way down, too"
+
+
+@pytest.mark.parametrize("centres", [3, 9])
+def test_clusters_that_are_apart_are_found_from_a_sample(centres: int, few_are_many: None) -> None:
+    vectors, heap = separated(2000, centres)
+    assert len(sampled(vectors, centres)) < 200
+    assert same_groups(nearest(vectors, kmeans(vectors, centres))[0], heap)
+    book = residual_codebooks(vectors, 1, centres)
+    assert same_groups(residual_codes(vectors, book)[:, 0], heap)
+    tree = cluster_tree(vectors, centres, leaf=1500)
+    assert tree is not None
+    assert same_groups(torch.tensor(tree.paths(vectors))[:, 0], heap)
+
+
+def test_balanced_clusters_from_a_sample_have_their_share_of_all(few_are_many: None) -> None:
+    heap = torch.arange(1200) % 6
+    vectors = 100 * torch.eye(6)[heap] + torch.randn(1200, 6, generator=torch.Generator().manual_seed(0))
+    assert same_groups(balanced_kmeans(vectors, 6)[1], heap)
+    lopsided = balanced_kmeans(clustered(1201, 3), 8)[1]
+    assert int(torch.bincount(lopsided, minlength=8).max()) == 151
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 5), st.sampled_from([torch.float16, torch.float64]))
+def test_blocks_give_what_all_at_once_would(count: int, k: int, seed: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(seed)
+    vectors, centroids = torch.randn(count, 3).to(dtype), torch.randn(k, 3)
+    some = torch.randperm(count)[: count // 2]
+    every = torch.cdist(vectors.float(), centroids)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantize, "CHUNK", 20)
+        patch.setattr(quantize, "BLOCK", 11)  # three vectors
+        assert torch.equal(nearest(vectors, centroids)[0], every.argmin(1))
+        assert torch.equal(nearest(vectors, centroids, some)[0], every[some].argmin(1))
+        assert torch.equal(nearest_several(vectors, centroids, 1)[0][:, 0], every.argmin(1))
+        assert torch.equal(residual_codes(vectors, centroids[None])[:, 0], every.argmin(1))
+        torch.testing.assert_close(quantize.mean(vectors), vectors.float().mean(0))
+
+
+@given(st.integers(2, 60), st.integers(2, 12), st.integers(0, 20))
+def test_who_follows_what_moved_finds_the_nearest_again(count: int, k: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    vectors, centroids = torch.randn(count, 3), torch.randn(k, 3)
+    before, moved = nearest(vectors, centroids), torch.rand(k) < 0.4
+    moved[0] = True
+    centroids[moved] += torch.randn(3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantize, "AT_ONCE", 0)
+        number, distance = quantize._nearest_again(vectors, centroids, moved, before)
+    expected = nearest(vectors, centroids)
+    assert torch.equal(number, expected[0])
+    torch.testing.assert_close(distance, expected[1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_centroids_begin_one_by_one_as_they_always_did(seed: int) -> None:
+    vectors, chance = clustered(1500, 30), torch.Generator().manual_seed(seed)
+    chosen = [int(torch.randint(1500, (1,), generator=chance))]
+    while len(chosen) < 40:
+        squared = torch.stack([(vectors - vectors[one]).square().sum(1) for one in chosen]).min(0).values
+        at = torch.rand((), generator=chance, dtype=torch.float64) * squared.double().sum()
+        chosen.append(int((squared.double().cumsum(0) < at).sum()))
+    assert torch.equal(quantize._spread_out(vectors, 40, seed), vectors[chosen])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_centroids_are_those_of_the_obvious_algorithm(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantize, "AT_ONCE", 5)
+    vectors = clustered(1500, 30)
+    expected = quantize._spread_out(vectors, 40, seed)
+    for _ in range(20):
+        number = torch.cdist(vectors, expected).argmin(1)
+        expected = torch.stack([vectors[number == one].mean(0) for one in range(40)])
+    torch.testing.assert_close(kmeans(vectors, 40, seed=seed), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_centroids_that_are_placed_together_are_as_far_apart_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against all orders in which four of six could be chosen, each by its squared distance from those before."""
+    places = [0.0, 1.0, 1.5, 4.0, 7.0, 7.25]
+    expected: Counter[frozenset[float]] = Counter()
+    for order in permutations(places, 4):
+        chance = 1 / 6
+        for at in range(1, 4):
+            squared = {place: min((place - one) ** 2 for one in order[:at]) for place in places}
+            chance *= squared[order[at]] / sum(squared.values())
+        expected[frozenset(order)] += chance
+    assert sum(expected.values()) == pytest.approx(1)
+    monkeypatch.setattr(quantize, "AT_ONCE", 2)
+    vectors, times = torch.tensor(places)[:, None], 3000
+    found = Counter(frozenset(quantize._spread_out(vectors, 4, seed)[:, 0].tolist()) for seed in range(times))
+    for some, chance in expected.items():
+        assert found[some] / times == pytest.approx(chance, abs=4 * (chance / times) ** 0.5)
+
+
+@pytest.mark.parametrize(("count", "different"), [(1, 1), (30, 30), (500, 500), (700, 4), (900, 1)])
+def test_more_centroids_than_vectors_that_differ(count: int, different: int) -> None:
+    vectors = torch.randn(different, 4, generator=torch.Generator().manual_seed(0))[torch.arange(count) % different]
+    centroids = kmeans(vectors, 600)
+    assert centroids.shape == (600, 4)
+    assert error(vectors, centroids) < 1e-3
+
+
+@pytest.mark.parametrize("united", [agglomerated, density_peaks])
+def test_distances_between_clusters_are_looked_at_block_by_block(
+    united: Callable[..., torch.Tensor], few_are_many: None
+) -> None:
+    vectors, heap = separated(60, 7)
+    assert same_groups(united(vectors, torch.ones(60), 7), heap)
+    centroids = clustered(90, 10)
+    found = united(centroids, torch.ones(90), 12)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unite, "CHUNK", 2**24)
+        assert torch.equal(united(centroids, torch.ones(90), 12), found)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_vectors_may_be_mapped_from_a_file(dtype: str, tmp_path: Path, few_are_many: None) -> None:
+    np.save(tmp_path / "v.npy", clustered(1000, 12).numpy().astype(dtype))
+    mapped = shared(np.load(tmp_path / "v.npy", mmap_mode="r"))
+    held = mapped.clone()
+
+    def made(vectors: torch.Tensor) -> list[torch.Tensor]:
+        tree = cluster_tree(vectors, 4, leaf=10, seed=1)
+        assert tree is not None
+        books = residual_codebooks(vectors, 2, 8, seed=1)
+        paths = torch.tensor([(*path, *[0] * 20)[:20] for path in tree.paths(vectors)])
+        return [kmeans(vectors, 9), *balanced_kmeans(vectors, 9), books, residual_codes(vectors, books), paths]
+
+    assert all(torch.equal(one, other) for one, other in zip(made(mapped), made(held), strict=True))
+    assert torch.equal(mapped, held), "nothing was written to it"

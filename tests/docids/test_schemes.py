@@ -8,12 +8,14 @@ from collections import Counter
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from tests.docids.test_quantize import clustered
 from triever import Document, UsageError, artifact, config
+from triever.docids import quantize
 from triever.docids.schemes import (
     SCHEMES,
     Atomic,
@@ -27,6 +29,7 @@ from triever.docids.schemes import (
     learn_pieces,
 )
 from triever.docids.trie import Trie
+from triever.index.top import shared
 
 COUNT = 400
 DOCUMENTS = [Document(f"doc-{number:03}", "text", f"Title {number % 7}") for number in range(COUNT)]
@@ -179,6 +182,52 @@ def test_a_document_at_a_boundary_is_in_several_clusters() -> None:
         assert some == expected
         assert own in some
     assert max(map(len, others)) > 1
+
+
+CLUSTERED = [name for name in MAKE if MAKE[name]().needs_vectors]
+
+
+@pytest.mark.parametrize("name", CLUSTERED)
+def test_vectors_may_be_in_a_file_and_more_than_are_learned_from(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for setting, value in {"ENOUGH": 50, "PER_CENTROID": 5, "AT_ONCE": 8, "CHUNK": 500, "BLOCK": 500}.items():
+        monkeypatch.setattr(quantize, setting, value)
+    np.save(tmp_path / "v.npy", VECTORS.numpy().astype("float16"))
+    mapped = shared(np.load(tmp_path / "v.npy", mmap_mode="r"))
+    scheme = MAKE[name]()
+    docids = scheme.fit(DOCUMENTS, mapped)
+    assert docids == MAKE[name]().fit(DOCUMENTS, mapped.clone(), "cpu")
+    assert len(Trie.of(zip(docids, range(COUNT), strict=True))) == COUNT
+    if name != "balanced clusters":
+        own = [docid[: docid_length(scheme, docid)] for docid in docids]
+        again = [scheme.place(*one) for one in zip(DOCUMENTS, mapped, strict=True)]
+        assert [docid[: docid_length(scheme, docid)] for docid in again] == own
+
+
+def docid_length(scheme: Scheme, docid: tuple[int, ...]) -> int:
+    """Without the last symbol where that tells documents of one cluster apart."""
+    return len(docid) - (scheme.kind != "cluster")
+
+
+@pytest.mark.parametrize("name", CLUSTERED)
+@pytest.mark.parametrize("count", [1, 2, 20])
+def test_few_documents_or_equal_ones_are_clustered_too(name: str, count: int) -> None:
+    for vectors in (VECTORS[:count], torch.ones(count, 4)):
+        docids = MAKE[name]().fit(DOCUMENTS[:count], vectors)
+        assert len(Trie.of(zip(docids, range(count), strict=True))) == count
+
+
+@pytest.mark.parametrize("name", [*CLUSTERED, "atomic"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_vectors_that_are_not_finite_are_refused(name: str, bad: float) -> None:
+    vectors = VECTORS.clone()
+    vectors[7, 2] = bad
+    with pytest.raises(UsageError, match="hold numbers that are not finite; correct the vectors"):
+        MAKE[name]().fit(DOCUMENTS, vectors)
+    scheme, _ = fitted(name)
+    with pytest.raises(UsageError, match="not finite"):
+        scheme.place(Document("new", ""), vectors[7])
 
 
 def test_documents_in_a_full_place_share_a_docid() -> None:

@@ -1,33 +1,81 @@
-"""Vectors to numbers: k-means, flat, hierarchical and residual, on whichever device the vectors are on.
+"""Vectors to numbers: k-means, flat, balanced, inside of groups, and residual.
 
-Short functions of tensors. The same seed gives the same result on the same device.
+Short functions of tensors. Centroids are learned on a device that may be named, or else where the vectors are, and from
+a sample where vectors are very many. All vectors are then read block by block: they may be mapped from a file, and be
+of any type. The same seed gives the same result on the same device; another one rounds in another way, so that a vector
+between two clusters may be in the other one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
+Device: TypeAlias = str | torch.device | None
+"""Where to count; None is where the vectors are."""
+
 CHUNK = 2**24
 """So many distances are held at once."""
+BLOCK = 2**22
+"""And so many numbers of vectors, beside those that centroids are learned from."""
+PER_CENTROID = 256
+"""From so many vectors for each centroid are centroids learned at most, as in faiss."""
+ENOUGH = 2**16
+"""But from all vectors, where there are no more than so many."""
+AT_ONCE = 256
+"""So many centroids begin one by one. More begin so many at a time, and in each round vectors look only where something
+has moved: the same algorithm, which then takes a fraction of the time."""
 
 
-def nearest(vectors: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
-    """The number of the nearest centroid (n,) and the squared distance to it (n,)."""
-    lengths = centroids.square().sum(1)
-    rows = max(1, CHUNK // len(centroids))
-    found = [(lengths - 2 * part @ centroids.T).min(1) for part in vectors.split(rows)]
-    distance = torch.cat([one.values for one in found]) + vectors.square().sum(1)
-    return torch.cat([one.indices for one in found]), distance.clamp(min=0)
+def nearest(vectors: Tensor, centroids: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The number of the nearest centroid (n,) and the squared distance to it (n,), of all vectors or of some rows."""
+    lengths, twice = centroids.square().sum(1), -2 * centroids.T
+    found = [_nearest(part.to(centroids), twice, lengths) for part in _blocks(vectors, len(centroids), rows)]
+    return torch.cat([number for number, _ in found]), torch.cat([distance for _, distance in found])
+
+
+def _nearest(vectors: Tensor, twice: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    distance, number = (vectors @ twice).add_(lengths).min(1)
+    return number, (distance + vectors.square().sum(1)).clamp(min=0)
+
+
+def _blocks(vectors: Tensor, beside: int = 1, rows: Tensor | None = None) -> Iterable[Tensor]:
+    """All vectors, or those of some rows, as many at a time as may be held with so many numbers beside each."""
+    size = max(1, min(CHUNK // beside, BLOCK // vectors.shape[1]))
+    return vectors.split(size) if rows is None else (vectors[some] for some in rows.to(vectors.device).split(size))
+
+
+def all_finite(vectors: Tensor) -> bool:
+    """Whether no number of any vector is NaN or infinite."""
+    return all(bool(part.isfinite().all()) for part in _blocks(vectors))
+
+
+def mean(vectors: Tensor) -> Tensor:
+    """(d,) of all vectors."""
+    return torch.stack([part.float().sum(0) for part in _blocks(vectors)]).sum(0) / len(vectors)
+
+
+def sampled(vectors: Tensor, k: int, *, seed: int = 0, device: Device = None, rows: Tensor | None = None) -> Tensor:
+    """What k centroids are learned from, float32 on the device: all vectors, or all of some rows, while they are few.
+
+    Else it is a sample by chance, of PER_CENTROID vectors for each centroid and of no fewer than ENOUGH.
+    """
+    count, most = len(vectors if rows is None else rows), max(PER_CENTROID * k, ENOUGH)
+    if count > most:
+        chosen = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:most].sort().values
+        rows = chosen if rows is None else rows[chosen.to(rows.device)]
+    held = vectors if rows is None else vectors[rows.to(vectors.device)]
+    return held.to(vectors.device if device is None else device, torch.float32)
 
 
 def nearest_several(vectors: Tensor, centroids: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The numbers of the k nearest centroids (n, k), nearest first, and the distances to them (n, k)."""
-    rows, k = max(1, CHUNK // len(centroids)), min(k, len(centroids))
-    found = [torch.cdist(part, centroids).topk(k, largest=False) for part in vectors.split(rows)]
+    k = min(k, len(centroids))
+    parts = (part.to(centroids) for part in _blocks(vectors, len(centroids)))
+    found = [torch.cdist(part, centroids).topk(k, largest=False) for part in parts]
     return torch.cat([one.indices for one in found]), torch.cat([one.values for one in found])
 
 
@@ -37,35 +85,76 @@ def nearest_few(vector: Tensor, vectors: Tensor, k: int) -> Tensor:
     return distance.topk(min(k, len(vectors)), largest=False).indices
 
 
-def kmeans(vectors: Tensor, k: int, *, seed: int = 0, rounds: int = 20) -> Tensor:
+def kmeans(vectors: Tensor, k: int, *, seed: int = 0, rounds: int = 20, device: Device = None) -> Tensor:
     """Centroids (k, d) of Lloyd's algorithm; where fewer than k vectors differ, some are the same.
 
     Starts far apart (k-means++), and a cluster that loses all its vectors takes the one farthest from its own.
     """
-    vectors = vectors.float()
-    centroids = _spread_out(vectors, k, seed)
+    vectors = sampled(vectors, k, seed=seed, device=device)
+    centroids, found = _spread_out(vectors, k, seed), None
+    moved = torch.ones(k, dtype=torch.bool, device=vectors.device)
     for _ in range(rounds):
-        number, distance = nearest(vectors, centroids)
-        moved = _means(vectors, number, centroids)
-        empty = (torch.bincount(number, minlength=k) == 0).nonzero()[:, 0]
-        if len(empty):
-            far = distance.argsort(descending=True)[: len(empty)]
-            moved[empty[: len(far)]] = vectors[far]
-        if torch.equal(moved, centroids):
+        found = _nearest_again(vectors, centroids, moved, found)
+        better = _improved(vectors, centroids, *found)
+        moved = (better != centroids).any(1)
+        if not moved.any():
             break
-        centroids = moved
+        centroids = better
     return centroids
 
 
-def balanced_kmeans(vectors: Tensor, k: int, *, seed: int = 0, rounds: int = 5) -> tuple[Tensor, Tensor]:
+def _improved(vectors: Tensor, centroids: Tensor, number: Tensor, distance: Tensor) -> Tensor:
+    """Each centroid in the middle of its vectors; one without any takes the vector that is farthest from its own."""
+    better = _means(vectors, number, centroids)
+    empty = (torch.bincount(number, minlength=len(centroids)) == 0).nonzero()[:, 0]
+    if len(empty):
+        far = distance.argsort(descending=True)[: len(empty)]
+        better[empty[: len(far)]] = vectors[far]
+    return better
+
+
+def _nearest_again(
+    vectors: Tensor, centroids: Tensor, moved: Tensor, before: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, Tensor]:
+    """`nearest`, where it is known what it was before some of the centroids (k,) moved.
+
+    Who is no farther from its own than before has none to look at but those that moved: all others are where they were.
+    """
+    if before is None or len(centroids) <= AT_ONCE:
+        return nearest(vectors, centroids)
+    number, distance = (one.clone() for one in before)
+    led = moved[number].nonzero()[:, 0]
+    now = _distances(vectors, centroids, led, number[led])
+    lost = torch.zeros_like(number, dtype=torch.bool)
+    lost[led] = now > distance[led]
+    distance[led] = now
+    anew, rest = lost.nonzero()[:, 0], (~lost).nonzero()[:, 0]
+    number[anew], distance[anew] = nearest(vectors, centroids, anew)
+    others = moved.nonzero()[:, 0]
+    other, near = nearest(vectors, centroids[others], rest)
+    closer = near < distance[rest]
+    number[rest[closer]], distance[rest[closer]] = others[other[closer]], near[closer]
+    return number, distance
+
+
+def _distances(vectors: Tensor, centroids: Tensor, rows: Tensor, number: Tensor) -> Tensor:
+    """(n,) the squared distance of each of some rows to the centroid of its number."""
+    size = max(1, BLOCK // vectors.shape[1])
+    each = zip(rows.split(size), number.split(size), strict=True)
+    return torch.cat([(vectors[some] - centroids[own]).square_().sum(1) for some, own in each])
+
+
+def balanced_kmeans(
+    vectors: Tensor, k: int, *, seed: int = 0, rounds: int = 5, device: Device = None
+) -> tuple[Tensor, Tensor]:
     """Centroids (k, d), and the number of each vector's (n,): none has more than a k-th of them, rounded up."""
-    vectors = vectors.float()
-    centroids = kmeans(vectors, k, seed=seed)
-    number = _shared_out(vectors, centroids)
+    some = sampled(vectors, k, seed=seed, device=device)
+    centroids = kmeans(some, k, seed=seed)
+    number = _shared_out(some, centroids)
     for _ in range(rounds):
-        centroids = _means(vectors, number, centroids)
-        number = _shared_out(vectors, centroids)
-    return centroids, number
+        centroids = _means(some, number, centroids)
+        number = _shared_out(some, centroids)
+    return centroids, number if len(some) == len(vectors) else _shared_out(vectors, centroids)
 
 
 def _shared_out(vectors: Tensor, centroids: Tensor) -> Tensor:
@@ -73,11 +162,11 @@ def _shared_out(vectors: Tensor, centroids: Tensor) -> Tensor:
 
     Where some are refused a centroid is full, so this ends.
     """
-    room = torch.full((len(centroids),), -(-len(vectors) // len(centroids)), device=vectors.device)
-    number = torch.full((len(vectors),), -1, device=vectors.device)
+    room = torch.full((len(centroids),), -(-len(vectors) // len(centroids)), device=centroids.device)
+    number = torch.full((len(vectors),), -1, device=centroids.device)
     while len(left := (number < 0).nonzero()[:, 0]):
         free = (room > 0).nonzero()[:, 0]
-        asked, distance = nearest(vectors[left], centroids[free])
+        asked, distance = nearest(vectors, centroids[free], left)
         order = distance.argsort(stable=True)
         order = order[asked[order].argsort(stable=True)]  # centroid by centroid, the nearest first
         counts = torch.bincount(asked, minlength=len(free))
@@ -86,61 +175,6 @@ def _shared_out(vectors: Tensor, centroids: Tensor) -> Tensor:
         number[left[taken]] = free[asked[taken]]
         room -= torch.bincount(free[asked[taken]], minlength=len(centroids))
     return number
-
-
-def agglomerated(centroids: Tensor, sizes: Tensor, k: int) -> Tensor:
-    """(m,) clusters 0 to k - 1 of centroids (m, d) of so many vectors each (m,).
-
-    The two whose union adds the least to the squared distances from means (Ward's rule) become one, until k are left.
-    """
-    means, weight = centroids.float().clone(), sizes.float().clamp(min=1)
-    owner = torch.arange(len(means), device=means.device)
-    cost = torch.stack([_ward(means, weight, one) for one in range(len(means))])
-    least, partner = cost.min(1)
-    for _ in range(len(means) - k):
-        one = int(least.argmin())
-        other = int(partner[one])
-        total = weight[one] + weight[other]
-        means[one] = (means[one] * weight[one] + means[other] * weight[other]) / total
-        weight[one] = total
-        weight[other] = torch.inf  # so that nobody is near to it
-        owner[owner == other] = one
-        stale = (partner == one) | (partner == other)
-        stale[other] = True
-        cost[other] = cost[:, other] = torch.inf
-        cost[one] = cost[:, one] = _ward(means, weight, one)
-        least[stale], partner[stale] = cost[stale].min(1)
-        nearer = cost[:, one] < least
-        least, partner = torch.where(nearer, cost[:, one], least), torch.where(nearer, one, partner)
-    return owner.unique(return_inverse=True)[1]
-
-
-def density_peaks(centroids: Tensor, sizes: Tensor, k: int) -> Tensor:
-    """(m,) clusters 0 to k - 1 of centroids (m, d) of so many vectors each (m,), by density (Rodriguez and Laio).
-
-    The k that are dense and far from all that are denser begin clusters; the others follow their nearest denser one.
-    """
-    distance = torch.cdist(centroids.float(), centroids.float())
-    others = distance + torch.diag(torch.full((len(distance),), torch.inf, device=distance.device))
-    near = others.min(1).values.nan_to_num(posinf=1).mean().clamp(min=1e-12)  # how far apart neighbours are
-    density = (sizes.float() * (-(distance / near).square()).exp()).sum(1)
-    order = density.argsort(descending=True, stable=True)
-    denser = torch.ones_like(distance, dtype=torch.bool).tril(-1)  # row by row, the densest first
-    apart, leader = distance[order][:, order].masked_fill(~denser, torch.inf).min(1)
-    cluster = [-1] * len(order)
-    for number, one in enumerate((density[order] * apart).topk(k).indices.tolist()):  # the densest is among them
-        cluster[one] = number
-    for one, other in enumerate(leader.tolist()):
-        cluster[one] = cluster[one] if cluster[one] >= 0 else cluster[other]
-    return torch.empty_like(order).scatter_(0, order, torch.tensor(cluster, device=order.device))
-
-
-def _ward(means: Tensor, weight: Tensor, one: int) -> Tensor:
-    """(m,) what uniting one cluster with each of the others would add; those that are gone weigh infinitely much."""
-    shared = weight * weight[one] / (weight + weight[one])
-    cost = torch.where(weight.isinf(), torch.inf, shared * (means - means[one]).square().sum(1))
-    cost[one] = torch.inf
-    return cost
 
 
 def kmeans_within(vectors: Tensor, lengths: Tensor, start: Tensor, *, rounds: int = 300) -> tuple[Tensor, Tensor]:
@@ -191,11 +225,8 @@ def _nearest_within(vectors: Tensor, owner: Tensor, centroids: Tensor) -> Tensor
 def _means_within(vectors: Tensor, owner: Tensor, number: Tensor, centroids: Tensor) -> Tensor:
     groups, k, size = centroids.shape
     cluster = owner * k + number
-    order = cluster.argsort(stable=True)
     count = torch.bincount(cluster, minlength=groups * k)
-    # Segments of sorted vectors and not scattered additions, whose order, and so whose rounding, is chance on a GPU.
-    total = torch.segment_reduce(vectors[order], "sum", lengths=count)  # ty: ignore[missing-attribute]
-    return (total / count[:, None]).view(groups, k, size)  # 0 / 0 where nobody is
+    return (_sums(vectors, cluster, groups * k) / count[:, None]).view(groups, k, size)  # 0 / 0 where nobody is
 
 
 def _largest_within(values: Tensor, owner: Tensor, groups: int) -> Tensor:
@@ -208,106 +239,82 @@ def _largest_within(values: Tensor, owner: Tensor, groups: int) -> Tensor:
 
 def _means(vectors: Tensor, number: Tensor, old: Tensor) -> Tensor:
     count = torch.bincount(number, minlength=len(old))
-    total = torch.zeros_like(old).index_add_(0, number, vectors)
+    total = _sums(vectors, number, len(old))
     return torch.where(count[:, None] > 0, total / count.clamp(min=1)[:, None], old)
+
+
+def _sums(vectors: Tensor, number: Tensor, count: int) -> Tensor:
+    """(count, d) the sum of the vectors of each number."""
+    if vectors.device.type == "cpu":
+        return torch.zeros(count, vectors.shape[1]).index_add_(0, number, vectors)
+    # Segments of sorted vectors and not scattered additions, whose order, and so whose rounding, is chance on a GPU.
+    lengths = torch.bincount(number, minlength=count)
+    order = number.argsort(stable=True)
+    return torch.segment_reduce(vectors[order], "sum", lengths=lengths)  # ty: ignore[missing-attribute]
 
 
 def _spread_out(vectors: Tensor, k: int, seed: int) -> Tensor:
     """k of the vectors, each chosen with a chance that grows with its distance from those before."""
     chance = torch.Generator().manual_seed(seed)
     chosen = [int(torch.randint(len(vectors), (1,), generator=chance))]
-    distance = (vectors - vectors[chosen[0]]).square().sum(1)
-    for _ in range(k - 1):
-        total = distance.double().cumsum(0)
-        at = torch.rand((), generator=chance, dtype=torch.float64).to(total.device) * total[-1]
-        chosen.append(min(int(torch.searchsorted(total, at)), len(vectors) - 1))
-        distance = torch.minimum(distance, (vectors - vectors[chosen[-1]]).square().sum(1))
-    return vectors[chosen].clone()
+    distance = _distances_to(vectors, vectors[chosen[0]])
+    while len(chosen) < min(k, AT_ONCE):
+        chosen += _drawn(distance, 1, chance).tolist()
+        distance = torch.minimum(distance, _distances_to(vectors, vectors[chosen[-1]]))
+    while len(chosen) < k:
+        some = _drawn(distance, min(AT_ONCE, k - len(chosen)), chance).to(vectors.device)
+        kept = some[_one_by_one(vectors[some], distance[some], chance).to(some.device)]
+        chosen += kept.tolist()
+        distance = torch.minimum(distance, nearest(vectors, vectors[kept])[1])
+    return vectors[chosen]
 
 
-@dataclass
-class Tree:
-    """Clusters inside clusters: the centroids of this one's children, and the children that go on."""
-
-    centroids: Tensor  # (branch, d)
-    children: dict[int, Tree]
-
-    def paths(self, vectors: Tensor) -> list[tuple[int, ...]]:
-        """For each vector (n, d) the numbers of the nearest clusters on the way down."""
-        if not len(vectors):
-            return []
-        number = nearest(vectors.float(), self.centroids)[0]
-        found: list[tuple[int, ...]] = [(one,) for one in number.tolist()]
-        for child, tree in self.children.items():
-            inside = (number == child).nonzero()[:, 0]
-            for row, rest in zip(inside.tolist(), tree.paths(vectors[inside]), strict=True):
-                found[row] += rest
-        return found
-
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """Centroids (clusters, branch, d), and which cluster is inside each child (clusters, branch), -1 for none."""
-        trees: list[Tree] = [self]
-        inside: list[np.ndarray] = []
-        for tree in trees:  # grows while it is read
-            row = np.full(len(self.centroids), -1)
-            for number, child in tree.children.items():
-                row[number] = len(trees)
-                trees.append(child)
-            inside.append(row)
-        return np.stack([tree.centroids.cpu().numpy() for tree in trees]), np.stack(inside)
-
-    @classmethod
-    def of_arrays(cls, centroids: np.ndarray, inside: np.ndarray) -> Tree:
-        """The tree that `arrays` wrote."""
-        trees = [cls(torch.tensor(one), {}) for one in centroids]
-        for tree, row in zip(trees, inside, strict=True):
-            tree.children = {number: trees[at] for number, at in enumerate(row.tolist()) if at >= 0}
-        return trees[0]
+def _distances_to(vectors: Tensor, one: Tensor) -> Tensor:
+    """(n,) squared."""
+    return torch.cat([(part - one).square_().sum(1) for part in _blocks(vectors)])
 
 
-def cluster_tree(vectors: Tensor, branch: int, leaf: int, *, seed: int = 0, sample: int = 100_000) -> Tree | None:
-    """Hierarchical k-means: clusters of more than `leaf` vectors are clustered again. None if none is needed.
+def _drawn(distance: Tensor, count: int, chance: torch.Generator) -> Tensor:
+    """(count,) rows, each by a chance that is its share of all distances (n,)."""
+    total = distance.cpu().double().cumsum(0)  # not on a GPU, which rounds such sums by chance
+    at = torch.rand(count, generator=chance, dtype=torch.float64) * total[-1]
+    return torch.searchsorted(total, at).clamp(max=len(total) - 1)
 
-    Centroids come from a sample where there are more than ten times as many vectors.
+
+def _one_by_one(vectors: Tensor, distance: Tensor, chance: torch.Generator) -> Tensor:
+    """Which of some vectors that were drawn together would have been drawn one after the other.
+
+    One is kept with the chance that its distance (n,) leaves it beside those kept before it. What is kept has the same
+    distribution as if each had been drawn by the distances from all before it.
     """
-    if len(vectors) <= leaf:
-        return None
-    return _tree(vectors.float(), branch, leaf, seed, sample)
+    between = torch.cdist(vectors, vectors, compute_mode="donot_use_mm_for_euclid_dist").square().cpu()
+    left, bar = distance.cpu(), torch.rand(len(vectors), generator=chance) * distance.cpu()
+    kept = []
+    for one in range(len(vectors)):
+        if not bar[one] > left[one]:  # so that even of NaN the first is kept, and this ends
+            kept.append(one)
+            left = torch.minimum(left, between[one])
+    return torch.tensor(kept)
 
 
-def _tree(vectors: Tensor, branch: int, leaf: int, seed: int, sample: int) -> Tree:
-    centroids = kmeans(_sampled(vectors, sample, seed), branch, seed=seed)
-    number, _ = nearest(vectors, centroids)
-    children = {}
-    for one in range(branch):
-        inside = vectors[number == one]
-        # Vectors that are all the same can be clustered for ever: they stay together.
-        if len(inside) > leaf and len(inside) < len(vectors):
-            children[one] = _tree(inside, branch, leaf, seed + 1, sample)
-    return Tree(centroids, children)
-
-
-def _sampled(vectors: Tensor, sample: int, seed: int) -> Tensor:
-    if len(vectors) <= 10 * sample:
-        return vectors
-    chosen = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(seed))[:sample]
-    return vectors[chosen.to(vectors.device)]
-
-
-def residual_codebooks(vectors: Tensor, levels: int, size: int, *, seed: int = 0) -> Tensor:
+def residual_codebooks(vectors: Tensor, levels: int, size: int, *, seed: int = 0, device: Device = None) -> Tensor:
     """Codebooks (levels, size, d): each quantizes what the ones before have left."""
-    rest = vectors.float()
+    rest = sampled(vectors, size, seed=seed, device=device).clone()
     books = []
     for level in range(levels):
-        book = kmeans(rest, size, seed=seed + level)
-        rest = rest - book[nearest(rest, book)[0]]
-        books.append(book)
+        books.append(kmeans(rest, size, seed=seed + level))
+        for part in _blocks(rest, size):
+            part -= books[-1][nearest(part, books[-1])[0]]
     return torch.stack(books)
 
 
 def residual_codes(vectors: Tensor, codebooks: Tensor) -> Tensor:
     """The code of each vector: (n, levels) numbers."""
-    rest, codes = vectors.float(), []
+    return torch.cat([_codes(part.to(codebooks), codebooks) for part in _blocks(vectors, codebooks.shape[1])])
+
+
+def _codes(rest: Tensor, codebooks: Tensor) -> Tensor:
+    codes = []
     for book in codebooks:
         number, _ = nearest(rest, book)
         rest = rest - book[number]

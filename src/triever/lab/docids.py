@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from triever import config
 from triever.data.datasets import Dataset
+from triever.docids.quantize import all_finite
 from triever.docids.schemes import SCHEMES, Scheme
 from triever.docids.trie import Trie
 from triever.errors import DataError, UsageError, nearest
+from triever.index.top import shared
 
 SHOWN = 3
 
@@ -45,12 +46,13 @@ def _vectors(scheme: Scheme, path: Path | None) -> Tensor | None:
             raise UsageError(f"{scheme.kind} docids are made from vectors", "give them with --vectors FILE.npy")
         return None
     try:
-        array = np.load(path, allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is not a .npy file of numbers: {error}", "write it with numpy.save") from error
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim != 2 or not array.size:
         problem = f"{path} does not hold a row of numbers for each document"
         raise DataError(problem, "write an array of (documents, numbers) with numpy.save")
-    if not np.isfinite(array).all():
+    found = shared(array)
+    if not all_finite(found):
         raise DataError(f"{path} holds numbers that are not finite", "correct the vectors of those documents")
-    return torch.from_numpy(array).float()
+    return found

@@ -25,6 +25,7 @@ from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
 from triever.errors import UsageError
+from triever.index.top import shared
 from triever.models import docid_model
 from triever.models import encoder as encoders
 from triever.models.backbones import SCRATCH, Backbone, load_backbone
@@ -215,7 +216,7 @@ class Generative(Retriever):
         self._check_early(dataset, store)
         placer, vectors = self._placed(dataset, store, work)
         scheme = copy.deepcopy(self.docids)  # the option stays as it was given
-        docids = scheme.fit(list(store), vectors)
+        docids = scheme.fit(list(store), vectors, placer.device)
         trie = Trie.of(_entries(docids, scheme.others(vectors), range(len(docids))))
         placed = placer if self._places(scheme) else None
         model = self._model(scheme, placer)
@@ -252,7 +253,7 @@ class Generative(Retriever):
         wanted = self._places(self.docids)
         if self.vectors is not None:
             engine = self.vectors._engine_for(dataset, store, work / "vectors" if work else None)
-            return engine.encoder, torch.from_numpy(np.array(engine.index.vectors(), np.float32)) if wanted else None
+            return engine.encoder, shared(np.asarray(engine.index.vectors(), np.float32)) if wanted else None
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 0, "none", unit=True)
         placer = new_encoder(backbone, shape, self.training.seed, device(self.device))

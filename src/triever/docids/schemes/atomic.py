@@ -1,0 +1,90 @@
+"""Atomic docids: one symbol for each document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from triever import config
+from triever.config import option
+from triever.data.records import Document
+from triever.docids.quantize import Device, nearest_few
+from triever.docids.schemes.base import Docid, Scheme
+from triever.errors import UsageError
+
+if TYPE_CHECKING:
+    from triever.artifact import Snapshot, Writer
+
+
+@dataclass(eq=False)
+class Atomic(Scheme):
+    """One symbol for each document. A new one gets a new symbol, which a model has yet to learn.
+
+    `untrained` has those symbols, each with the symbols of the nearest documents that were fitted: from their rows a
+    model may begin (`widened` of a T5). Without vectors it names none.
+    """
+
+    kind: ClassVar[str] = "atomic"
+
+    neighbours: int = option(5, "nearest documents whose rows a new document's row is made from")
+
+    untrained: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False)
+    _count: int = field(default=0, init=False, repr=False)
+    _known: Tensor | None = field(default=None, init=False, repr=False)  # (documents fitted, d)
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if self.neighbours < 1:
+            raise UsageError(f"neighbours = {self.neighbours} should be above zero", "the default is 5")
+
+    @property
+    def width(self) -> int:
+        return self._count
+
+    def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
+        # A copy: these are looked at long after the fit, when the caller may have changed theirs.
+        there = None if vectors is None or not documents else self._vectors(vectors, len(documents))
+        self._known = None if there is None else there.to(torch.float32, copy=True)
+        self._count = len(documents)
+        self.untrained = {}
+        return [(number,) for number in range(self._count)]
+
+    def place(self, document: Document, vector: Tensor | None = None) -> Docid:
+        symbol, near = self._count, self._nearest(vector)
+        self._count += 1
+        self.untrained[symbol] = near
+        return (symbol,)
+
+    def _nearest(self, vector: Tensor | None) -> list[int]:
+        """The symbols of the nearest fitted documents; those placed since have no rows worth averaging."""
+        if vector is None or self._known is None:
+            return []
+        return nearest_few(self._vector(vector, self._known)[0], self._known, self.neighbours).tolist()
+
+    @property
+    def names_vectors(self) -> bool:
+        return True
+
+    def rows(self) -> Tensor | None:
+        return self._known
+
+    def apart(self, symbols: Sequence[int], vectors: Tensor) -> Tensor:
+        """(symbols, d) how far the vectors of untrained symbols are from the mean of their neighbours'."""
+        assert self._known is not None  # else they have no neighbours
+        means = torch.stack([self._known[self.untrained[symbol]].mean(0) for symbol in symbols])
+        return vectors.to(means) - means
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        if self._known is not None:
+            writer.array("docid_vectors", self._known.cpu().numpy())
+        return {"count": self._count, "untrained": [[symbol, near] for symbol, near in self.untrained.items()]}
+
+    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
+        self._count = state["count"]
+        self.untrained = {symbol: list(near) for symbol, near in state["untrained"]}
+        if snapshot.has("docid_vectors"):
+            self._known = torch.tensor(snapshot.array("docid_vectors"))

@@ -1,0 +1,138 @@
+"""What every docid scheme can do, and how documents of one beginning are numbered."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from torch import Tensor
+
+from triever import config
+from triever.data.records import Document
+from triever.docids.quantize import Device, all_finite
+from triever.errors import UsageError
+from triever.errors import nearest as closest
+
+if TYPE_CHECKING:
+    from triever.artifact import Snapshot, Writer
+
+Docid: TypeAlias = tuple[int, ...]
+
+
+class Numbering(Counter[Docid]):
+    """How many documents have each beginning of a docid, so that the next one there gets the next number."""
+
+    def next(self, beginning: Docid, most: int) -> int:
+        """The number of one more document; after so many it begins again, so that documents share docids."""
+        self[beginning] += 1
+        return (self[beginning] - 1) % most
+
+    def to_lists(self) -> list[list[Any]]:
+        """All of it as plain values; `of_lists` takes them back."""
+        return [[list(beginning), count] for beginning, count in self.items()]
+
+    @classmethod
+    def of_lists(cls, lists: Iterable[Sequence[Any]]) -> Numbering:
+        """What `to_lists` gave."""
+        return cls({tuple(beginning): count for beginning, count in lists})
+
+
+@dataclass(eq=False)
+class Scheme(ABC):
+    """What every scheme can do."""
+
+    kind: ClassVar[str]
+    needs_vectors: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """How many symbols there are."""
+
+    @property
+    def stop(self) -> int | None:
+        """The symbol that ends every docid, where a scheme has one."""
+        return None
+
+    @abstractmethod
+    def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
+        """A docid for each document.
+
+        Vectors are (documents, d), of any type, and may be mapped from a file. Clusters are made on the device, or
+        without one where the vectors are.
+        """
+
+    @abstractmethod
+    def place(self, document: Document, vector: Tensor | None = None) -> Docid:
+        """A docid for a new document, without changing any other."""
+
+    def others(self, vectors: Tensor | None) -> list[list[Docid]]:
+        """For documents (documents, d) that have their docids, docids that they may have besides; [] where none may."""
+        return []
+
+    def readable(self, docid: Docid) -> str:
+        """The docid for a person."""
+        return "-".join(map(str, docid))
+
+    def parse(self, text: str) -> Docid:
+        """The docid that `readable` wrote."""
+        return tuple(int(part) for part in text.split("-"))
+
+    def symbol(self, symbol: int) -> str:
+        """One symbol for a person."""
+        return str(symbol)
+
+    @property
+    def names_vectors(self) -> bool:
+        """Whether its symbols stand for vectors, where it is fitted with any."""
+        return False
+
+    def rows(self) -> Tensor | None:
+        """(symbols, d) the vectors that the first symbols stand for, where they stand for any."""
+        return None
+
+    @classmethod
+    def of_options(cls, value: Any, where: str) -> Scheme:
+        """A scheme that is an option: itself, its name, or a table with its kind."""
+        from triever.docids.schemes import SCHEMES  # here, as it is made of subclasses of this one
+
+        if isinstance(value, Scheme):
+            return value
+        values = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
+        kind = values.pop("kind", None)
+        if kind not in SCHEMES:
+            hint = closest(str(kind), SCHEMES) if kind else f"for example: {where}.kind=semantic"
+            raise UsageError(f"{where} = {value!r} names no docid scheme", hint)
+        return config.build(SCHEMES[kind], values, where=f"{where}.")
+
+    @abstractmethod
+    def write(self, writer: Writer) -> dict[str, Any]:
+        """Put what was learned into an artifact; what is not a file is given back."""
+
+    @abstractmethod
+    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
+        """Take it out again."""
+
+    def _vectors(self, vectors: Tensor | None, count: int) -> Tensor:
+        if vectors is None or len(vectors) != count:
+            have = "none" if vectors is None else len(vectors)
+            raise UsageError(f"{self.kind} docids need a vector for each of {count} documents, and have {have}")
+        if not count:
+            raise UsageError(f"{self.kind} docids need documents to be fitted on, and there are none")
+        if not all_finite(vectors):
+            problem = f"{self.kind} docids are made from vectors, and some hold numbers that are not finite"
+            raise UsageError(problem, "correct the vectors of those documents")
+        return vectors
+
+    def _vector(self, vector: Tensor | None, like: Tensor | None) -> Tensor:
+        """The vector of one new document, as (1, d), of the size of those (..., d) that were fitted."""
+        if like is None:
+            raise UsageError(f"the {self.kind} docids are not fitted", "call fit first")
+        found = self._vectors(None if vector is None else vector[None], 1).to(like)
+        if found.shape[1] != like.shape[-1]:
+            problem = f"the new vector has {found.shape[1]} numbers, and the fitted ones {like.shape[-1]}"
+            raise UsageError(problem, "use the encoder that the docids were fitted with")
+        return found

@@ -1,0 +1,107 @@
+"""Cluster docids: a fixed number of clusters, each with one docid for all its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from triever import config
+from triever.config import option
+from triever.data.records import Document
+from triever.docids.quantize import Device, balanced_kmeans, kmeans, nearest, nearest_several
+from triever.docids.schemes.base import Docid, Scheme
+from triever.docids.schemes.semantic import Semantic
+from triever.docids.unite import agglomerated, density_peaks
+from triever.errors import UsageError
+
+if TYPE_CHECKING:
+    from triever.artifact import Snapshot, Writer
+
+UNITE = {"agglomerative": agglomerated, "density": density_peaks}
+"""The ways to make larger clusters of small ones."""
+FINE = 4
+"""So many small ones for each of them."""
+SEVERAL = 4
+"""Clusters that a document may be in, at most."""
+
+
+@dataclass(eq=False)
+class Cluster(Scheme):
+    """A fixed number of clusters, however large the corpus; all documents of one share its docid."""
+
+    kind: ClassVar[str] = "cluster"
+    needs_vectors: ClassVar[bool] = True
+
+    clusters: int = option(1000, "how many")
+    branch: int = option(10, "symbols at each step of a docid")
+    method: Literal["kmeans", "balanced", "agglomerative", "density"] = option(
+        "kmeans",
+        "kmeans; balanced, none much larger than another; agglomerative or density, small ones that are united",
+    )
+    margin: float = option(
+        0.0, "a document is in other clusters too that are farther than its own by at most this share of the distance"
+    )
+    seed: int = option(0, "another seed, other clusters")
+
+    _centroids: Tensor | None = field(default=None, init=False, repr=False)
+    _codes: list[Docid] = field(default_factory=list, init=False, repr=False)  # of each centroid; several may share one
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if self.clusters < 1 or self.branch < 2 or self.margin < 0:
+            problem = f"clusters = {self.clusters}, branch = {self.branch}, margin = {self.margin}"
+            raise UsageError(problem, "at least 1, 2 and 0")
+
+    @property
+    def width(self) -> int:
+        return self.branch
+
+    def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
+        found = self._vectors(vectors, len(documents))
+        count = min(self.clusters, len(found))
+        centroids, cluster, number = self._clustered(found, count, device)
+        self._centroids, cluster = centroids.cpu(), cluster.cpu()
+        means = torch.stack([self._centroids[cluster == one].mean(0) for one in range(count)])
+        # Clusters are coded as documents would be: near ones share the beginnings of their docids.
+        coder = Semantic(self.branch, leaf=self.branch, seed=self.seed)
+        codes = coder.fit([Document(str(one), "") for one in range(count)], means)
+        self._codes = [codes[one] for one in cluster.tolist()]
+        return [self._codes[one] for one in number.tolist()]
+
+    def _clustered(self, vectors: Tensor, count: int, device: Device) -> tuple[Tensor, Tensor, Tensor]:
+        """Centroids (m, d), the cluster that each belongs to (m,), and the centroid of each vector (n,)."""
+        if self.method == "balanced":
+            centroids, number = balanced_kmeans(vectors, count, seed=self.seed, device=device)
+            return centroids, torch.arange(count), number
+        unite = UNITE.get(self.method)
+        small = min(FINE * count, len(vectors)) if unite else count
+        centroids = kmeans(vectors, small, seed=self.seed, device=device)
+        number = nearest(vectors, centroids)[0]
+        sizes = torch.bincount(number, minlength=len(centroids))
+        return centroids, unite(centroids, sizes, count) if unite else torch.arange(count), number
+
+    def place(self, document: Document, vector: Tensor | None = None) -> Docid:
+        found = self._vector(vector, self._centroids)
+        assert self._centroids is not None  # `_vector` saw to it
+        return self._codes[int(nearest(found, self._centroids)[0])]
+
+    def others(self, vectors: Tensor | None) -> list[list[Docid]]:
+        if not self.margin or vectors is None or self._centroids is None:
+            return []
+        number, distance = nearest_several(vectors.float().to(self._centroids.device), self._centroids, SEVERAL)
+        near = distance <= (1 + self.margin) * distance[:, :1]
+        listed = zip(number.tolist(), near.tolist(), strict=True)
+        return [[self._codes[one] for one, there in zip(*row, strict=True) if there] for row in listed]
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        if self._centroids is not None:
+            writer.array("docid_centroids", self._centroids.cpu().numpy())
+        return {"codes": [list(code) for code in self._codes]}
+
+    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
+        self._codes = [tuple(code) for code in state["codes"]]
+        self._centroids = torch.tensor(snapshot.array("docid_centroids"))

@@ -1,0 +1,88 @@
+"""Codebook docids: residual quantization."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from triever import config
+from triever.config import option
+from triever.data.records import Document
+from triever.docids.quantize import Device, residual_codebooks, residual_codes
+from triever.docids.schemes.base import Docid, Numbering, Scheme
+from triever.errors import UsageError
+
+if TYPE_CHECKING:
+    from triever.artifact import Snapshot, Writer
+
+
+@dataclass(eq=False)
+class Codebook(Scheme):
+    """Residual quantization: a symbol from each codebook, then one that tells equal codes apart."""
+
+    kind: ClassVar[str] = "codebook"
+    needs_vectors: ClassVar[bool] = True
+
+    levels: int = option(6, "how many codebooks")
+    bits: int = option(8, "the logarithm of their size")
+    positions: bool = option(True, "let each codebook have symbols of its own, which then stand for its vectors")
+    seed: int = option(0, "another seed, other codebooks")
+
+    _books: Tensor | None = field(default=None, init=False, repr=False)
+    _held: Numbering = field(default_factory=Numbering, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if not (1 <= self.levels <= 32 and 1 <= self.bits <= 16):
+            raise UsageError(f"levels = {self.levels}, bits = {self.bits}", "levels go up to 32 and bits up to 16")
+
+    @property
+    def _size(self) -> int:
+        return 2**self.bits
+
+    @property
+    def width(self) -> int:
+        return self._size * (self.levels + 1) if self.positions else self._size
+
+    @property
+    def names_vectors(self) -> bool:
+        return self.positions
+
+    def rows(self) -> Tensor | None:
+        return self._books.flatten(0, 1) if self._books is not None and self.positions else None
+
+    @property
+    def collision_rate(self) -> float:
+        """The share of documents whose code another one has too."""
+        total = sum(self._held.values())
+        return sum(count for count in self._held.values() if count > 1) / total if total else 0.0
+
+    def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
+        found = self._vectors(vectors, len(documents))
+        books = residual_codebooks(found, self.levels, self._size, seed=self.seed, device=device)
+        self._books, self._held = books.cpu(), Numbering()
+        return self._numbered(residual_codes(found, books).tolist())
+
+    def place(self, document: Document, vector: Tensor | None = None) -> Docid:
+        found = self._vector(vector, self._books)
+        assert self._books is not None  # `_vector` saw to it
+        return self._numbered(residual_codes(found, self._books).tolist())[0]
+
+    def _numbered(self, codes: Iterable[Sequence[int]]) -> list[Docid]:
+        docids: list[Docid] = [(*code, self._held.next(code, self._size)) for code in map(tuple, codes)]
+        if not self.positions:
+            return docids
+        return [tuple(place * self._size + symbol for place, symbol in enumerate(docid)) for docid in docids]
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        if self._books is not None:
+            writer.array("docid_codebooks", self._books.cpu().numpy())
+        return {"held": self._held.to_lists()}
+
+    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
+        self._held = Numbering.of_lists(state["held"])
+        self._books = torch.tensor(snapshot.array("docid_codebooks"))

@@ -1,0 +1,62 @@
+"""Naive docids: the corpus's own ids, character by character."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor
+
+from triever.data.records import Document
+from triever.docids.quantize import Device
+from triever.docids.schemes.base import Docid, Scheme
+from triever.errors import UsageError
+
+if TYPE_CHECKING:
+    from triever.artifact import Snapshot, Writer
+
+
+@dataclass(eq=False)
+class Naive(Scheme):
+    """The corpus's own id, character by character, and a stop symbol."""
+
+    kind: ClassVar[str] = "naive"
+    _letters: list[str] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def width(self) -> int:
+        return len(self._letters) + 1
+
+    @property
+    def stop(self) -> int:
+        return len(self._letters)
+
+    def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
+        self._letters = sorted({letter for document in documents for letter in document.id})
+        return [self.place(document) for document in documents]
+
+    def place(self, document: Document, vector: Tensor | None = None) -> Docid:
+        number = {letter: at for at, letter in enumerate(self._letters)}
+        for letter in document.id:
+            if letter not in number:
+                problem = (
+                    f"the id {document.id!r} has the character {letter!r}, which no document had when this was fitted"
+                )
+                raise UsageError(problem, "give the document another id, or fit again")
+        return (*(number[letter] for letter in document.id), self.stop)
+
+    def readable(self, docid: Docid) -> str:
+        return "".join(self._letters[symbol] for symbol in docid[:-1])
+
+    def symbol(self, symbol: int) -> str:
+        return self._letters[symbol] if symbol < len(self._letters) else "end"
+
+    def parse(self, text: str) -> Docid:
+        return self.place(Document(text, ""))
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        return {"letters": self._letters}
+
+    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
+        self._letters = list(state["letters"])

@@ -1,0 +1,91 @@
+"""Semantic docids: the way down a tree of clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from triever import config
+from triever.config import option
+from triever.data.records import Document
+from triever.docids.cluster_tree import Tree, cluster_tree
+from triever.docids.quantize import Device, mean
+from triever.docids.schemes.base import Docid, Numbering, Scheme
+from triever.errors import UsageError
+
+if TYPE_CHECKING:
+    from triever.artifact import Snapshot, Writer
+
+
+@dataclass(eq=False)
+class Semantic(Scheme):
+    """The way down a tree of clusters, then the place inside the last one: near documents share prefixes."""
+
+    kind: ClassVar[str] = "semantic"
+    needs_vectors: ClassVar[bool] = True
+
+    branch: int = option(10, "clusters inside a cluster")
+    leaf: int = option(100, "documents that a cluster may hold without being split")
+    positions: bool = option(False, "let a symbol at each depth be a symbol of its own (2D semantic)")
+    seed: int = option(0, "another seed, other clusters")
+
+    _tree: Tree | None = field(default=None, init=False, repr=False)
+    _held: Numbering = field(default_factory=Numbering, init=False, repr=False)
+    _depth: int = field(default=1, init=False, repr=False)
+    _mean: Tensor | None = field(default=None, init=False, repr=False)  # (d,) of all vectors
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if self.branch < 2 or self.leaf < 1:
+            raise UsageError(f"branch = {self.branch}, leaf = {self.leaf}", "branch is at least 2, leaf at least 1")
+
+    @property
+    def _symbols(self) -> int:
+        return max(self.branch, self.leaf)
+
+    @property
+    def width(self) -> int:
+        return self._symbols * (self._depth if self.positions else 1)
+
+    def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
+        found = self._vectors(vectors, len(documents))
+        self._mean = mean(found).cpu()
+        self._tree = cluster_tree(found, self.branch, self.leaf, seed=self.seed, device=device)
+        self._held = Numbering()
+        paths = self._paths(found)
+        self._tree = self._tree and self._tree.cpu()
+        self._depth = 1 + max(map(len, paths), default=0)
+        return [self._numbered(path) for path in paths]
+
+    def place(self, document: Document, vector: Tensor | None = None) -> Docid:
+        return self._numbered(self._paths(self._vector(vector, self._mean))[0])
+
+    def _paths(self, vectors: Tensor) -> list[Docid]:
+        return self._tree.paths(vectors) if self._tree else [() for _ in vectors]
+
+    def _numbered(self, path: Docid) -> Docid:
+        """The next place in a cluster."""
+        docid = (*path, self._held.next(path, self.leaf))
+        if not self.positions:
+            return docid
+        return tuple(depth * self._symbols + symbol for depth, symbol in enumerate(docid))
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        if self._tree:
+            centroids, children = self._tree.arrays()
+            writer.array("docid_centroids", centroids)
+            writer.array("docid_children", children)
+        if self._mean is not None:
+            writer.array("docid_mean", self._mean.cpu().numpy())
+        return {"held": self._held.to_lists(), "depth": self._depth}
+
+    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
+        self._held = Numbering.of_lists(state["held"])
+        self._depth = state["depth"]
+        self._mean = torch.tensor(snapshot.array("docid_mean")) if snapshot.has("docid_mean") else None
+        if snapshot.has("docid_centroids"):
+            self._tree = Tree.of_arrays(snapshot.array("docid_centroids"), snapshot.array("docid_children"))

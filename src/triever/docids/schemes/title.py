@@ -1,0 +1,131 @@
+"""Title docids: titles as word pieces."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor
+
+from triever import config
+from triever.config import option
+from triever.data.records import Document
+from triever.docids.quantize import Device
+from triever.docids.schemes.base import Docid, Scheme
+from triever.docids.schemes.pieces import learn_pieces, load_pieces
+from triever.errors import UsageError
+
+if TYPE_CHECKING:
+    from triever.artifact import Snapshot, Writer
+
+
+@dataclass(eq=False)
+class Title(Scheme):
+    """The title as word pieces, and a stop symbol. Equal titles share a docid, and one may begin another.
+
+    With a backbone's tokenizer, symbol i is the backbone's token i, and the stop symbol comes after the last.
+    """
+
+    kind: ClassVar[str] = "title"
+
+    vocabulary: int = option(8000, "word pieces at most; they are learned from the titles")
+    tokenizer: str = option("", "a folder or tokenizer.json whose pieces to use; empty learns them from the titles")
+    most: int = option(64, "pieces of a title that its docid has; titles that begin alike for so long share one")
+
+    _given: Any = field(default=None, init=False, repr=False)  # a tokenizer
+    _pieces: tuple[Any, int] | None = field(default=None, init=False, repr=False)  # a tokenizer, the stop symbol
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if not 100 <= self.vocabulary <= 10**7:
+            problem = f"vocabulary = {self.vocabulary} should be from 100 to 10,000,000"
+            raise UsageError(problem, "the default is 8000")
+        if self.most < 1:
+            raise UsageError(f"most = {self.most} leaves nothing of a title", "the default is 64")
+
+    @classmethod
+    def by(cls, tokenizer: Any, most: int = 64) -> Title:
+        """Titles as the pieces of a tokenizer that is there already."""
+        made = cls(most=most)
+        made._given = tokenizer
+        return made
+
+    @property
+    def width(self) -> int:
+        return self.stop + 1
+
+    @property
+    def stop(self) -> int:
+        return self._fitted[1]
+
+    @property
+    def _fitted(self) -> tuple[Any, int]:
+        if self._pieces is None:
+            raise UsageError("the word pieces are not learned", "call fit first")
+        return self._pieces
+
+    def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
+        names = [_name(document) for document in documents]
+        self._pieces = _with_stop(self._given or self._found(names))
+        tokenizer, stop = self._pieces
+        encoded = tokenizer.encode_batch(names, add_special_tokens=False)
+        return [(*encoding.ids[: self.most], stop) for encoding in encoded]
+
+    def _found(self, names: Sequence[str]) -> Any:
+        return load_pieces(self.tokenizer) if self.tokenizer else learn_pieces(names, self.vocabulary)
+
+    def place(self, document: Document, vector: Tensor | None = None) -> Docid:
+        tokenizer, stop = self._fitted
+        return (*tokenizer.encode(_name(document), add_special_tokens=False).ids[: self.most], stop)
+
+    def readable(self, docid: Docid) -> str:
+        tokenizer, _ = self._fitted
+        return " ".join(_escaped(tokenizer.id_to_token(symbol)) for symbol in docid[:-1])
+
+    def symbol(self, symbol: int) -> str:
+        tokenizer, stop = self._fitted
+        return "end" if symbol == stop else tokenizer.id_to_token(symbol)
+
+    def parse(self, text: str) -> Docid:
+        tokenizer, stop = self._fitted
+        pieces = [_unescaped(piece) for piece in text.split(" ")] if text else []
+        symbols = [tokenizer.token_to_id(piece) for piece in pieces]
+        if None in symbols:
+            strange = pieces[symbols.index(None)]
+            raise UsageError(f"{strange!r} is not one of the word pieces", "write the docid as it was shown")
+        return (*symbols, stop)
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        # A file of its own: a backbone's tokenizer has megabytes, and every change rewrites the manifest.
+        writer.json("docid_pieces", json.loads(self._fitted[0].to_str()))
+        return {}
+
+    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
+        from tokenizers import Tokenizer
+
+        self._pieces = _with_stop(Tokenizer.from_str(json.dumps(snapshot.json("docid_pieces"))))
+
+
+def _with_stop(tokenizer: Any) -> tuple[Any, int]:
+    """The symbol behind the last piece; not their number, as the ids of some tokenizers have gaps."""
+    return tokenizer, 1 + max(tokenizer.get_vocab().values(), default=-1)
+
+
+def _escaped(piece: str) -> str:
+    r"""Some tokenizers have pieces with spaces, which are what stands between pieces here.
+
+    >>> _escaped("a b"), _unescaped(r"a\_b")
+    ('a\\_b', 'a b')
+    """
+    return piece.replace("\\", r"\\").replace(" ", r"\_")
+
+
+def _unescaped(piece: str) -> str:
+    return re.sub(r"\\(.)", lambda hit: " " if hit[1] == "_" else hit[1], piece)
+
+
+def _name(document: Document) -> str:
+    return document.title or document.id
