@@ -43,6 +43,8 @@ MAKE = {
     "codebook": lambda: Codebook(levels=3, bits=3),
     "codebook without positions": lambda: Codebook(levels=3, bits=3, positions=False),
     "cluster": lambda: Cluster(clusters=30, branch=4),
+    "clusters of one symbol": lambda: Cluster(clusters=30),
+    "united ones of one symbol": lambda: Cluster(clusters=30, method="agglomerative"),
     "balanced clusters": lambda: Cluster(clusters=30, branch=4, method="balanced"),
     "united clusters": lambda: Cluster(clusters=30, branch=4, method="agglomerative"),
     "clusters by density": lambda: Cluster(clusters=30, branch=4, method="density"),
@@ -166,6 +168,23 @@ def test_every_way_to_cluster_makes_as_many_clusters_as_asked_for(name: str, tmp
     else:
         assert placed == docids
     assert not again.others(VECTORS)
+
+
+@pytest.mark.parametrize("method", ["kmeans", "balanced", "agglomerative", "density"])
+def test_the_one_symbol_of_a_cluster_stands_for_its_centroids(method: str, tmp_path: Path) -> None:
+    scheme = Cluster(clusters=30, method=method)  # ty: ignore[invalid-argument-type]
+    docids = scheme.fit(DOCUMENTS, VECTORS)
+    assert scheme.single
+    assert {len(docid) for docid in docids} == {1}
+    again = reopened(scheme, tmp_path)
+    rows = again.rows()
+    assert rows is not None
+    assert again._centroids is not None
+    assert len(rows) == again.width == 30
+    for symbol in range(30):
+        own = [centroid for centroid, code in zip(again._centroids, again._codes, strict=True) if code == (symbol,)]
+        torch.testing.assert_close(rows[symbol], torch.stack(own).mean(0))
+    assert Cluster(clusters=30, branch=4).rows() is None
 
 
 def test_a_document_at_a_boundary_is_in_several_clusters() -> None:

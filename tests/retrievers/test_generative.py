@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from unittest import mock
 
@@ -31,6 +32,7 @@ SHARING: dict[str, Scheme] = {
     "cluster": Cluster(clusters=3, branch=2),
     "clusters": Cluster(clusters=8, branch=3),
     "several": Cluster(clusters=5, branch=3, margin=0.5),
+    "centroids": Cluster(clusters=5),
     "title": Title(vocabulary=100),
 }
 SCHEMES: dict[str, Scheme] = {
@@ -103,6 +105,22 @@ def test_before_training_atomic_docids_rank_as_dense_retrieval() -> None:
     dense = Dense(backbone=SMALL).fit(data).search_many(QUERIES, 10)
     written = generative().fit(data).search_many(QUERIES, 10)
     assert [[hit.id for hit in result] for result in written] == [[hit.id for hit in result] for result in dense]
+
+
+def test_before_training_clusters_of_one_symbol_rank_by_their_centroids() -> None:
+    data = dataset()
+    dense = Dense(backbone=SMALL).fit(data)
+    fitted = generative("centroids", vectors=dense).fit(data)
+    engine = engine_of(fitted)
+    centroids, sizes = engine.scheme.rows(), Counter(engine.docid(number)[0] for number in engine.numbers)
+    assert centroids is not None
+    for query in QUERIES:
+        [vector] = dense._read_queries(dense._checked().engine, [query.text])
+        products = (centroids @ torch.from_numpy(vector) * 64**0.5).log_softmax(0)
+        expected = {name: float(products[engine.docid(row)[0]]) for row, name in enumerate(data_ids(fitted))}
+        found = {hit.id: hit.score for hit in fitted.search(query, len(DOCUMENTS))}
+        shared = {name: np.log(sizes[engine.docid(row)[0]]) for row, name in enumerate(data_ids(fitted))}
+        assert found == pytest.approx({name: expected[name] - shared[name] for name in expected}, abs=1e-4)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -226,6 +244,10 @@ ODD = {"query_prefix": "asked: ", "document_prefix": "a: ", "document_length": 2
 
 def engine_of(retriever: triever.Retriever) -> Writing:
     return retriever._checked().engine
+
+
+def data_ids(retriever: triever.Retriever) -> list[str]:
+    return list(retriever._checked().store.ids)
 
 
 def vectors_of(dense: Dense) -> torch.Tensor:

@@ -182,7 +182,7 @@ class Generative(Retriever):
         """Refuse to begin output rows as vectors where there are none that would do."""
         if not self.docids.names_vectors:
             problem = f"decoder.rows = vectors, and the symbols of these {self.docids.kind} docids stand for none"
-            raise UsageError(problem, "leave it out, or use atomic docids, or codebook with positions")
+            raise UsageError(problem, "leave it out, or use atomic or cluster docids, or codebook with positions")
         if self._dense and self._dense.size:
             problem = f"decoder.rows = vectors, and vectors.size = {self._dense.size} projects them to another space"
             raise UsageError(problem, "leave it out, or name a dense retriever with size = 0")
@@ -271,8 +271,9 @@ class Generative(Retriever):
     def _model(self, scheme: Scheme, placer: Encoder) -> T5:
         reader = copy.deepcopy(placer)
         rows = scheme.rows() if takes_vectors(placer, self.decoder) else None
-        single = isinstance(scheme, Atomic)
-        model = docid_model.docid_model(reader, scheme.width, self.decoder, rows, self.training.seed, single=single)
+        model = docid_model.docid_model(
+            reader, scheme.width, self.decoder, rows, self.training.seed, single=scheme.single
+        )
         return model.to(device(self.device)).eval()
 
     def _train(

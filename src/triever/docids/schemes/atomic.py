@@ -66,6 +66,10 @@ class Atomic(Scheme):
         return nearest_few(self._vector(vector, self._known)[0], self._known, self.neighbours).tolist()
 
     @property
+    def single(self) -> bool:
+        return True
+
+    @property
     def names_vectors(self) -> bool:
         return True
 

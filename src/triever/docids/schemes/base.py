@@ -86,6 +86,11 @@ class Scheme(ABC):
         return str(symbol)
 
     @property
+    def single(self) -> bool:
+        """Whether every docid is one symbol."""
+        return False
+
+    @property
     def names_vectors(self) -> bool:
         """Whether its symbols stand for vectors, where it is fitted with any."""
         return False

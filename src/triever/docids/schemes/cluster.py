@@ -37,7 +37,9 @@ class Cluster(Scheme):
     needs_vectors: ClassVar[bool] = True
 
     clusters: int = option(1000, "how many")
-    branch: int = option(10, "symbols at each step of a docid")
+    branch: int = option(
+        0, "symbols at each step of a docid; 0: a docid is one symbol, which stands for the cluster's centroid"
+    )
     method: Literal["kmeans", "balanced", "agglomerative", "density"] = option(
         "kmeans",
         "kmeans; balanced, none much larger than another; agglomerative or density, small ones that are united",
@@ -52,25 +54,43 @@ class Cluster(Scheme):
 
     def __post_init__(self) -> None:
         config.validate(self)
-        if self.clusters < 1 or self.branch < 2 or self.margin < 0:
+        if self.clusters < 1 or self.branch < 0 or self.branch == 1 or self.margin < 0:
             problem = f"clusters = {self.clusters}, branch = {self.branch}, margin = {self.margin}"
-            raise UsageError(problem, "at least 1, 2 and 0")
+            raise UsageError(problem, "at least 1 cluster, no branch or at least 2, and a margin that is not negative")
 
     @property
     def width(self) -> int:
-        return self.branch
+        return self.branch or 1 + max((code[0] for code in self._codes), default=self.clusters - 1)
+
+    @property
+    def single(self) -> bool:
+        return not self.branch
+
+    @property
+    def names_vectors(self) -> bool:
+        return self.single
+
+    def rows(self) -> Tensor | None:
+        if self._centroids is None or not self.single:
+            return None
+        return _means(self._centroids, torch.tensor([code[0] for code in self._codes]), self.width)
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
         found = self._vectors(vectors, len(documents))
         count = min(self.clusters, len(found))
         centroids, cluster, number = self._clustered(found, count, device)
         self._centroids, cluster = centroids.cpu(), cluster.cpu()
-        means = torch.stack([self._centroids[cluster == one].mean(0) for one in range(count)])
-        # Clusters are coded as documents would be: near ones share the beginnings of their docids.
-        coder = Semantic(self.branch, leaf=self.branch, seed=self.seed)
-        codes = coder.fit([Document(str(one), "") for one in range(count)], means)
+        codes = self._coded(_means(self._centroids, cluster, count))
         self._codes = [codes[one] for one in cluster.tolist()]
         return [self._codes[one] for one in number.tolist()]
+
+    def _coded(self, means: Tensor) -> list[Docid]:
+        """A docid for each cluster, by the means of their centroids (clusters, d)."""
+        if self.single:
+            return [(one,) for one in range(len(means))]
+        # Coded as documents would be: near ones share the beginnings of their docids.
+        coder = Semantic(self.branch, leaf=self.branch, seed=self.seed)
+        return coder.fit([Document(str(one), "") for one in range(len(means))], means)
 
     def _clustered(self, vectors: Tensor, count: int, device: Device) -> tuple[Tensor, Tensor, Tensor]:
         """Centroids (m, d), the cluster that each belongs to (m,), and the centroid of each vector (n,)."""
@@ -105,3 +125,8 @@ class Cluster(Scheme):
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
         self._codes = [tuple(code) for code in state["codes"]]
         self._centroids = torch.tensor(snapshot.array("docid_centroids"))
+
+
+def _means(centroids: Tensor, cluster: Tensor, count: int) -> Tensor:
+    """(count, d) the mean of the centroids (m, d) that belong to each cluster (m,)."""
+    return torch.stack([centroids[cluster == one].mean(0) for one in range(count)])
