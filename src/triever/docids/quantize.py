@@ -88,6 +88,15 @@ def _shared_out(vectors: Tensor, centroids: Tensor) -> Tensor:
     return number
 
 
+def admitted(asked: Tensor, distance: Tensor, room: Tensor) -> Tensor:
+    """(n,) bool, who gets a place in the cluster that it asks for (n,): the nearest, as long as that has room."""
+    order = distance.argsort(stable=True)
+    order = order[asked[order].argsort(stable=True)]  # cluster by cluster, the nearest first
+    counts = torch.bincount(asked, minlength=len(room))
+    rank = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[asked[order]]
+    return torch.zeros_like(asked, dtype=torch.bool).index_put_((order,), rank < room[asked[order]])
+
+
 def agglomerated(centroids: Tensor, sizes: Tensor, k: int) -> Tensor:
     """(m,) clusters 0 to k - 1 of centroids (m, d) of so many vectors each (m,).
 

@@ -24,6 +24,7 @@ from triever.config import option
 from triever.data.records import Document
 from triever.docids.quantize import (
     Tree,
+    admitted,
     agglomerated,
     balanced_kmeans,
     cluster_tree,
@@ -93,8 +94,11 @@ class Scheme(ABC):
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
         """A docid for a new document, without changing any other."""
 
-    def others(self, vectors: Tensor | None) -> list[list[Docid]]:
-        """For documents (documents, d) that have their docids, docids that they may have besides; [] where none may."""
+    def others(self, vectors: Tensor | None, docids: Sequence[Docid] | None = None) -> list[list[Docid]]:
+        """For documents (documents, d) that have their docids, docids that they may have besides; [] where none may.
+
+        The docids are those that `fit` gave to all documents; without them, the documents are new ones.
+        """
         return []
 
     def readable(self, docid: Docid) -> str:
@@ -422,7 +426,9 @@ class Cluster(Scheme):
         "kmeans; balanced, none much larger than another; agglomerative or density, small ones that are united",
     )
     margin: float = option(
-        0.0, "a document is in other clusters too that are farther than its own by at most this share of the distance"
+        0.0,
+        "a document is in other clusters too that are farther than its own by at most this share of the distance; "
+        "balanced ones take no more that way than their share of all",
     )
     seed: int = option(0, "another seed, other clusters")
 
@@ -466,13 +472,33 @@ class Cluster(Scheme):
         assert self._centroids is not None  # `_vector` saw to it
         return self._codes[int(nearest(found, self._centroids)[0])]
 
-    def others(self, vectors: Tensor | None) -> list[list[Docid]]:
+    def others(self, vectors: Tensor | None, docids: Sequence[Docid] | None = None) -> list[list[Docid]]:
         if not self.margin or vectors is None or self._centroids is None:
             return []
-        number, distance = nearest_several(vectors.float().to(self._centroids.device), self._centroids, SEVERAL)
-        near = distance <= (1 + self.margin) * distance[:, :1]
+        found = vectors.float().to(self._centroids.device)
+        number, distance = nearest_several(found, self._centroids, SEVERAL)
+        if self.method == "balanced" and docids is not None:
+            near = self._shared_out(found, number, distance, docids)
+        else:
+            near = distance <= (1 + self.margin) * distance[:, :1]
         listed = zip(number.tolist(), near.tolist(), strict=True)
         return [[self._codes[one] for one, there in zip(*row, strict=True) if there] for row in listed]
+
+    def _shared_out(self, vectors: Tensor, number: Tensor, distance: Tensor, docids: Sequence[Docid]) -> Tensor:
+        """(documents, near) which of the nearest clusters take a document besides its own, the nearest ones first.
+
+        What counts is how far its own cluster is, which need not be the nearest, and none ends up with more than its
+        share of all memberships that are asked for: balanced clusters stay so.
+        """
+        assert self._centroids is not None
+        centroid = {code: at for at, code in enumerate(self._codes)}
+        own = torch.tensor([centroid[docid] for docid in docids], device=vectors.device)
+        reach = (1 + self.margin) * (vectors - self._centroids[own]).norm(dim=1)
+        asks = (distance <= reach[:, None]) & (number != own[:, None])
+        asks &= asks.cumsum(1) < SEVERAL
+        share = -(-(len(own) + int(asks.sum())) // len(self._centroids))
+        room = share - torch.bincount(own, minlength=len(self._centroids))
+        return asks.masked_scatter(asks, admitted(number[asks], distance[asks], room))
 
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._centroids is not None:
