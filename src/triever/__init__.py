@@ -28,8 +28,9 @@ if _typing.TYPE_CHECKING:
     from triever.retrievers.contextual import Contextual, ContrastTuning, SpellingOptions, VocabularyOptions
     from triever.retrievers.dense import Dense
     from triever.retrievers.fusion import Fused
-    from triever.retrievers.gdr import GDR, LossWeights, MatchOptions
+    from triever.retrievers.gdr import GDR, LossWeights
     from triever.retrievers.generative import Generative, SearchOptions
+    from triever.retrievers.matching import MatchOptions
     from triever.retrievers.multivector import MultiVector
     from triever.retrievers.query_writer import QueryWriter
     from triever.retrievers.reranker import Reranked
@@ -54,7 +55,7 @@ _LATER = {
     "Generative": "retrievers.generative",
     "IndexOptions": "index.vectors",
     "LossWeights": "retrievers.gdr",
-    "MatchOptions": "retrievers.gdr",
+    "MatchOptions": "retrievers.matching",
     "MultiVector": "retrievers.multivector",
     "Naive": "docids.schemes",
     "Negatives": "training.pairs",

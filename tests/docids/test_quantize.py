@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from triever.docids import quantize, unite
 from triever.docids.cluster_tree import Tree, cluster_tree
 from triever.docids.quantize import (
+    admitted,
     balanced_kmeans,
     kmeans,
     nearest,
@@ -122,6 +123,19 @@ def test_balanced_clusters_have_their_share_at_most(count: int, k: int, seed: in
     assert centroids.shape == (k, 3)
     assert int(torch.bincount(number, minlength=k).max()) <= -(-count // k)
     assert number.min() >= 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=15),
+    st.lists(st.integers(0, 5), min_size=4, max_size=4),
+)
+def test_the_nearest_get_the_places_that_a_cluster_has(asking: list, room: list) -> None:
+    asked = torch.tensor([cluster for cluster, _ in asking], dtype=torch.long)
+    distance = torch.tensor([float(far) for _, far in asking])
+    found = admitted(asked, distance, torch.tensor(room))
+    for cluster, places in enumerate(room):
+        who = sorted((far, row) for row, (one, far) in enumerate(asking) if one == cluster)
+        assert [row for _, row in who if found[row]] == [row for _, row in who[:places]]
 
 
 def test_balanced_clusters_are_not_much_worse_than_others() -> None:

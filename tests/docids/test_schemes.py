@@ -249,6 +249,31 @@ def test_vectors_that_are_not_finite_are_refused(name: str, bad: float) -> None:
         scheme.place(Document("new", ""), vectors[7])
 
 
+@pytest.mark.parametrize("margin", [0.05, 0.2, 1.0])
+@pytest.mark.parametrize("clusters", [10, 30])
+def test_balanced_clusters_stay_so_where_documents_are_in_several(clusters: int, margin: float) -> None:
+    scheme = Cluster(clusters=clusters, branch=4, method="balanced", margin=margin)
+    docids = scheme.fit(DOCUMENTS, VECTORS)
+    others = scheme.others(VECTORS, docids)
+    assert scheme._centroids is not None
+    distance = {code: torch.cdist(VECTORS, scheme._centroids[at][None])[:, 0] for at, code in enumerate(scheme._codes)}
+    asked: dict[tuple[int, ...], list[tuple[float, int]]] = {code: [] for code in scheme._codes}
+    for row, own in enumerate(docids):
+        near = sorted(distance, key=lambda code: float(distance[code][row]))[:4]
+        reach = (1 + margin) * float(distance[own][row])
+        wanted = [code for code in near if code != own and float(distance[code][row]) <= reach][:3]
+        for code in wanted:
+            asked[code].append((float(distance[code][row]), row))
+    held, share = Counter(docids), math.ceil((COUNT + sum(map(len, asked.values()))) / clusters)
+    for code, who in asked.items():
+        expected = {row for _, row in sorted(who)[: share - held[code]]}
+        assert {row for row, some in enumerate(others) if code in some} == expected
+    members = Counter(code for own, some in zip(docids, others, strict=True) for code in {own, *some})
+    assert max(members.values()) <= share
+    assert any(others)
+    assert scheme.others(VECTORS[:1]) == Cluster.others(scheme, VECTORS[:1], None), "new ones go where they are near"
+
+
 def test_documents_in_a_full_place_share_a_docid() -> None:
     docids = Semantic(branch=2, leaf=3).fit(DOCUMENTS[:8], torch.ones(8, 4))
     assert len(set(docids)) < 8

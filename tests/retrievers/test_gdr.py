@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import math
+import weakref
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,27 +20,22 @@ from triever import Document
 from triever.config import build
 from triever.docids.schemes import Atomic, Cluster, Codebook, Scheme, Semantic, Title
 from triever.errors import UsageError
-from triever.index.trie_vectors import Below
 from triever.index.vectors import IndexOptions
 from triever.models.docid_model import DecoderOptions, reader_of
+from triever.retrievers import gdr as module
+from triever.retrievers.cluster_search import Clustered
 from triever.retrievers.dense import Dense
-from triever.retrievers.gdr import (
-    GDR,
-    Candidates,
-    Clustered,
-    LossWeights,
-    MatchOptions,
-    _reciprocal_rank,
-    beam_shares,
-    candidates,
-)
+from triever.retrievers.gdr import GDR, LossWeights
 from triever.retrievers.generative import Generative, Lesson, SearchOptions
-from triever.training.clusters import ClusterNegatives
-from triever.training.tuning import DocidTuning, Tuning
+from triever.retrievers.match_fits import AlphaFit
+from triever.retrievers.matching import FEATURES, Candidates, MatchOptions, Way
+from triever.training.clusters import ClusterBatches, ClusterNegatives
+from triever.training.tuning import WATCH, DocidTuning, Tuning
 from triever.training.views import ViewOptions
 
 SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=600"
 NOTHING = DocidTuning(steps=0)
+HELD = DocidTuning(steps=0, holdout=0.5)
 ALL = SearchOptions(width=200)
 RULES = ("sum", "loglinear")
 SCHEMES: dict[str, Scheme] = {
@@ -46,6 +46,19 @@ SCHEMES: dict[str, Scheme] = {
     "atomic": Atomic(),
     "title": Title(vocabulary=100),
 }
+
+
+def questions() -> triever.Dataset:
+    """The same documents with many queries: words of their texts, from three places."""
+    asked = [
+        (document.id, words[at : at + 3])
+        for document in DOCUMENTS
+        for words in [document.text.split()]
+        for at in (0, 2, 4)
+    ]
+    queries = [triever.Query(f"q{number}", " ".join(words)) for number, (_, words) in enumerate(asked) if words]
+    qrels = {f"q{number}": {name: 1} for number, (name, words) in enumerate(asked) if words}
+    return triever.Dataset.of("questions", DOCUMENTS, queries, {"train": qrels, "test": qrels})
 
 
 def gdr(scheme: str = "cluster", **options: object) -> GDR:
@@ -92,11 +105,11 @@ def log_probabilities(fitted: GDR, query: str, depth: int | None) -> dict[tuple[
     return found
 
 
-def by_brute_force(fitted: GDR, query: str) -> dict[str, float]:
+def by_one_beam(fitted: GDR, query: str, width: int) -> dict[str, float]:
     """Every document of the best prefixes, one by one, by the formula."""
     engine, store, matching = engine_of(fitted), fitted.documents, fitted.matching
     prefixes = log_probabilities(fitted, query, matching.depth)
-    beam = sorted(prefixes, key=lambda one: -prefixes[one])[: fitted.search_options.width]
+    beam = sorted(prefixes, key=lambda one: -prefixes[one])[:width]
     ids = torch.tensor(reader_of(engine.model).tokenizer.ids([query], 64))
     with torch.inference_mode():
         vector = reader_of(engine.model)(ids, torch.ones_like(ids))[0].numpy()
@@ -106,16 +119,37 @@ def by_brute_force(fitted: GDR, query: str) -> dict[str, float]:
     for row, name in enumerate(store.ids):
         number = int(engine.numbers[row])
         mine = {docid[: matching.depth] for docid, document in engine.trie.items() if document == number} & set(beam)
+        if not mine:
+            continue
         product = float(vector @ engine.below.take(np.array([number]))[0])
-        if mine and matching.rule == "sum":
-            scores[name] = math.tanh(product) + matching.alpha * sum(math.exp(by_length[one]) for one in mine) / total
-        elif mine:
-            mass = math.log(sum(math.exp(prefixes[one]) for one in mine))
+        share = sum(math.exp(by_length[one]) for one in mine) / total
+        mass = math.log(sum(math.exp(prefixes[one]) for one in mine))
+        if matching.rule == "sum":
+            scores[name] = math.tanh(product) + matching.alpha * share
+        elif matching.rule == "loglinear":
             scores[name] = product / matching.temperature + matching.alpha * mass
+        else:
+            rank = 1 + min(beam.index(one) for one in mine)
+            features = (product, mass, share, -math.log(rank))
+            weights = engine.fitted[matching.way]
+            scores[name] = sum(weight * value for weight, value in zip(weights, features, strict=True))
     return scores
 
 
-@pytest.mark.parametrize("rule", RULES)
+def by_brute_force(fitted: GDR, query: str) -> dict[str, float]:
+    """The same by wider and wider beams, until all documents are there; what comes later comes behind."""
+    width = fitted.search_options.width
+    scores = by_one_beam(fitted, query, width)
+    while len(scores) < len(fitted):
+        width *= 2
+        new = {name: score for name, score in by_one_beam(fitted, query, width).items() if name not in scores}
+        if new:
+            above = max(new.values()) - min(scores.values())
+            scores |= {name: score - (above + 1 if above >= 0 else 0) for name, score in new.items()}
+    return scores
+
+
+@pytest.mark.parametrize("rule", [*RULES, "learned"])
 @pytest.mark.parametrize(
     ("scheme", "depth", "width"),
     [  # where a beam goes over several lengths it is wide, so that what it finds is what is best
@@ -131,12 +165,18 @@ def test_the_ranking_is_that_of_all_documents_of_the_best_clusters(
     scheme: str, depth: int | None, width: int, rule: str
 ) -> None:
     matching = MatchOptions(depth=depth, rule=rule, alpha=0.7)  # ty: ignore[invalid-argument-type]
-    fitted = gdr(scheme, matching=matching, search_options=SearchOptions(width=width)).fit(dataset())
+    options = {"matching": matching, "search_options": SearchOptions(width=width), "training": HELD}
+    fitted = gdr(scheme, **options).fit(questions())
     for query in QUERIES[:2]:
         expected = by_brute_force(fitted, query.text)
         result = fitted.search(query, 10)
         assert {hit.id: hit.score for hit in result} == pytest.approx(expected, abs=1e-4)
-        assert bool(result.note) == (len(expected) < len(DOCUMENTS))
+        first = by_one_beam(fitted, query.text, width)
+        assert {hit.id for hit in result[: len(first)]} == first.keys()
+        assert bool(result.note) == (len(first) < len(DOCUMENTS))
+        assert not fitted.search(query, len(first)).note
+        for k in range(1, 10):
+            assert fitted.search(query, k)[:k] == result[:k], "whatever is asked for, the order is one"
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -153,6 +193,8 @@ def test_on_random_corpora_too(seed: int) -> None:
     for query in (texts[0], "word1 word2"):
         found = {hit.id: hit.score for hit in fitted.search(query, len(texts))}
         assert found == pytest.approx(by_brute_force(fitted, query), abs=1e-4)
+        first = fitted.search(query, len(texts) // 2)
+        assert {hit.id: hit.score for hit in first} == pytest.approx({hit.id: found[hit.id] for hit in first}, abs=1e-4)
 
 
 def test_after_changes_too(tmp_path: Path) -> None:
@@ -185,25 +227,53 @@ def test_the_newest_document_can_be_replaced(tmp_path: Path) -> None:
         assert isinstance(fitted, GDR)
 
 
-def test_ties_do_not_make_an_alpha_look_good() -> None:
-    numbers, ones = np.arange(4), np.ones(4)
-    found = Candidates(numbers, ones, np.array([0.0, 0.0, 0.5, 0.0]), 1)
-    assert _reciprocal_rank(found.scores(0.0), found, np.array([2])) == 1 / 4
-    assert _reciprocal_rank(found.scores(1.0), found, np.array([2])) == 1
-    assert _reciprocal_rank(found.scores(1.0), found, np.array([9])) == 0
-
-
 def test_the_authors_rule_needs_vectors_of_length_one() -> None:
     vectors = Dense(backbone=SMALL, unit=False)
     with pytest.raises(UsageError, match="takes the tanh of products"):
         gdr(vectors=vectors).fit(dataset())
 
 
-def test_with_a_narrow_beam_a_result_says_what_it_looked_at() -> None:
-    fitted = gdr(search_options=SearchOptions(width=1)).fit(dataset())
-    result = fitted.search("boiling water", 10)
-    assert result.note == f"the 1 clusters of the beam hold {len(result)} documents; search_options.width has more"
-    assert not fitted.search("boiling water", 1).note
+def test_more_is_found_than_a_narrow_beam_holds_and_the_result_says_so() -> None:
+    fitted = gdr("atomic", search_options=SearchOptions(width=3)).fit(dataset())
+    result = fitted.search("boiling water", 8)
+    assert len(result) == 8
+    assert result.note == "the first 3 are from 3 clusters, those behind them from more"
+    assert not fitted.search("boiling water", 3).note
+    explanation = fitted.explain("boiling water", 8)
+    assert [("found by a wider beam" in dict(parts)) for parts in explanation.parts] == [False] * 3 + [True] * 5
+    for hit, parts in zip(explanation.result, explanation.parts, strict=True):
+        assert sum(weight for _, weight in parts) == pytest.approx(hit.score, abs=1e-5)
+
+
+def test_a_hit_shows_the_docid_of_a_cluster_that_was_looked_at() -> None:
+    training = DocidTuning(steps=0, seed=1)  # whose favourite is a cluster with others' documents
+    fitted = gdr("several", search_options=SearchOptions(width=1), training=training).fit(dataset())
+    shown = set()
+    for query in QUERIES:
+        prefixes = log_probabilities(fitted, query.text, None)
+        best = max(prefixes, key=lambda one: prefixes[one])
+        members = {number for docid, number in engine_of(fitted).trie.items() if docid == best}
+        for hit in fitted.search(query, len(members)):
+            assert hit.docid == "-".join(map(str, best))
+            shown.add(engine_of(fitted).docid(fitted.documents.row(hit.id)) == best)
+    assert shown == {True, False}, "some of them have another docid that comes before it"
+
+
+def test_no_more_of_a_cluster_is_looked_at_than_can_be_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = gdr(matching=MatchOptions(depth=0)).fit(dataset())
+    below, asked = type(engine_of(fitted).below).below, []
+
+    def spied(self: object, *values: object) -> object:
+        asked.append(values[3])
+        return below(self, *values)  # ty: ignore[invalid-argument-type]
+
+    monkeypatch.setattr(type(engine_of(fitted).below), "below", spied)
+    assert len(fitted.search("boiling water", 3)) == 3
+    assert asked == [4], "and none a second time"
+    twins = [Document(f"twin {number}", "One text for all of them.") for number in range(9)]
+    equal = gdr(matching=MatchOptions(depth=0)).fit(dataset(twins))
+    assert [hit.id for hit in equal.search("text", 3)] == ["twin 8", "twin 7", "twin 6"]
+    assert asked == [4, 4, None], "of those that tie, ids decide: all are looked at"
 
 
 # The two ends of the dial
@@ -219,6 +289,21 @@ def test_without_a_symbol_it_is_dense_retrieval(scheme: str, rule: str) -> None:
         assert [hit.id for hit in result] == [hit.id for hit in expected]
         cosines = [math.atanh(hit.score - 1) if rule == "sum" else hit.score * 0.05 for hit in result]
         assert cosines == pytest.approx([hit.score for hit in expected], abs=1e-4)
+
+
+def test_as_much_of_a_query_is_read_as_the_dense_retriever_reads(tmp_path: Path) -> None:
+    long = [f"{query.text} " * 30 + end for query in QUERIES for end in ("tides", "castling", "bread")]
+    dense = Dense(backbone=SMALL, query_length=70).fit(dataset())
+    depth = MatchOptions(depth=0, rule="loglinear")
+    gdr(vectors=dense, matching=depth).fit(dataset()).save(tmp_path / "m")
+    fitted = triever.load(tmp_path / "m")
+    for result, expected in zip(fitted.search_many(long, 10), dense.search_many(long, 10), strict=True):
+        assert [hit.id for hit in result] == [hit.id for hit in expected]
+        assert [hit.score * 0.05 for hit in result] == pytest.approx([hit.score for hit in expected], abs=1e-5)
+    other = gdr(vectors=dense, matching=depth, query_length=20).fit(dataset())
+    assert other.search(long[0], 10) == other.search(long[1], 10), "what was asked for is done"
+    assert fitted.search(long[0], 10) != other.search(long[0], 10)
+    assert gdr()._query_length == Generative(backbone=SMALL)._query_length
 
 
 @pytest.mark.parametrize("scheme", ["semantic", "codebook", "atomic", "title"])
@@ -252,52 +337,119 @@ def test_the_depth_of_a_model_that_has_learned_whole_docids_is_a_dial() -> None:
 # Rules
 
 
-def test_each_rule_is_its_formula_and_several_clusters_are_added_up() -> None:
-    # Document 7 is in two clusters, in one of them by two docids.
-    below = Below(np.array([7, 3, 7, 7]), np.array([0.5, -0.2, 0.5, 0.5], np.float32), np.array([0, 0, 1, 1]))
-    logprob, length = np.log([0.5, 0.2, 0.1]), np.array([2, 3, 3])
-    parts = [math.exp(math.log(0.5) / 2**0.8), *(math.exp(math.log(one) / 3**0.8) for one in (0.2, 0.1))]
-    shares = [part / sum(parts) for part in parts]
-    assert beam_shares(logprob, length).tolist() == pytest.approx(shares)
-    found = candidates(below, logprob, length, MatchOptions(rule="sum"))
-    assert found.numbers.tolist() == [3, 7]
-    expected = [math.tanh(-0.2) + 3 * shares[0], math.tanh(0.5) + 3 * (shares[0] + shares[1])]
-    assert found.scores(3.0).tolist() == pytest.approx(expected, abs=1e-6)
-    found = candidates(below, logprob, length, MatchOptions(rule="loglinear", temperature=0.1))
-    assert found.scores(3.0).tolist() == pytest.approx([-2 + 3 * math.log(0.5), 5 + 3 * math.log(0.7)], abs=1e-6)
-
-
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", [*RULES, "learned"])
 def test_parts_of_an_explanation_add_up_to_the_score(rule: str) -> None:
-    fitted = gdr("several", matching=MatchOptions(rule=rule, alpha=0.3)).fit(dataset())  # ty: ignore[invalid-argument-type]
+    matching = MatchOptions(rule=rule, alpha=0.3)  # ty: ignore[invalid-argument-type]
+    fitted = gdr("several", matching=matching, training=HELD).fit(questions())
     explanation = fitted.explain("boiling water", 5)
     for hit, parts in zip(explanation.result, explanation.parts, strict=True):
-        assert [name for name, _ in parts] == ["vector", "cluster"]
+        assert tuple(name for name, _ in parts) == (FEATURES if rule == "learned" else ("vector", "cluster"))
         assert sum(weight for _, weight in parts) == pytest.approx(hit.score, abs=1e-6)
 
 
+def mean_rank(fitted: GDR, values: dict) -> float:
+    """The mean reciprocal rank of the held-out queries, searched in some way."""
+    held = fitted._held_out(questions(), fitted.documents)
+    found = fitted.searched_with({"matching": values}).search_many(held.texts, 10)
+    right = [{fitted.documents.ids[row] for row in held.of(query)} for query in range(len(held))]
+    ranks = [
+        next((1 / rank for rank, hit in enumerate(result, 1) if hit.id in some), 0.0)
+        for result, some in zip(found, right, strict=True)
+    ]
+    return sum(ranks) / len(ranks)
+
+
 def test_alpha_is_fitted_on_held_out_queries(tmp_path: Path) -> None:
-    training = DocidTuning(steps=0, holdout=0.9)
-    fitted = gdr(matching=MatchOptions(fit=True, alpha=0.4), training=training, search_options=ALL).fit(dataset())
-    alpha = engine_of(fitted).alphas["sum"]
-    held = fitted._held_out(dataset(), fitted.documents)
-
-    def quality(value: float) -> float:
-        found = fitted.searched_with({"matching": {"fit": False, "alpha": value}}).search_many(held.texts, 10)
-        right = [{fitted.documents.ids[row] for row in held.of(query)} for query in range(len(held))]
-        return sum(
-            next(1 / rank for rank, hit in enumerate(result, 1) if hit.id in some)
-            for result, some in zip(found, right, strict=True)
-        )
-
-    assert all(quality(alpha) >= quality(value) - 1e-9 for value in (0.0, 0.1, 0.4, 1.0, 3.0, 10.0))
+    fitted = gdr(matching=MatchOptions(fit=True, alpha=0.4), training=HELD, search_options=ALL).fit(questions())
+    [alpha] = engine_of(fitted).fitted[Way("sum", None, None)]
+    others = (0.0, 0.1, 0.4, 1.0, 3.0, 10.0)
+    best = mean_rank(fitted, {"fit": False, "alpha": alpha})
+    assert all(best >= mean_rank(fitted, {"fit": False, "alpha": value}) - 1e-9 for value in others)
     fitted.save(tmp_path / "m")
-    assert engine_of(triever.load(tmp_path / "m")).alphas == {"sum": alpha}
+    assert engine_of(triever.load(tmp_path / "m")).fitted == {Way("sum", None, None): (alpha,)}
     assert f"| alpha | {alpha} |" in fitted.card
-    other = fitted.searched_with({"matching": {"rule": "loglinear"}})
-    assert other._alpha(engine_of(other)) == 0.4, "what was not fitted is as given"
     with pytest.raises(UsageError, match=r"no query of train is held out; raise training\.holdout"):
-        gdr(matching=MatchOptions(fit=True), training=DocidTuning(steps=0, holdout=0.0)).fit(dataset())
+        gdr(matching=MatchOptions(fit=True), training=DocidTuning(steps=0, holdout=0.0)).fit(questions())
+
+
+def test_what_was_fitted_for_another_way_to_match_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    matching = MatchOptions(fit=True, rule="loglinear", alpha=0.4)
+    fitted = gdr("semantic", matching=matching, training=HELD, search_options=ALL).fit(questions())
+    assert [*engine_of(fitted).fitted] == [("loglinear", None, 0.05)]
+    with caplog.at_level(logging.WARNING, "triever"):
+        for same in ({"alpha": 0.9}, {"fit": False, "depth": 1}):
+            fitted.searched_with({"matching": same})
+        assert not caplog.text
+        for values in ({"depth": 1}, {"temperature": 0.1}, {"rule": "sum"}):
+            other = fitted.searched_with({"matching": values})
+            assert other._scoring(engine_of(other)).weights == (0.4,)
+            assert "no alpha was fitted for rule" in caplog.text
+            assert "the given one is used, 0.4" in caplog.text
+            caplog.clear()
+    assert fitted._scoring(engine_of(fitted)).weights == engine_of(fitted).fitted[matching.way]
+
+
+def test_a_round_is_judged_with_the_alpha_that_suits_it() -> None:
+    training = replace(HELD, steps=1)  # with the model as it comes
+    matching = MatchOptions(fit=True, rule="loglinear", alpha=1000.0)
+    made = gdr(matching=matching, training=training, search_options=ALL, views=ViewOptions(names=("chunks",)))
+    fitted = made.fit(questions())
+    engine, held = engine_of(fitted), made._held_out(questions(), fitted.documents)
+    judged = made._quality(replace(engine, fitted={}), fitted.documents, held)
+    assert judged[WATCH] == pytest.approx(mean_rank(fitted, {"fit": True}))
+    assert judged[WATCH] > mean_rank(fitted, {"fit": False})
+
+
+def test_a_fit_does_not_keep_what_it_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[weakref.ref[Candidates]] = []
+
+    class Forgetful(AlphaFit):
+        def see(self, found: Candidates, relevant: np.ndarray) -> None:
+            alive.append(weakref.ref(found))
+            super().see(found, relevant)
+            gc.collect()
+            assert sum(one() is not None for one in alive) <= 2
+
+    monkeypatch.setattr(module, "fit_for", Forgetful)
+    gdr(matching=MatchOptions(fit=True), training=HELD, search_options=ALL).fit(questions())
+    assert len(alive) > 2
+
+
+@pytest.mark.parametrize(
+    ("holdout", "split", "is_refused"),
+    [(0.0, "train", True), (0.29, "test+train", True), (0.3, "train", False), (0.0, "test", False)],
+)
+@pytest.mark.parametrize("matching", [MatchOptions(fit=True), MatchOptions(rule="learned"), MatchOptions()])
+def test_the_score_is_not_fitted_on_queries_that_the_vectors_learned(
+    holdout: float, split: str, is_refused: bool, matching: MatchOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = Dense(backbone=SMALL, training=Tuning(steps=1, batch=2, holdout=holdout, split=split))
+    made = gdr(vectors=dense, matching=matching, training=DocidTuning(steps=0, holdout=0.3))
+    monkeypatch.setattr(Dense, "_learn", lambda *_: pytest.fail("too late"))
+    if is_refused and matching.fits:
+        said = rf"learns queries of train .*holdout is {holdout}, training.holdout 0.3; hold out as many"
+        with pytest.raises(UsageError, match=said):
+            made.fit(questions())
+    else:
+        data = questions()
+        made._check_early(data, triever.data.store.DocumentStore.of(data.documents()))
+
+
+def test_what_is_learned_is_kept_and_told(tmp_path: Path) -> None:
+    fitted = gdr(matching=MatchOptions(rule="learned", depth=1), training=HELD, search_options=ALL).fit(questions())
+    weights = engine_of(fitted).fitted[Way("learned", 1, None)]
+    assert len(weights) == len(FEATURES)
+    assert "'log P of the cluster': " in fitted.card
+    fitted.save(tmp_path / "m")
+    again = triever.load(tmp_path / "m")
+    assert engine_of(again).fitted == engine_of(fitted).fitted
+    assert again.search_many(QUERIES, 5) == fitted.search_many(QUERIES, 5)
+    other = again.searched_with({"matching": {"depth": 0}})
+    assert "| learned weights | {} |" in other.card
+    with pytest.raises(UsageError, match="no weights were learned for rule learned with depth 0; fit it with that"):
+        other.search("tea")
+    with pytest.raises(UsageError, match=r"matching\.rule = learned, and no query of train is held out"):
+        gdr(matching=MatchOptions(rule="learned"), training=DocidTuning(steps=0, holdout=0.0)).fit(questions())
 
 
 # Learning
@@ -380,6 +532,28 @@ def test_it_learns_from_any_negatives(joint: bool, source: str, tmp_path: Path) 
     assert again.search("lava", 5) == fitted.search("lava", 5)
 
 
+@pytest.mark.parametrize("source", ["bm25", "model"])
+def test_hard_negatives_are_mined_for_written_queries_too(source: str) -> None:
+    data = dataset().with_expansions({"tides": ["the king of the sea", "water that moves"], "tea": ["leaves in water"]})
+    training = DocidTuning(steps=1, batch=6, rounds=1, holdout=0.0)
+    for wanted in (True, False):
+        negatives = ClusterNegatives(inside=0, count=2, depth=4, source=source, generated=wanted)
+        made = gdr(training=training, negatives=negatives)
+        fitted = made.fit(data)
+        engine, store = engine_of(fitted), fitted.documents
+        views, _ = made._views(engine, data, store, None)
+        docids = np.stack([engine.docid(row) for row in range(len(store))])
+        batches = made._taught(Lesson(engine, views, docids, data, store, None))(0)
+        assert isinstance(batches, ClusterBatches)
+        assert {name: len(rows) for name, rows in batches.mined.items()} == (
+            {"labelled": 4, "generated": 3} if wanted else {"labelled": 4}
+        )
+        own = [store.row(name) for name in ("tea", "tides", "tides")]
+        for row, hard in zip(own, batches.mined.get("generated", ()), strict=wanted):
+            assert row not in hard
+            assert (hard >= 0).any()
+
+
 def test_a_training_that_was_interrupted_goes_on_to_the_same(tmp_path: Path) -> None:
     options = {"joint": True, "negatives": ClusterNegatives(inside=2)}
     training = DocidTuning(steps=4, batch=8, rounds=2, holdout=0.0)
@@ -416,6 +590,20 @@ def test_a_document_at_a_boundary_is_found_by_each_of_its_clusters() -> None:
     assert len(engine.numbers) == len(DOCUMENTS)
 
 
+@pytest.mark.parametrize("method", ["kmeans", "balanced"])
+def test_a_document_at_a_boundary_counts_in_all_its_clusters(method: str) -> None:
+    scheme = Cluster(clusters=4, branch=4, method=method, margin=1.0)  # ty: ignore[invalid-argument-type]
+    fitted = GDR(docids=scheme, backbone=SMALL, training=NOTHING).fit(dataset())
+    vectors = torch.from_numpy(engine_of(fitted).below.take(np.arange(len(DOCUMENTS))))
+    docids = scheme.fit(DOCUMENTS, vectors)
+    more = scheme.others(vectors, docids)
+    expected = {(docid, row) for row, own in enumerate(docids) for docid in (own, *more[row])}
+    assert set(engine_of(fitted).trie.items()) == expected
+    largest = max(Counter(docid for docid, _ in expected).values())
+    assert largest > max(Counter(docids).values())
+    assert f"| documents of the largest cluster | {largest} |" in fitted.card
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -441,19 +629,24 @@ def test_a_mistake_is_one_sentence_that_helps(options: dict, message: str) -> No
         ({"losses": LossWeights(likelihood=0)}, "raise training.reader"),
         ({"matching": MatchOptions(depth=0)}, "raise training.reader"),
         ({"joint": True}, "leave joint out"),
+        ({}, "lets no vector learn; set losses.contrastive=0, or raise training.reader"),
     ],
 )
 def test_a_training_that_teaches_nothing_is_refused(options: dict, message: str) -> None:
+    training = DocidTuning(steps=1, batch=6, reader=0.0)
     with pytest.raises(UsageError, match=message):
-        gdr(training=DocidTuning(steps=1, reader=0.0), **options).fit(dataset())
+        gdr(training=training, vectors=Dense(backbone=SMALL), **options).fit(dataset())
+    gdr(training=training, **options)._check_training()  # what begins anew learns whatever the share is
+
+
+def test_a_reader_may_stay_as_it_is() -> None:
+    training = DocidTuning(steps=1, batch=6, rounds=1, reader=0.0, holdout=0.0)
+    losses = LossWeights(contrastive=0)
+    fitted = gdr(training=training, vectors=Dense(backbone=SMALL), losses=losses).fit(dataset())
+    assert len(fitted.search("tea", 3)) == 3
 
 
 def test_a_tuned_dense_retriever_begins_it() -> None:
     dense = Dense(backbone=SMALL, training=Tuning(steps=4, batch=4, holdout=0.0))
     fitted = gdr(vectors=dense, matching=MatchOptions(depth=0)).fit(dataset())
     assert len(fitted.search("tea", 3)) == 3
-
-
-def test_candidates_have_a_score() -> None:
-    one = Candidates(np.array([1]), np.array([0.5]), np.array([0.25]), 1)
-    assert one.scores(2.0).tolist() == [1.0]

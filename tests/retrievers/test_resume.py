@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES
 from triever import Dataset, artifact, load
@@ -25,34 +27,55 @@ SETTINGS = {
     "negatives.count": 1,
     "negatives.source": "model",
 }
+CLUSTERS = {"docids.clusters": 4, "matching.rule": "loglinear", "matching.fit": "true"}
+SYSTEMS: dict[str, tuple[str, dict]] = {
+    "dense": ("dense", {}),
+    "gdr": ("gdr", CLUSTERS),
+    "gdr joint": ("gdr", {**CLUSTERS, "joint": "true"}),
+}
 
 
-def command(data: Path, out: Path) -> list[str]:
-    settings = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
-    return [sys.executable, "-m", "triever.cli", "fit", "dense", "--data", str(data), "--out", str(out), *settings]
+def command(data: Path, out: Path, system: str = "dense") -> list[str]:
+    kind, own = SYSTEMS[system]
+    settings = [word for key, value in (SETTINGS | own).items() for word in ("--set", f"{key}={value}")]
+    return [sys.executable, "-m", "triever.cli", "fit", kind, "--data", str(data), "--out", str(out), *settings]
 
 
-def weights(model: Path) -> dict[str, np.ndarray]:
+def learned(model: Path) -> dict[str, np.ndarray]:
+    """All weights of a saved retriever, and the vectors of its documents."""
     with artifact.read(model) as snapshot:
-        return {name: tensor.numpy() for name, tensor in snapshot.tensors("encoder_weights").items()}
+        roles = [role for role in snapshot.manifest.files if role.endswith("_weights")]
+        found = {f"{role} {name}": one.numpy() for role in roles for name, one in snapshot.tensors(role).items()}
+        vectors = next(role for role in ("vectors_main", "trie_vectors") if snapshot.has(role))
+        return {**found, "vectors": np.array(snapshot.array(vectors))}
 
 
-def test_a_fit_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+def killed(fit: list[str], work: Path, chance: random.Random) -> int:
+    """Begin a fit, kill it soon after another of its checkpoints, and give the step at which its folder stands."""
+    process, before = subprocess.Popen(fit, stderr=subprocess.DEVNULL), step_of(work)
+    while process.poll() is None and step_of(work) <= before:
+        time.sleep(0.01)
+    time.sleep(chance.uniform(0.0, 0.2))
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it was over before it could be killed"
+    return step_of(work)
+
+
+def step_of(work: Path) -> int:
+    state = work / "training" / "training.json"
+    return json.loads(state.read_bytes())["standing"]["step"] if state.exists() else 0
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_fit_that_is_killed_goes_on_where_it_was(tmp_path: Path, system: str) -> None:
     write_dataset(tmp_path / "data", Dataset.of("contract", DOCUMENTS, QUERIES, {"train": QRELS}))
-    subprocess.run(command(tmp_path / "data", tmp_path / "whole"), check=True, capture_output=True)
-    chance, killed = random.Random(0), 0
-    work = tmp_path / "killed.work"
-    for _ in range(2):
-        process = subprocess.Popen(command(tmp_path / "data", tmp_path / "killed"), stderr=subprocess.DEVNULL)
-        before = set(work.rglob("*"))
-        while process.poll() is None and set(work.rglob("*")) <= before:
-            time.sleep(0.02)  # until it has begun to write: most of a start is imports
-        time.sleep(chance.uniform(0.1, 1.0))
-        process.send_signal(signal.SIGKILL)
-        killed += process.wait() == -signal.SIGKILL
-    assert killed >= 1
-    subprocess.run(command(tmp_path / "data", tmp_path / "killed"), check=True, capture_output=True)
-    one, two = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    subprocess.run(command(tmp_path / "data", tmp_path / "whole", system), check=True, capture_output=True)
+    fit, work = command(tmp_path / "data", tmp_path / "killed", system), tmp_path / "killed.work"
+    chance = random.Random(0)
+    stood = [killed(fit, work, chance) for _ in range(2 if system == "dense" else 1)]
+    assert 0 < stood[0] <= stood[-1] < SETTINGS["training.steps"], "in the middle"
+    subprocess.run(fit, check=True, capture_output=True)
+    one, two = learned(tmp_path / "whole"), learned(tmp_path / "killed")
     assert one.keys() == two.keys()
     assert all(np.array_equal(one[name], two[name]) for name in one)
     assert load(tmp_path / "whole").search("tea") == load(tmp_path / "killed").search("tea")

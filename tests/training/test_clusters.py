@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from triever.docids.trie import Paths
 from triever.errors import UsageError
 from triever.models.tokens import Tokens
-from triever.training.clusters import ClusterBatches, ClusterNegatives, Known, Texts, cluster_numbers
+from triever.training.clusters import ClusterBatches, ClusterNegatives, Known, Texts, cluster_numbers, cluster_sizes
 from triever.training.losses import contrastive
 from triever.training.pairs import Pairs
 from triever.training.views import Generated, Labelled, View, ViewBatches
@@ -26,7 +27,9 @@ def tokens(count: int) -> Tokens:
     return Tokens.from_lists([[1, 5 + row, 2] for row in range(count)])
 
 
-def batches(negatives: ClusterNegatives, mined: np.ndarray | None = None, same: np.ndarray = SAME) -> ClusterBatches:
+def batches(
+    negatives: ClusterNegatives, mined: dict[str, np.ndarray] | None = None, same: np.ndarray = SAME
+) -> ClusterBatches:
     views: dict[str, View] = {
         "labelled": Labelled(PAIRS, tokens(3)),
         "generated": Generated(tokens(2), np.array([13, 15])),
@@ -34,7 +37,7 @@ def batches(negatives: ClusterNegatives, mined: np.ndarray | None = None, same: 
     docids = np.stack([CLUSTER, np.arange(COUNT)], 1)
     made = ViewBatches(views, [3, 2], docids, batch=5, steps=30, seed=1)
     vectors = np.random.default_rng(0).normal(size=(COUNT, 4))
-    return ClusterBatches(made, Known(lambda rows: vectors[rows]), CLUSTER, same, negatives, mined)
+    return ClusterBatches(made, Known(lambda rows: vectors[rows]), CLUSTER, same, negatives, mined or {})
 
 
 def told(made: ClusterBatches, step: int) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
@@ -75,17 +78,22 @@ def test_copies_of_what_is_relevant_are_no_negatives() -> None:
             assert row != 12 or wrong[0] == 14
 
 
-def test_mined_ones_are_for_judged_queries_and_others_are_random() -> None:
-    mined = np.array([[7, 8, -1], [3, -1, -1], [4, 5, 6]])
-    made = batches(ClusterNegatives(inside=0, count=2), mined)
-    for step in range(10):
-        drawn = made.views.drawn(step)
-        _, _, negatives = told(made, step)
-        for example, wrong in zip(drawn[0].examples, negatives, strict=False):
-            there = mined[example][mined[example] >= 0]
-            assert set(wrong[: len(there)]) <= set(there)
-    everything = np.concatenate([told(made, step)[2][3:].ravel() for step in range(30)])
-    assert len(np.unique(everything)) > COUNT // 2
+def test_mined_ones_are_for_the_views_that_were_mined_for_and_others_are_random() -> None:
+    judged, written = np.array([[7, 8, -1], [3, -1, -1], [4, 5, 6]]), np.array([[1, 2, -1], [0, 9, 10]])
+    for mined in ({"labelled": judged}, {"generated": written}, {"labelled": judged, "generated": written}):
+        made = batches(ClusterNegatives(inside=0, count=2), mined)
+        drawn_for: dict[str, list[int]] = {"labelled": [], "generated": []}
+        for step in range(30):
+            rows = iter(told(made, step)[2])
+            for one in made.views.drawn(step):
+                for example, wrong in zip(one.examples, rows, strict=False):
+                    drawn_for[one.name] += wrong.tolist()
+                    if one.name in mined:
+                        there = mined[one.name][example]
+                        there = there[there >= 0]
+                        assert set(wrong[: len(there)]) <= set(there)
+        for name, drawn in drawn_for.items():
+            assert name in mined or len(set(drawn)) > COUNT // 2
 
 
 def test_a_batch_is_made_from_its_number_alone_and_holds_what_the_loss_needs() -> None:
@@ -131,6 +139,15 @@ def test_the_loss_with_weights_is_its_formula() -> None:
 def test_clusters_are_docids_that_are_equal() -> None:
     assert cluster_numbers(np.array([[1, 2], [0, 3], [1, 2]])).tolist() == [1, 0, 1]
     assert cluster_numbers(np.empty((3, 0), np.int64)).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, None])
+def test_a_document_counts_in_every_cluster_that_it_is_in(depth: int | None) -> None:
+    entries = [((0, 1, 5), 3), ((0, 2), 3), ((0, 1, 5), 4), ((1, 1), 3), ((1, 1), 9), ((2, 0), 0)]
+    expected: dict[tuple[int, ...], set[int]] = {}
+    for docid, document in entries:
+        expected.setdefault(docid[:depth], set()).add(document)
+    assert sorted(cluster_sizes(Paths.of(entries), depth)) == sorted(map(len, expected.values()))
 
 
 @pytest.mark.parametrize("options", [{"inside": -1}, {"beta": 0.0}, {"source": "guess"}])

@@ -44,8 +44,12 @@ def _nearest(vectors: Tensor, twice: Tensor, lengths: Tensor) -> tuple[Tensor, T
 
 def _blocks(vectors: Tensor, beside: int = 1, rows: Tensor | None = None) -> Iterable[Tensor]:
     """All vectors, or those of some rows, as many at a time as may be held with so many numbers beside each."""
-    size = max(1, min(CHUNK // beside, BLOCK // vectors.shape[1]))
+    size = _at_once(vectors, beside)
     return vectors.split(size) if rows is None else (vectors[some] for some in rows.to(vectors.device).split(size))
+
+
+def _at_once(vectors: Tensor, beside: int = 1) -> int:
+    return max(1, min(CHUNK // beside, BLOCK // vectors.shape[1]))
 
 
 def all_finite(vectors: Tensor) -> bool:
@@ -124,7 +128,7 @@ def _nearest_again(
         return nearest(vectors, centroids)
     number, distance = (one.clone() for one in before)
     led = moved[number].nonzero()[:, 0]
-    now = _distances(vectors, centroids, led, number[led])
+    now = distances(vectors, centroids, number[led], led)
     lost = torch.zeros_like(number, dtype=torch.bool)
     lost[led] = now > distance[led]
     distance[led] = now
@@ -137,11 +141,10 @@ def _nearest_again(
     return number, distance
 
 
-def _distances(vectors: Tensor, centroids: Tensor, rows: Tensor, number: Tensor) -> Tensor:
-    """(n,) the squared distance of each of some rows to the centroid of its number."""
-    size = max(1, BLOCK // vectors.shape[1])
-    each = zip(rows.split(size), number.split(size), strict=True)
-    return torch.cat([(vectors[some] - centroids[own]).square_().sum(1) for some, own in each])
+def distances(vectors: Tensor, centroids: Tensor, number: Tensor, rows: Tensor | None = None) -> Tensor:
+    """(n,) the squared distance of each vector, or each of some rows, to the centroid of its number (n,)."""
+    each = zip(_blocks(vectors, rows=rows), number.split(_at_once(vectors)), strict=True)
+    return torch.cat([(part.to(centroids) - centroids[own]).square_().sum(1) for part, own in each])
 
 
 def balanced_kmeans(
@@ -167,14 +170,19 @@ def _shared_out(vectors: Tensor, centroids: Tensor) -> Tensor:
     while len(left := (number < 0).nonzero()[:, 0]):
         free = (room > 0).nonzero()[:, 0]
         asked, distance = nearest(vectors, centroids[free], left)
-        order = distance.argsort(stable=True)
-        order = order[asked[order].argsort(stable=True)]  # centroid by centroid, the nearest first
-        counts = torch.bincount(asked, minlength=len(free))
-        rank = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[asked[order]]
-        taken = order[rank < room[free][asked[order]]]
+        taken = admitted(asked, distance, room[free])
         number[left[taken]] = free[asked[taken]]
         room -= torch.bincount(free[asked[taken]], minlength=len(centroids))
     return number
+
+
+def admitted(asked: Tensor, distance: Tensor, room: Tensor) -> Tensor:
+    """(n,) bool, who gets a place in the cluster that it asks for (n,): the nearest, as long as that has room."""
+    order = distance.argsort(stable=True)
+    order = order[asked[order].argsort(stable=True)]  # cluster by cluster, the nearest first
+    counts = torch.bincount(asked, minlength=len(room))
+    rank = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[asked[order]]
+    return torch.zeros_like(asked, dtype=torch.bool).index_put_((order,), rank < room[asked[order]])
 
 
 def kmeans_within(vectors: Tensor, lengths: Tensor, start: Tensor, *, rounds: int = 300) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ value, as the trie is: a change gives a new one, in which the parts of the trie 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,22 +15,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from triever.arrays import starts_of
 from triever.artifact import RESAVE, Snapshot, Writer
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.errors import ArtifactError
+from triever.index.top import CHUNK
 from triever.index.vectors import Vectors, checked
 
 NAME = "trie_vectors"
+LINES = 2**22
+"""So many lines of queries are held at once, unless one alone has more; where few of them are kept, CHUNK products."""
+
+Spans = Sequence[tuple[int, slice]]
+"""Entries of the trie: in which part, and which."""
+Lines = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""A part of a Below, by its columns."""
 
 
 @dataclass(frozen=True)
 class Below:
-    """What lies below the prefixes of one query: a line for each document below each of them."""
+    """What lies below the prefixes of one query: a line for each entry of the trie below each of them."""
 
     numbers: np.ndarray  # (lines,) of the documents
     products: np.ndarray  # (lines,) of their vectors with the query's
     places: np.ndarray  # (lines,) which of the query's prefixes
+    entries: np.ndarray  # (lines,) of the trie, all its parts end to end
+    last: np.ndarray  # (lines,) bool: others were left out behind it, none of which has a greater product
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,31 +96,88 @@ class TrieVectors:
         ]
         return _Known(np.concatenate(documents), tuple(part.array for part in self.parts))
 
-    def below(self, walk: Walk, queries: Tensor, states: Sequence[Sequence[Sequence[int]]]) -> list[Below]:
-        """For each query (q, d) what lies below its prefixes, which are states of a walk over the trie.
+    def below(
+        self,
+        walk: Walk,
+        queries: Tensor,
+        states: Sequence[Sequence[Sequence[int]]],
+        most: int | None = None,
+        always: np.ndarray | None = None,
+    ) -> Iterator[Below]:
+        """For each query (q, d) in turn what lies below its prefixes, which are states of a walk over the trie.
 
-        Queries that look below the same node are compared with its slice together.
+        With `most`, of each slice of entries only so many with the greatest products, besides those that are wanted
+        always (entries,) bool. Queries that look below the same node are compared with its slice together, as many of
+        them as may be held at once.
         """
+        spans = {tuple(state): walk.spans(state) for prefixes in states for state in prefixes}
+        lines = [sum(_size(spans[tuple(state)]) for state in prefixes) for prefixes in states]
+        for group in _groups(lines, LINES if most is None or always is not None else CHUNK):
+            some = slice(group.start, group.stop)
+            yield from self._together(queries[some], states[some], spans, _Wanted(most, always))
+
+    def _together(
+        self,
+        queries: Tensor,
+        states: Sequence[Sequence[Sequence[int]]],
+        spans: Mapping[tuple[int, ...], Spans],
+        wanted: _Wanted,
+    ) -> list[Below]:
         looking: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
         for query, prefixes in enumerate(states):
             for place, state in enumerate(prefixes):
                 looking[tuple(state)].append((query, place))
-        lines: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in states]
+        lines: list[list[Lines]] = [[] for _ in states]
         for state, who in looking.items():
             asked = queries[[query for query, _ in who]]
-            for at, span in walk.spans(state):
-                numbers, products = self._slice(at, span, asked)
-                for (query, place), row in zip(who, products, strict=True):
-                    lines[query].append((numbers, row, np.full(len(numbers), place)))
+            for at, span in spans[state]:
+                for entries, products, more in self._slice(at, span, asked, wanted):
+                    for (query, place), *row in zip(who, entries, products, strict=True):
+                        lines[query].append(self._lines(at, place, *row, more))
         return [_joined(some) for some in lines]
 
-    def _slice(self, at: int, span: slice, queries: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """The living documents of a slice (n,), and their inner products with queries (q, n)."""
+    def _slice(
+        self, at: int, span: slice, queries: Tensor, wanted: _Wanted
+    ) -> Iterator[tuple[Sequence[np.ndarray], np.ndarray, bool]]:
+        """For queries (q, d) what is wanted of a slice, in parts: entries and inner products (q, n), and if more are.
+
+        Where more are, the least product stands last.
+        """
         held, alive = self.parts[at], self.trie.alive[at]
         vectors = held.tensor[span].to(held.device, torch.float32)
-        products = (queries.to(held.device, torch.float32) @ vectors.T).cpu().numpy()
-        numbers = np.asarray(self.trie.parts[at].document[span], np.int64)
-        return (numbers, products) if alive is None else (numbers[alive[span]], products[:, alive[span]])
+        products = queries.to(held.device, torch.float32) @ vectors.T
+        entries = np.arange(span.start, span.stop)
+        if alive is not None:
+            entries, products = _chosen(alive[span], entries, products)
+        if wanted.most is None or len(entries) <= wanted.most:
+            yield [entries] * len(queries), products.cpu().numpy(), False
+            return
+        if wanted.always is not None:
+            always = wanted.always[self._first[at] + entries]
+            kept, theirs = _chosen(always, entries, products)
+            yield [kept] * len(queries), theirs.cpu().numpy(), False
+            entries, products = _chosen(~always, entries, products)
+        most = min(wanted.most, len(entries))
+        greatest, places = (one.cpu().numpy() for one in products.topk(most, dim=1))
+        yield list(entries[places]), greatest, most < len(entries)
+
+    def _lines(self, at: int, place: int, entries: np.ndarray, products: np.ndarray, more: bool) -> Lines:
+        numbers = np.asarray(self.trie.parts[at].document[entries], np.int64)
+        last = np.zeros(len(entries), bool)
+        last[-1:] = more
+        return numbers, products, np.full(len(entries), place), entries + self._first[at], last
+
+    @cached_property
+    def several(self) -> np.ndarray:
+        """(entries of all parts,) bool: whether the document has other docids too."""
+        documents = self._known.documents
+        _, number, counts = np.unique(documents, return_inverse=True, return_counts=True)
+        return (counts > 1)[number]
+
+    @cached_property
+    def _first(self) -> np.ndarray:
+        """(parts + 1,) where the entries of each part begin."""
+        return starts_of([part.entries for part in self.trie.parts])
 
     def write(self, writer: Writer) -> None:
         """Put the vectors into an artifact, in the order in which the trie is written."""
@@ -122,6 +190,14 @@ class TrieVectors:
         if array.ndim != 2 or len(array) != trie.parts[0].entries or array.dtype.kind != "f":
             raise ArtifactError(f"{snapshot.path}: the vectors are not those of its {trie.parts[0].entries}", RESAVE)
         return cls(trie, (Vectors(array, torch.device(device)),))
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """How many entries of a slice at most, if not all, and which always (entries of all parts,) bool."""
+
+    most: int | None
+    always: np.ndarray | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +226,31 @@ class _Known:
         return found
 
 
-def _joined(lines: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Below:
-    empty = (np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.int64))
+def _joined(lines: Sequence[Lines]) -> Below:
+    empty = tuple(np.empty(0, dtype) for dtype in (np.int64, np.float32, np.int64, np.int64, bool))
     return Below(*(np.concatenate(column) for column in zip(empty, *lines, strict=True)))
+
+
+def _chosen(which: np.ndarray, entries: np.ndarray, products: Tensor) -> tuple[np.ndarray, Tensor]:
+    """Some of the entries (n,) bool, with their columns of products (q, n)."""
+    return entries[which], products[:, torch.from_numpy(np.flatnonzero(which)).to(products.device)]
+
+
+def _size(spans: Spans) -> int:
+    return sum(span.stop - span.start for _, span in spans)
+
+
+def _groups(sizes: Sequence[int], most: int) -> Iterator[range]:
+    """Neighbours whose sizes add up to no more than that; what is larger alone is a group of its own.
+
+    >>> [*_groups([2, 3, 1, 9, 1], 5)]
+    [range(0, 2), range(2, 3), range(3, 4), range(4, 5)]
+    """
+    begin = total = 0
+    for at, size in enumerate(sizes):
+        if at > begin and total + size > most:
+            yield range(begin, at)
+            begin, total = at, 0
+        total += size
+    if sizes:
+        yield range(begin, len(sizes))

@@ -11,7 +11,7 @@ import importlib
 import logging
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ import numpy as np
 from triever import artifact, config
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Query, Result, normalise, ranked
+from triever.data.splits import named_splits
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError, nearest
 from triever.progress import track
@@ -355,6 +356,25 @@ def top_hits(scores: np.ndarray, ids: Sequence[str], k: int) -> tuple[Hit, ...]:
         least = np.partition(scores[candidates], len(candidates) - k)[len(candidates) - k]
         candidates = candidates[scores[candidates] >= least]
     return ranked(Hit(ids[row], float(scores[row])) for row in candidates)[:k]
+
+
+def with_members(systems: Iterable[Retriever]) -> Iterator[Retriever]:
+    """Systems, and all that they are made of."""
+    for system in systems:
+        yield system
+        yield from with_members(system._members())
+
+
+def learned_by(systems: Iterable[Retriever], split: str, holdout: float) -> tuple[Retriever, str] | None:
+    """The first of systems and their members that learns queries which are held out of a split, and of which split."""
+    for system in with_members(systems):
+        training = system._training
+        # Which queries are held out depends on their ids alone: a smaller share is a part of a larger one.
+        learned = named_splits(training.split) if training else ()
+        shared = [one for one in named_splits(split) if one in learned]
+        if shared and training.holdout < holdout:
+            return system, shared[0]
+    return None
 
 
 def system(name: str) -> type[Retriever]:

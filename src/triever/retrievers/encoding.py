@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -230,9 +230,19 @@ def most(encoder: Encoder, wanted: int) -> int:
 
 def bm25_rows(dataset: Dataset, store: DocumentStore, texts: Sequence[str], depth: int) -> list[list[int]]:
     """The rows of the first hits of BM25 for each text."""
+    return bm25_finder(dataset, store)(texts, depth)
+
+
+def bm25_finder(dataset: Dataset, store: DocumentStore) -> Callable[[Sequence[str], int], list[list[int]]]:
+    """The same for texts that come in parts."""
     lexical = BM25()
-    found = lexical._search(lexical._learn(dataset, store), store, texts, depth)
-    return [[store.row(hit.id) for hit in result] for result in found]
+    engine = lexical._learn(dataset, store)
+
+    def find(texts: Sequence[str], depth: int) -> list[list[int]]:
+        found = lexical._search(engine, store, texts, depth)
+        return [[store.row(hit.id) for hit in result] for result in found]
+
+    return find
 
 
 def results(scores: np.ndarray, rows: np.ndarray, ids: Sequence[str]) -> list[Result]:

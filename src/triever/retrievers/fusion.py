@@ -5,7 +5,7 @@ The weights can be fitted on queries that were held out. Every part learns, take
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -17,10 +17,9 @@ from triever import artifact, config
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Result, ranked
-from triever.data.splits import named_splits
 from triever.data.store import DocumentStore
 from triever.errors import UsageError
-from triever.retrievers.base import Parts, Retriever
+from triever.retrievers.base import Parts, Retriever, learned_by
 from triever.retrievers.bm25 import BM25
 from triever.training.pairs import Pairs, held_out, pairs_of
 
@@ -93,15 +92,11 @@ class Fused(Retriever):
 
     def _check_holdouts(self) -> None:
         """Refuse systems that learn the queries on which the weights are to be fitted."""
-        for system in _with_members(self.systems):
-            training = system._training
-            # Which queries are held out depends on their ids alone: a smaller share is a part of a larger one.
-            learned = named_splits(training.split) if training else ()
-            shared = [split for split in named_splits(self.tune) if split in learned]
-            if shared and training.holdout < self.holdout:
-                problem = f"{system.kind} learns queries of {shared[0]} that the weights are fitted on"
-                said = f"its training.holdout is {training.holdout}, the fusion's holdout {self.holdout}"
-                raise UsageError(f"{problem}: {said}", "hold out as many queries in training as in the fusion, or more")
+        if found := learned_by(self.systems, self.tune, self.holdout):
+            system, split = found
+            problem = f"{system.kind} learns queries of {split} that the weights are fitted on"
+            said = f"its training.holdout is {system._training.holdout}, the fusion's holdout {self.holdout}"
+            raise UsageError(f"{problem}: {said}", "hold out as many queries in training as in the fusion, or more")
 
     def _asked(self, dataset: Dataset, store: DocumentStore) -> Pairs:
         """The queries on which the weights are fitted."""
@@ -200,13 +195,6 @@ def _with_share(weights: tuple[float, ...], at: int, share: float) -> tuple[floa
     rest = len(weights) - 1
     spread = [(1 - share) * (one / others if others else 1 / rest) for one in weights]
     return tuple(share if number == at else round(one, 6) for number, one in enumerate(spread))
-
-
-def _with_members(systems: Iterable[Retriever]) -> Iterator[Retriever]:
-    """Systems, and all that they are made of."""
-    for system in systems:
-        yield system
-        yield from _with_members(system._members())
 
 
 def _reciprocal_ranks(hits: Sequence[Hit]) -> dict[str, float]:

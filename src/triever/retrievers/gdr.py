@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from torch import Tensor, nn
@@ -24,56 +25,42 @@ from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.docids.schemes import Cluster, Scheme
 from triever.errors import UsageError
-from triever.index.trie_vectors import Below, TrieVectors
+from triever.index.trie_vectors import TrieVectors
 from triever.index.vectors import IndexOptions, VectorIndex
 from triever.models import encoder as encoders
 from triever.models.docid_model import reader_of
 from triever.models.encoder import Encoder, encode
-from triever.models.matching import MatchingCache, MatchingGenerator
+from triever.models.matching import MatchingGenerator
 from triever.models.precision import device_of
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens
-from triever.retrievers.base import Parts
-from triever.retrievers.encoding import bm25_rows, check_memory, most
+from triever.retrievers.base import Parts, learned_by
+from triever.retrievers.cluster_search import Clustered, ClusterSearch
+from triever.retrievers.encoding import bm25_finder, check_memory, most
 from triever.retrievers.generative import Generative, Lesson, Writing
-from triever.search.beam import beam
-from triever.search.many import search_each
-from triever.training.clusters import ClusterBatches, ClusterNegatives, Known, Texts, cluster_numbers
+from triever.retrievers.match_fits import fit_for
+from triever.retrievers.matching import FEATURES, MatchOptions, Ranking, Scoring, Way, weights_for
+from triever.training.clusters import (
+    ClusterBatches,
+    ClusterNegatives,
+    Known,
+    Texts,
+    cluster_numbers,
+    cluster_sizes,
+)
 from triever.training.loop import Batches, gathered
 from triever.training.losses import contrastive
-from triever.training.pairs import Pairs, hard_negatives, held_out, pairs_of
+from triever.training.mining import Asked, Find, asked_in, mined
+from triever.training.pairs import Pairs, held_out, pairs_of
 from triever.training.tuning import DocidTuning
-from triever.training.views import IGNORED, Labelled, View
+from triever.training.views import IGNORED
 
-T = TypeVar("T")
-
-SHORTER = 0.8
-"""By this power of its length a log-probability is divided in the authors' rule."""
-ALPHAS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
-"""What a fit of alpha tries."""
+QUERY = 64
+"""Tokens of a query that are read where nothing says how many."""
 DOCUMENTS = "document_encoder"
 """The name under which a document encoder goes through a training with the model, and into an artifact."""
 
-
-@dataclass(frozen=True)
-class MatchOptions:
-    """How clusters and vectors make one score: `MatchOptions(rule="loglinear", fit=True)`."""
-
-    depth: int | None = option(
-        None, "symbols of a docid that are written, before vectors are matched; 0: none; not set: the whole docid"
-    )
-    rule: Literal["sum", "loglinear"] = option(
-        "sum", "tanh(q·d) + alpha · softmax over the beam (sum), or q·d / temperature + alpha · log P (loglinear)"
-    )
-    alpha: float = option(1.0, "what the cluster counts for beside the vector")
-    fit: bool = option(False, "choose alpha by held-out training queries; the given one where none was chosen")
-    temperature: float = option(0.05, "what products of vectors are divided by, in training and by the rule loglinear")
-
-    def __post_init__(self) -> None:
-        config.validate(self)
-        if (self.depth or 0) < 0 or self.alpha < 0 or self.temperature <= 0:
-            problem = f"matching: depth {self.depth}, alpha {self.alpha}, temperature {self.temperature}"
-            raise UsageError(problem, "depth and alpha are not negative, and temperature is above 0")
+_log = logging.getLogger("triever")
 
 
 @dataclass(frozen=True)
@@ -90,55 +77,6 @@ class LossWeights:
             raise UsageError(problem, "none is negative, and one is above 0")
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """The documents of the clusters that a beam found, each once, and what both halves say of them."""
-
-    numbers: np.ndarray  # (n,) rising
-    match: np.ndarray  # (n,) by their vectors
-    cluster: np.ndarray  # (n,) by their clusters
-    clusters: int  # how many the beam found
-
-    def scores(self, alpha: float) -> np.ndarray:
-        """(n,) both as one."""
-        return self.match + alpha * self.cluster
-
-
-def candidates(below: Below, logprob: np.ndarray, length: np.ndarray, matching: MatchOptions) -> Candidates:
-    """What a rule makes of the documents below prefixes with these log-probabilities and lengths (prefixes,).
-
-    What several clusters give to a document that is in all of them is added up. A document with several docids may be
-    below one prefix several times, and counts once there.
-    """
-    prefixes = max(1, len(logprob))
-    key, line = np.unique(below.numbers * prefixes + below.places, return_index=True)
-    places = below.places[line]
-    numbers, first = np.unique(key // prefixes, return_index=True)  # where the lines of each document begin
-    product = below.products[line[first]].astype(np.float64)
-    if matching.rule == "sum":
-        share = np.add.reduceat(beam_shares(logprob, length)[places], first)
-        return Candidates(numbers, np.tanh(product), share, len(logprob))
-    mass = np.logaddexp.reduceat(logprob[places], first)
-    return Candidates(numbers, product / matching.temperature, mass, len(logprob))
-
-
-def beam_shares(logprob: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """(prefixes,) a softmax over the beam of log-probabilities by length, as the authors have it."""
-    by_length = logprob / np.maximum(length, 1) ** SHORTER
-    weight = np.exp(by_length - by_length.max())
-    return weight / weight.sum()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clustered(Writing):
-    """A model that writes clusters, and the vectors of the documents in them."""
-
-    below: TrieVectors
-    documents: Encoder | None = None  # what makes vectors, where it is not what places documents
-    alphas: Mapping[str, float] = field(default_factory=dict)  # what was fitted, by rule
-    taught: int | None = None  # how many symbols of docids it has learned to write; None is no limit
-
-
 @dataclass(eq=False)
 class GDR(Generative):
     """Generative dense retrieval: `GDR(vectors=Dense(training=Tuning(steps=700)), docids=Cluster(1000)).fit(data)`."""
@@ -150,6 +88,7 @@ class GDR(Generative):
     matching: MatchOptions = option(MatchOptions(), "how much is written, and how it is joined with the match")
     losses: LossWeights = option(LossWeights(), "what the parts of the loss count for")
     negatives: ClusterNegatives = option(ClusterNegatives(), "where negatives come from")
+    query_length: int = option(0, f"tokens of a query that are read; 0: as many as vectors reads, {QUERY} without it")
     joint: bool = option(False, "train the document encoder too, and make all vectors anew; clusters stay")
 
     def __post_init__(self) -> None:
@@ -161,6 +100,19 @@ class GDR(Generative):
             problem = f"training.add_steps = {self.training.add_steps}, and new documents are matched without training"
             raise UsageError(problem, "leave it out, or use kind generative")
 
+    @property
+    def _query_length(self) -> int:
+        return self.query_length or (self._dense.query_length if self._dense else QUERY)
+
+    def searched_with(self, values: Mapping[str, Any]) -> Self:
+        """The same with other options of the search; says so where alpha was fitted for others than these."""
+        other = super().searched_with(values)
+        matching, fitted = other.matching, other._checked().engine.fitted
+        if matching.fit and matching.rule != "learned" and matching.way not in fitted:
+            said = "matching.fit, and no alpha was fitted for %s: the given one is used, %s"
+            _log.warning(said, matching.way, matching.alpha)
+        return other
+
     # Learning
 
     def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Clustered:
@@ -168,11 +120,11 @@ class GDR(Generative):
         assert vectors is not None  # all schemes place documents by vectors here
         taught = self.matching.depth if self.training.steps else None
         engine = Clustered(**_fields(begun), below=self._laid_out(begun, vectors), taught=taught)
-        sizes = np.bincount(cluster_numbers(self._written(docids)))
+        sizes = cluster_sizes(begun.trie.paths(), self.matching.depth)
         about = {"clusters": len(sizes), "documents of the largest cluster": int(sizes.max())}
         trained = self._train(engine, docids, dataset, store, work)
         engine = self._finished(replace(engine, trained={**trained, **about}), store)
-        return self._with_alpha(engine, dataset, store) if self.matching.fit else engine
+        return self._fitted(engine, self._held_out(dataset, store)) if self.matching.fits else engine
 
     def _places(self, scheme: Scheme) -> bool:
         return True
@@ -184,18 +136,31 @@ class GDR(Generative):
             raise UsageError(problem, "use matching.rule=loglinear, or a dense retriever with unit=true")
         if self.training.steps:
             self._check_training()
-        if self.matching.fit:
+        if self.matching.fits:
+            self._check_unseen()
             self._held_out(dataset, store)
 
     def _check_training(self) -> None:
         """Refuse a training in which something that should learn does not."""
+        reads = self._begins_anew or self.training.reader > 0
         writes = self.losses.likelihood and self.matching.depth != 0
-        if not writes and not self.training.reader:
+        if not writes and not reads:
             problem = "training.reader = 0, and nothing but what reads learns without a likelihood of clusters"
             raise UsageError(problem, "raise training.reader, losses.likelihood or matching.depth")
-        if self.joint and not (self.losses.contrastive and self.training.reader):
+        if self.joint and not (self.losses.contrastive and reads):
             problem = "joint, and the document encoder learns by losses.contrastive and training.reader, one of them 0"
             raise UsageError(problem, "leave joint out, or raise them")
+        if self.losses.contrastive and not reads:
+            problem = f"losses.contrastive = {self.losses.contrastive}, and training.reader = 0 lets no vector learn"
+            raise UsageError(problem, "set losses.contrastive=0, or raise training.reader")
+
+    def _check_unseen(self) -> None:
+        """Refuse vectors that learn the queries on which the score is to be fitted."""
+        if found := learned_by(self._members(), self.training.split, self.training.holdout):
+            system, split = found
+            problem = f"vectors, {system.kind}, learns queries of {split} that the score is fitted on"
+            said = f"vectors.training.holdout is {system._training.holdout}, training.holdout {self.training.holdout}"
+            raise UsageError(f"{problem}: {said}", "hold out as many queries for vectors, or more")
 
     def _written(self, docids: np.ndarray) -> np.ndarray:
         """(documents, depth) as much of docids as is written."""
@@ -232,10 +197,9 @@ class GDR(Generative):
         if not self.losses.contrastive:
             return rounds
         documents = self._learned_documents(engine, store, lesson.work) if self.joint else Known(engine.below.take)
-        same = _text_numbers(store)
-        mined = self._miner(engine, lesson.views, same, lesson.dataset, store)
-        cluster = cluster_numbers(written)
-        return lambda number: ClusterBatches(rounds(number), documents, cluster, same, self.negatives, mined())
+        same, cluster = _text_numbers(store), cluster_numbers(written)
+        miner = self._miner(lesson, same)
+        return lambda number: ClusterBatches(rounds(number), documents, cluster, same, self.negatives, miner())
 
     def _learned_documents(self, engine: Clustered, store: DocumentStore, work: Path | None) -> Texts:
         """The texts of all documents, for an encoder that goes through the training with the model."""
@@ -248,27 +212,31 @@ class GDR(Generative):
         folder = work / "documents" / "whole" if work else None
         return Texts(Tokens.of(texts, encoder.tokenizer, length, folder), encoder.tokenizer.pad)
 
-    def _miner(
-        self, engine: Clustered, views: Mapping[str, View], same: np.ndarray, dataset: Dataset, store: DocumentStore
-    ) -> Callable[[], np.ndarray | None]:
-        """What gives hard negatives of the judged queries, (queries, most) rows, for a round."""
-        options = self.negatives
-        labelled = next((view for view in views.values() if isinstance(view, Labelled)), None)
-        if not options.mined or labelled is None:
-            return lambda: None
-        pairs, depth = labelled.pairs, min(options.depth + options.skip + 20, len(store))
+    def _miner(self, lesson: Lesson, same: np.ndarray) -> Callable[[], Mapping[str, np.ndarray]]:
+        """What gives hard negatives of the queries of each view, for a round."""
+        options, store = self.negatives, lesson.store
+        written = {"generated": options.generated, "questions": self.views.questions}
+        asked = asked_in(lesson.views, store, **written) if options.mined else {}
+        if not asked:
+            return dict
+        depth = min(options.depth + options.skip + 20, len(store))
         if options.source == "bm25":
-            found = hard_negatives(bm25_rows(dataset, store, pairs.texts, depth), pairs, options, same)
+            lexical = bm25_finder(lesson.dataset, store)
+            found = mined(asked, lambda some: lexical(some.pairs.texts, depth), options, same)
             return lambda: found
-        return lambda: hard_negatives(
-            self._nearest(engine, store, labelled.tokens, depth).tolist(), pairs, options, same
-        )
+        return lambda: mined(asked, self._finder(lesson.engine, store, depth), options, same)
 
-    def _nearest(self, engine: Clustered, store: DocumentStore, queries: Tokens, k: int) -> np.ndarray:
-        """(queries, k) the rows of the documents with the nearest vectors, by the encoders as they are now."""
+    def _finder(self, engine: Writing, store: DocumentStore, k: int) -> Find:
+        """What finds the documents with the nearest vectors, by the encoders as they are now."""
+        assert isinstance(engine, Clustered)
         reader = reader_of(engine.model)
         vectors = self._with_vectors_of_now(engine, store).below.take(engine.numbers).astype(np.float32)
-        return VectorIndex.of(vectors, IndexOptions(device=str(reader.device))).search(encode(reader, queries), k)[1]
+        index = VectorIndex.of(vectors, IndexOptions(device=str(reader.device)))
+
+        def find(some: Asked) -> list[list[int]]:
+            return index.search(encode(reader, some.tokens), k)[1].tolist()
+
+        return find
 
     def _loss_of_batch(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         assert isinstance(model, T5)
@@ -295,65 +263,46 @@ class GDR(Generative):
 
     def _quality(self, engine: Writing, store: DocumentStore, held: Pairs) -> dict[str, float]:
         assert isinstance(engine, Clustered)
-        return super()._quality(self._with_vectors_of_now(engine, store), store, held)
+        engine = self._with_vectors_of_now(engine, store)
+        # A model is judged as it will be used: with what suits it, and not with what suited the one before.
+        return super()._quality(self._fitted(engine, held) if self.matching.fits else engine, store, held)
 
     def _held_out(self, dataset: Dataset, store: DocumentStore) -> Pairs:
-        """The queries that alpha is fitted on, which no training has seen."""
+        """The queries that the score is fitted on, which no training has seen."""
         _, held = held_out(pairs_of(dataset, self.training.split, store), self.training.holdout)
         if not len(held):
-            problem = f"matching.fit, and no query of {self.training.split} is held out"
-            raise UsageError(problem, "raise training.holdout, or give matching.alpha instead")
+            asked = "matching.fit" if self.matching.fit else "matching.rule = learned"
+            problem = f"{asked}, and no query of {self.training.split} is held out"
+            raise UsageError(problem, "raise training.holdout, or give matching.alpha and a rule that has it instead")
         return held
 
-    def _with_alpha(self, engine: Clustered, dataset: Dataset, store: DocumentStore) -> Clustered:
-        """With the alpha of the best mean reciprocal rank; of equal ones, the one that was given."""
-        held = self._held_out(dataset, store)
-        found = self._each(engine, held.texts, lambda one: one)
-        relevant = [engine.numbers[held.of(query)] for query in range(len(held))]
-
-        def quality(alpha: float) -> float:
-            return sum(map(_reciprocal_rank, (one.scores(alpha) for one in found), found, relevant))
-
-        best = max((self.matching.alpha, *ALPHAS), key=quality)
-        return replace(engine, alphas={self.matching.rule: best})
+    def _fitted(self, engine: Clustered, held: Pairs) -> Clustered:
+        """With the weights that suit held-out queries, among the documents of their beams."""
+        fit = fit_for(self.matching)
+        for query, found in self._searcher(engine).candidates(held.texts):
+            fit.see(found, engine.numbers[held.of(query)])
+        return replace(engine, fitted={**engine.fitted, self.matching.way: fit.weights()})
 
     # Searching
 
     def _search(self, engine: Writing, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         assert isinstance(engine, Clustered)
-        alpha = self._alpha(engine)
-        return self._each(engine, queries, lambda found: self._hits(engine, store, found, alpha, k))
+        found = self._searcher(engine).best(queries, self._scoring(engine), k)
+        return [self._ranked(engine, store, one, k) for one in found]
 
-    def _alpha(self, engine: Clustered) -> float:
-        given = self.matching
-        return engine.alphas.get(given.rule, given.alpha) if given.fit else given.alpha
+    def _explain(self, engine: Writing, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+        """What each part of the rule gives to each hit."""
+        assert isinstance(engine, Clustered)
+        scores = {int(engine.numbers[store.row(hit.id)]): hit.score for hit in result}
+        return tuple(self._searcher(engine).explained(query, self._scoring(engine), scores).values())
 
-    def _each(self, engine: Clustered, queries: Sequence[str], use: Callable[[Candidates], T]) -> list[T]:
-        """What is made of the candidates of each query; of a batch at a time, as they may be many."""
+    def _searcher(self, engine: Clustered) -> ClusterSearch:
         self._check_depth(engine)
-        generator = self._generator(engine)
-        return search_each(
-            generator,
-            queries,
-            lambda cache, hidden: [use(one) for one in self._candidates(engine, generator, cache, hidden)],
-        )
+        return ClusterSearch(engine, self._generator(engine), self.search_options, self.matching.depth)
 
-    def _candidates(
-        self, engine: Clustered, generator: MatchingGenerator, cache: MatchingCache, hidden: Tensor
-    ) -> Iterator[Candidates]:
-        """For each query that was read, the documents of its best clusters."""
-        # Lengths count in the rule `sum`: so a prefix that is alone goes on to its depth like all others.
-        options = replace(self.search_options.beam(1), finish=False)
-        frontier = beam(generator, cache, hidden, engine.walk, options, depth=self.matching.depth)
-        clusters = [
-            (state[there].tolist(), logprob[there].double().cpu().numpy(), length[there].cpu().numpy())
-            for state, logprob, length, there in zip(
-                frontier.state, frontier.logprob, frontier.length, frontier.logprob.isfinite(), strict=True
-            )
-        ]
-        found = engine.below.below(engine.walk, cache.vectors, [states for states, _, _ in clusters])
-        for below, (_, logprob, length) in zip(found, clusters, strict=True):
-            yield candidates(below, logprob, length, self.matching)
+    def _scoring(self, engine: Clustered) -> Scoring:
+        matching = self.matching
+        return Scoring(matching.rule, weights_for(matching, engine.fitted), matching.temperature)
 
     def _generator(self, engine: Writing) -> MatchingGenerator:
         plain = super()._generator(engine)
@@ -367,26 +316,13 @@ class GDR(Generative):
             problem = f"this model has learned to write {taught} symbols of docids, and {asked} are asked for"
             raise UsageError(problem, f"set matching.depth to {taught} at most, or fit it anew")
 
-    def _hits(self, engine: Clustered, store: DocumentStore, found: Candidates, alpha: float, k: int) -> Result:
-        scores = found.scores(alpha)
-        # Every document that ties with the k-th stays in, so that which of them go is decided by their ids.
-        least = np.partition(scores, len(scores) - k)[len(scores) - k] if len(scores) > k else -np.inf
-        chosen = np.flatnonzero(scores >= least)
-        rows = np.searchsorted(engine.numbers, found.numbers[chosen])
-        columns = (rows.tolist(), scores[chosen].tolist())
+    def _ranked(self, engine: Clustered, store: DocumentStore, found: Ranking, k: int) -> Result:
+        rows = np.searchsorted(engine.numbers, found.numbers).tolist()
+        entry = {store.ids[row]: one for row, one in zip(rows, found.entries.tolist(), strict=True)}
         # Without a logprob: that of a cluster is no probability of a document.
-        best = ranked(Hit(store.ids[row], score) for row, score in zip(*columns, strict=True))
-        hits = (replace(hit, docid=engine.scheme.readable(self._docid(engine, store, hit))) for hit in best[:k])
-        few = f"the {found.clusters} clusters of the beam hold {len(scores)} documents; search_options.width has more"
-        return Result(tuple(hits), note=few if len(scores) < k else "")
-
-    def _explain(self, engine: Writing, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
-        """What the vectors and the clusters give to each hit."""
-        assert isinstance(engine, Clustered)
-        found, alpha = self._each(engine, [query], lambda one: one)[0], self._alpha(engine)
-        at = np.searchsorted(found.numbers, engine.numbers[[store.row(hit.id) for hit in result]])
-        columns = (found.match[at].tolist(), (alpha * found.cluster[at]).tolist())
-        return tuple((("vector", match), ("cluster", cluster)) for match, cluster in zip(*columns, strict=True))
+        best = ranked(Hit(name, score) for name, score in zip(entry, found.scores.tolist(), strict=True))
+        hits = (replace(hit, docid=engine.scheme.readable(engine.docid_of(entry[hit.id]))) for hit in best[:k])
+        return Result(tuple(hits), note=found.note)
 
     # Changing
 
@@ -417,7 +353,13 @@ class GDR(Generative):
             "bytes of the trie": engine.trie.bytes,
             "bytes of vectors": engine.below.bytes,
         }
-        return {**super()._made_from(engine), **size, "alpha": self._alpha(engine)}
+        return {**super()._made_from(engine), **size, **self._weights_told(engine)}
+
+    def _weights_told(self, engine: Clustered) -> dict[str, Any]:
+        if self.matching.rule != "learned":
+            return {"alpha": weights_for(self.matching, engine.fitted)[0]}
+        learned = engine.fitted.get(self.matching.way, ())
+        return {"learned weights": {name: round(one, 4) for name, one in zip(FEATURES, learned, strict=False)}}
 
     # Keeping
 
@@ -426,26 +368,21 @@ class GDR(Generative):
         engine.below.write(writer)
         if engine.documents is not None:
             encoders.write(engine.documents, writer, DOCUMENTS)
-        return {**super()._write(engine, writer), "alphas": dict(engine.alphas), "taught": engine.taught}
+        fitted = [[*way, weights] for way, weights in engine.fitted.items()]
+        return {**super()._write(engine, writer), "fitted": fitted, "taught": engine.taught}
 
     def _read(self, snapshot: artifact.Snapshot) -> Clustered:
         engine, state = super()._read(snapshot), snapshot.state
         place = device_of(self.device, opening=True)
         documents = encoders.read(snapshot, DOCUMENTS).to(place) if snapshot.has(DOCUMENTS) else None
         below = TrieVectors.read(snapshot, engine.trie, engine.model.device)
-        kept = {"alphas": state["alphas"], "taught": state["taught"]}
-        return Clustered(**_fields(engine), below=below, documents=documents, **kept)
+        # Earlier ones do not say for which depth their alphas were fitted, and so have none.
+        fitted = {Way(*way): tuple(weights) for *way, weights in state.get("fitted", [])}
+        return Clustered(**_fields(engine), below=below, documents=documents, fitted=fitted, taught=state["taught"])
 
 
 def _fields(engine: Writing) -> dict[str, Any]:
     return {one.name: getattr(engine, one.name) for one in fields(engine)}
-
-
-def _reciprocal_rank(scores: np.ndarray, found: Candidates, relevant: np.ndarray) -> float:
-    """One by the rank of the first relevant document, behind others that tie with it; 0 where none is found."""
-    is_right = np.isin(found.numbers, relevant)
-    best = scores[is_right].max(initial=-np.inf)
-    return 1 / (1 + int((scores[~is_right] >= best).sum())) if is_right.any() else 0.0
 
 
 def _text_numbers(store: DocumentStore) -> np.ndarray:

@@ -47,7 +47,7 @@ from triever.search.many import search_each
 from triever.search.paths import path_scores
 from triever.search.scores import Normalisation
 from triever.training.loop import Batches, train
-from triever.training.pairs import Pairs, held_out, pairs_there
+from triever.training.pairs import Pairs, held_out, pairs_there, written_pairs
 from triever.training.tuning import WATCH, DocidTuning, quality, summary
 from triever.training.views import (
     IGNORED,
@@ -172,7 +172,7 @@ class Generative(Retriever):
 
     def __post_init__(self) -> None:
         config.validate(self)
-        check_lengths(self.query_length, self.document_length)
+        check_lengths(self._query_length, self.document_length)
         if self.vectors is not None and self.vectors.kind != "dense":
             raise UsageError(f"vectors = {self.vectors.kind} has no vector for a document", "name a dense retriever")
         if self.decoder.rows == "vectors":
@@ -191,6 +191,11 @@ class Generative(Retriever):
     def _dense(self) -> Dense | None:
         """The retriever whose vectors docids are made from, where one is named."""
         return self.vectors if isinstance(self.vectors, Dense) else None
+
+    @property
+    def _query_length(self) -> int:
+        """How many tokens of a query are read."""
+        return self.query_length
 
     def _members(self) -> tuple[Retriever, ...]:
         return (self.vectors,) if self.vectors is not None else ()
@@ -217,7 +222,7 @@ class Generative(Retriever):
         placer, vectors = self._placed(dataset, store, work)
         scheme = copy.deepcopy(self.docids)  # the option stays as it was given
         docids = scheme.fit(list(store), vectors, placer.device)
-        trie = Trie.of(_entries(docids, scheme.others(vectors), range(len(docids))))
+        trie = Trie.of(_entries(docids, scheme.others(vectors, docids), range(len(docids))))
         placed = placer if self._places(scheme) else None
         model = self._model(scheme, placer)
         engine = Writing(model, scheme, trie, np.arange(len(docids)), placed, reading=self._reading)
@@ -311,7 +316,7 @@ class Generative(Retriever):
     ) -> Callable[[int], ViewBatches]:
         """What the loop asks for its batches."""
         reader = reader_of(model)
-        longest = max(self.query_length, self.views.length)
+        longest = max(self._query_length, self.views.length)
         parameters = sum(weight.numel() for weight in model.parameters())
         logits = options.batch * docids.shape[1] * model.shape.width // model.shape.shards
         check_memory(reader, options, options.batch, longest, str(model.device), scores=logits, parameters=parameters)
@@ -322,10 +327,14 @@ class Generative(Retriever):
 
     def _share(self, model: T5, options: DocidTuning) -> Callable[[str], float]:
         """The reader's share of the learning rate; one that is to stay as it is learns nothing."""
-        new = self.backbone.startswith("scratch") and self.vectors is None
-        share = 1.0 if new else options.reader
+        share = 1.0 if self._begins_anew else options.reader
         model.reader.requires_grad_(share > 0)
         return lambda name: share if name.startswith("reader.") else 1.0
+
+    @property
+    def _begins_anew(self) -> bool:
+        """Whether what reads has learned nothing yet."""
+        return self.backbone.startswith("scratch") and self.vectors is None
 
     def _views(
         self, engine: Writing, dataset: Dataset, store: DocumentStore, work: Path | None
@@ -357,16 +366,14 @@ class Generative(Retriever):
 
     def _query_tokens(self, engine: Writing, queries: Sequence[str]) -> Tokens:
         reader, prefix = reader_of(engine.model), engine.reading.query_prefix
-        return Tokens.of((prefix + query for query in queries), reader.tokenizer, most(reader, self.query_length))
+        return Tokens.of((prefix + query for query in queries), reader.tokenizer, most(reader, self._query_length))
 
     def _generated(self, engine: Writing, store: DocumentStore) -> Generated:
-        most = self.views.questions or None
-        texts = [(row, text) for row, document in enumerate(store) for text in document.expansions[:most]]
-        if not texts:
+        written = written_pairs(store, self.views.questions)
+        if not len(written):
             problem = "no document has generated queries"
             raise UsageError(problem, "write some with triever write-queries, and name the file by --expansions")
-        tokens = self._query_tokens(engine, [text for _, text in texts])
-        return Generated(tokens, np.array([row for row, _ in texts], np.int64))
+        return Generated(self._query_tokens(engine, written.texts), written.relevant)
 
     def _chunks(self, engine: Writing, store: DocumentStore, name: str, work: Path | None) -> Chunks:
         reader = reader_of(engine.model)
@@ -404,7 +411,7 @@ class Generative(Retriever):
         )
 
     def _generator(self, engine: Writing) -> Seq2SeqGenerator:
-        longest = most(reader_of(engine.model), self.query_length)
+        longest = most(reader_of(engine.model), self._query_length)
         return generator_of(engine.model, longest, engine.reading.query_prefix)
 
     def _found_by(self, engine: Writing, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:

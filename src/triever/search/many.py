@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from triever.models.generator import Cache, Generator
@@ -14,19 +15,30 @@ from triever.progress import track
 Found = TypeVar("Found")
 
 
+ROWS = 64
+"""Prompts that are read together, at most."""
+
+
 def search_each(
     generator: Generator,
     prompts: Sequence[str],
     find: Callable[[Cache, Tensor], Sequence[Found]],
     *,
-    rows: int = 64,
+    rows: int = ROWS,
 ) -> list[Found]:
     """What `find` makes of prompts that were read together, one for each, in the order of the prompts."""
     found: dict[int, Found] = {}
+    for batch, cache, hidden in read_together(generator, prompts, rows):
+        found |= zip(batch.tolist(), find(cache, hidden), strict=True)
+    return [found[place] for place in range(len(prompts))]
+
+
+def read_together(
+    generator: Generator, prompts: Sequence[str], rows: int = ROWS
+) -> Iterator[tuple[np.ndarray, Any, Tensor]]:
+    """Some prompts after the other: the places of those that were read, and what `prefill` made of them."""
     # Characters stand for tokens: it is only about who is read together.
     lengths = [1 + len(prompt) for prompt in prompts]
     batches = by_length(lengths, rows=rows, tokens=rows * max(lengths, default=1))
     for batch in track(batches, "searching", len(batches)):
-        cache, hidden = generator.prefill([prompts[place] for place in batch])
-        found |= zip(batch.tolist(), find(cache, hidden), strict=True)
-    return [found[place] for place in range(len(prompts))]
+        yield batch, *generator.prefill([prompts[place] for place in batch])

@@ -6,8 +6,8 @@ where asked for with random or mined ones. The documents of the other texts are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from triever.arrays import places
 from triever.config import option
+from triever.docids.trie import Paths
 from triever.errors import UsageError
 from triever.models.tokens import Tokens
 from triever.training.pairs import Negatives, among, with_chosen
-from triever.training.views import Drawn, Labelled, ViewBatches
+from triever.training.views import Drawn, ViewBatches
 
 INSIDE = 1
 """A number of its own in the seed of what is drawn for documents, beside what is drawn for texts."""
@@ -33,6 +35,9 @@ class ClusterNegatives(Negatives):
         10, "negatives that each text brings along from its document's cluster; random ones where that has too few"
     )
     beta: float = option(1.0, "how often a negative of the document's own cluster counts in the denominator")
+    generated: bool = option(
+        True, "mine hard ones for written queries too, not only for judged ones; each is one search more"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +79,7 @@ class ClusterBatches:
     cluster: np.ndarray  # (documents,) the number of each one's cluster
     same: np.ndarray  # (documents,) numbers of their texts: a copy of what is relevant is no negative
     negatives: ClusterNegatives
-    mined: np.ndarray | None = None  # (labelled queries, most) rows of hard negatives, -1 where there are no more
+    mined: Mapping[str, np.ndarray] = field(default_factory=dict)  # by view (queries, most) hard negatives, see mining
 
     def __len__(self) -> int:
         return len(self.views)
@@ -106,8 +111,8 @@ class ClusterBatches:
         inside, others = found[:, : options.inside], found[:, options.inside :]
         if options.inside:
             inside = with_chosen(inside, self._beside(own, relevant, chance), options.inside, chance)
-        if self.mined is not None and options.mined:
-            others = with_chosen(others, self._mined(drawn, self.mined), options.mined, chance)
+        if self.mined and options.mined:
+            others = with_chosen(others, self._mined(drawn), options.mined, chance)
         return np.concatenate([inside, others], 1)
 
     def _beside(self, own: np.ndarray, relevant: Sequence[np.ndarray], chance: np.random.Generator) -> np.ndarray:
@@ -132,12 +137,12 @@ class ClusterBatches:
         order = self.cluster.argsort(kind="stable")
         return order, np.searchsorted(self.cluster[order], np.arange(self.cluster.max(initial=-1) + 2))
 
-    def _mined(self, drawn: Sequence[Drawn], mined: np.ndarray) -> np.ndarray:
-        """(texts, most) what was mined for them; only judged queries are mined for."""
-        none = np.full((1, mined.shape[1]), -1)
-        return np.concatenate(
-            [mined[one.examples] if isinstance(one.view, Labelled) else none.repeat(len(one.rows), 0) for one in drawn]
-        )
+    def _mined(self, drawn: Sequence[Drawn]) -> np.ndarray:
+        """(texts, most) what was mined for them; -1 for the texts of views that are not mined for."""
+        most = max(rows.shape[1] for rows in self.mined.values())
+        none = {one.name: np.full((len(one.rows), most), -1) for one in drawn}
+        found = {one.name: self.mined[one.name][one.examples] for one in drawn if one.name in self.mined}
+        return np.concatenate([*(none | found).values()])
 
     def _weights(self, own: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """(texts, documents) how often a document counts as a negative of a text."""
@@ -150,3 +155,14 @@ def cluster_numbers(docids: np.ndarray) -> np.ndarray:
     if not docids.shape[1]:  # nothing is written, and all are together
         return np.zeros(len(docids), np.int64)
     return np.unique(docids, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def cluster_sizes(paths: Paths, depth: int | None) -> np.ndarray:
+    """(clusters,) how many documents are below each prefix of this length; one that is below several counts in each."""
+    length = np.diff(paths.start)
+    written = length if depth is None else np.minimum(length, depth)
+    prefix = np.full((len(paths), int(written.max(initial=0))), -1)
+    prefix[np.arange(prefix.shape[1]) < written[:, None]] = paths.flat[places(paths.start[:-1], written)]
+    documents = int(paths.document.max(initial=0)) + 1
+    members = np.unique(cluster_numbers(prefix) * documents + paths.document)
+    return np.bincount(members // documents)

@@ -99,6 +99,13 @@ def pairs_there(dataset: Dataset, split: str, store: DocumentStore) -> Pairs:
     return _pairs(ids, texts, rows)
 
 
+def written_pairs(store: DocumentStore, most: int = 0) -> Pairs:
+    """The queries that were written for documents, each with its document; `most` of each at most, or all for 0."""
+    listed = [(row, text) for row, document in enumerate(store) for text in document.expansions[: most or None]]
+    texts = [text for _, text in listed]
+    return Pairs(texts, texts, np.array([row for row, _ in listed], np.int64), np.arange(len(listed) + 1))
+
+
 def held_out(pairs: Pairs, share: float) -> tuple[Pairs, Pairs]:
     """Pairs to train on, and a share of them to judge by. A query's side depends on its id alone.
 

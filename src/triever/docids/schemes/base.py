@@ -69,8 +69,11 @@ class Scheme(ABC):
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
         """A docid for a new document, without changing any other."""
 
-    def others(self, vectors: Tensor | None) -> list[list[Docid]]:
-        """For documents (documents, d) that have their docids, docids that they may have besides; [] where none may."""
+    def others(self, vectors: Tensor | None, docids: Sequence[Docid] | None = None) -> list[list[Docid]]:
+        """For documents (documents, d) that have their docids, docids that they may have besides; [] where none may.
+
+        The docids are those that `fit` gave to all documents; without them, the documents are new ones.
+        """
         return []
 
     def readable(self, docid: Docid) -> str:

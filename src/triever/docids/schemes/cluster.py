@@ -12,7 +12,15 @@ from torch import Tensor
 from triever import config
 from triever.config import option
 from triever.data.records import Document
-from triever.docids.quantize import Device, balanced_kmeans, kmeans, nearest, nearest_several
+from triever.docids.quantize import (
+    Device,
+    admitted,
+    balanced_kmeans,
+    distances,
+    kmeans,
+    nearest,
+    nearest_several,
+)
 from triever.docids.schemes.base import Docid, Scheme
 from triever.docids.schemes.semantic import Semantic
 from triever.docids.unite import agglomerated, density_peaks
@@ -45,7 +53,9 @@ class Cluster(Scheme):
         "kmeans; balanced, none much larger than another; agglomerative or density, small ones that are united",
     )
     margin: float = option(
-        0.0, "a document is in other clusters too that are farther than its own by at most this share of the distance"
+        0.0,
+        "a document is in other clusters too that are farther than its own by at most this share of the distance; "
+        "balanced ones take no more that way than their share of all",
     )
     seed: int = option(0, "another seed, other clusters")
 
@@ -109,13 +119,32 @@ class Cluster(Scheme):
         assert self._centroids is not None  # `_vector` saw to it
         return self._codes[int(nearest(found, self._centroids)[0])]
 
-    def others(self, vectors: Tensor | None) -> list[list[Docid]]:
+    def others(self, vectors: Tensor | None, docids: Sequence[Docid] | None = None) -> list[list[Docid]]:
         if not self.margin or vectors is None or self._centroids is None:
             return []
-        number, distance = nearest_several(vectors.float().to(self._centroids.device), self._centroids, SEVERAL)
-        near = distance <= (1 + self.margin) * distance[:, :1]
+        number, distance = nearest_several(vectors, self._centroids, SEVERAL)
+        if self.method == "balanced" and docids is not None:
+            near = self._shared_out(vectors, number, distance, docids)
+        else:
+            near = distance <= (1 + self.margin) * distance[:, :1]
         listed = zip(number.tolist(), near.tolist(), strict=True)
         return [[self._codes[one] for one, there in zip(*row, strict=True) if there] for row in listed]
+
+    def _shared_out(self, vectors: Tensor, number: Tensor, distance: Tensor, docids: Sequence[Docid]) -> Tensor:
+        """(documents, near) which of the nearest clusters take a document besides its own, the nearest ones first.
+
+        What counts is how far its own cluster is, which need not be the nearest, and none ends up with more than its
+        share of all memberships that are asked for: balanced clusters stay so.
+        """
+        assert self._centroids is not None
+        centroid = {code: at for at, code in enumerate(self._codes)}
+        own = torch.tensor([centroid[docid] for docid in docids])
+        reach = (1 + self.margin) * distances(vectors, self._centroids, own).sqrt()
+        asks = (distance <= reach[:, None]) & (number != own[:, None])
+        asks &= asks.cumsum(1) < SEVERAL
+        share = -(-(len(own) + int(asks.sum())) // len(self._centroids))
+        room = share - torch.bincount(own, minlength=len(self._centroids))
+        return asks.masked_scatter(asks, admitted(number[asks], distance[asks], room))
 
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._centroids is not None:

@@ -1,0 +1,84 @@
+"""The search of clusters by itself, over more documents than a model has read: what is cut is never missed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.retrievers.contract import QUERIES, dataset
+from tests.retrievers.test_gdr import SMALL, engine_of
+from triever.docids.schemes import Cluster
+from triever.docids.trie import Trie
+from triever.index.trie_vectors import TrieVectors
+from triever.retrievers.cluster_search import Clustered
+from triever.retrievers.gdr import GDR
+from triever.retrievers.generative import SearchOptions
+from triever.retrievers.matching import Scoring
+from triever.training.tuning import DocidTuning
+
+COUNT = 150
+TEXTS = [query.text for query in QUERIES]
+SCORINGS = [
+    Scoring("sum", (5.0,)),
+    Scoring("loglinear", (30.0,), 0.05),
+    Scoring("learned", (1.0, 2.0, 8.0, 0.5)),
+    Scoring("learned", (-1.0, 2.0, 8.0, 0.5)),
+]
+
+
+@pytest.fixture(scope="module")
+def small() -> GDR:
+    return GDR(docids=Cluster(clusters=8, branch=3), backbone=SMALL, training=DocidTuning(steps=0)).fit(dataset())
+
+
+def with_documents(engine: Clustered, several: bool) -> Clustered:
+    """The engine over random vectors, in the same clusters; of every third document in two."""
+    chance = np.random.default_rng(int(several))
+    codes = sorted({docid for docid, _ in engine.trie.items()})
+    entries = [(codes[chance.integers(len(codes))], number) for number in range(COUNT)]
+    entries += [(codes[chance.integers(len(codes))], number) for number in range(0, COUNT, 3) if several]
+    trie, vectors = Trie.of(dict.fromkeys(entries)), chance.normal(size=(COUNT, 32)).astype(np.float32)
+    vectors = vectors.round(1) / 10  # so that some tie
+    numbers = np.arange(COUNT)
+    return replace(engine, trie=trie, numbers=numbers, below=TrieVectors.of(trie, numbers, vectors))
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("depth", [0, 1, None])
+@pytest.mark.parametrize("scoring", SCORINGS, ids=["sum", "loglinear", "learned", "falling"])
+def test_the_best_are_the_best_of_all_in_the_beam(
+    small: GDR, scoring: Scoring, depth: int | None, several: bool
+) -> None:
+    engine = with_documents(engine_of(small), several)
+    assert engine.single != several
+    searcher = replace(small._searcher(engine), options=SearchOptions(width=4), depth=depth)
+    every = dict(searcher.candidates(TEXTS))
+    assert [*sorted(every)] == [*range(len(TEXTS))]
+    for k in (1, 3, 10):
+        for query, found in enumerate(searcher.best(TEXTS, scoring, k)):
+            scores = scoring.scores(every[query])
+            least = np.sort(scores)[-k]
+            expected = dict(zip(every[query].numbers[scores >= least].tolist(), scores[scores >= least], strict=True))
+            assert dict(zip(found.numbers.tolist(), found.scores.tolist(), strict=True)) == pytest.approx(expected)
+            assert all(
+                (engine.docid_of(entry), number) in set(engine.trie.items())
+                for entry, number in zip(found.entries.tolist(), found.numbers.tolist(), strict=True)
+            )
+
+
+def test_a_wide_beam_reads_fewer_queries_at_once(small: GDR, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = with_documents(engine_of(small), several=False)
+    searcher = replace(small._searcher(engine), options=SearchOptions(width=2), depth=None)
+    read, sizes = type(searcher.generator).prefill, []
+
+    def spied(self: object, prompts: list[str]) -> object:
+        sizes.append(len(prompts))
+        return read(self, prompts)  # ty: ignore[invalid-argument-type]
+
+    monkeypatch.setattr(type(searcher.generator), "prefill", spied)
+    found = searcher.best(["tea"] * 100, SCORINGS[0], COUNT)
+    assert all(len(one) == COUNT for one in found)
+    assert max(sizes) == sizes[0] == 64
+    assert sizes[-1] <= 64 * 2 // 8
