@@ -37,6 +37,7 @@ from triever.docids.quantize import (
 )
 from triever.errors import UsageError
 from triever.errors import nearest as closest
+from triever.storage import ENTRY, LIST, PLACE, TUPLE, Product, Products, Thing, dict_size, python_bytes, scaled
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -67,6 +68,15 @@ class Numbering(Counter[Docid]):
         """What `to_lists` gave."""
         return cls({tuple(beginning): count for beginning, count in lists})
 
+    def products(self, now: int, then: int) -> Products:
+        """What it takes with `then` documents in place of `now`."""
+        beginnings, symbols = scaled(len(self), now, then), scaled(sum(map(len, self)), now, then)
+        return [
+            Product(beginnings, "beginnings", TUPLE),
+            Product(symbols, "symbols of them", PLACE),
+            Product(1, "table of them", dict_size(beginnings, ENTRY)),
+        ]
+
 
 @dataclass(eq=False)
 class Scheme(ABC):
@@ -74,6 +84,8 @@ class Scheme(ABC):
 
     kind: ClassVar[str]
     needs_vectors: ClassVar[bool] = False
+    shared: ClassVar[bool] = False
+    """Whether new documents have docids that are there already, so that a larger corpus has no more of them."""
 
     @property
     @abstractmethod
@@ -117,6 +129,14 @@ class Scheme(ABC):
     def rows(self) -> Tensor | None:
         """(symbols, d) the vectors that the first symbols stand for, where they stand for any."""
         return None
+
+    def stored(self) -> list[Thing]:
+        """What takes memory of all that places new documents; a tokenizer's is not known."""
+        return []
+
+    def products(self, now: int, then: int) -> Products:
+        """The same computed, for `then` documents in place of `now`."""
+        return []
 
     @classmethod
     def of_options(cls, value: Any, where: str) -> Scheme:
@@ -207,6 +227,15 @@ class Atomic(Scheme):
 
     def rows(self) -> Tensor | None:
         return self._known
+
+    def stored(self) -> list[Thing]:
+        return [] if self._known is None else [self._known]
+
+    def products(self, now: int, then: int) -> Products:
+        if self._known is None:
+            return []
+        count, width = self._known.shape
+        return [Product(scaled(count, now, then), "documents", 4 * width, f"vectors of {width} numbers of 4")]
 
     def apart(self, symbols: Sequence[int], vectors: Tensor) -> Tensor:
         """(symbols, d) how far the vectors of untrained symbols are from the mean of their neighbours'."""
@@ -323,6 +352,16 @@ class Semantic(Scheme):
             return docid
         return tuple(depth * self._symbols + symbol for depth, symbol in enumerate(docid))
 
+    def stored(self) -> list[Thing]:
+        centroids = self._tree.stored() if self._tree else []
+        return [*centroids, *([] if self._mean is None else [self._mean]), python_bytes(self._held)]
+
+    def products(self, now: int, then: int) -> Products:
+        width = 0 if self._mean is None else len(self._mean)
+        trees = scaled(len(self._tree.stored()) if self._tree else 0, now, then)
+        centroids = Product(trees, "clusters of clusters", 4 * self.branch * width, f"{self.branch} centroids")
+        return [centroids, Product(1, "mean", 4 * width), *self._held.products(now, then)]
+
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._tree:
             centroids, children = self._tree.arrays()
@@ -398,6 +437,14 @@ class Codebook(Scheme):
             return docids
         return [tuple(place * self._size + symbol for place, symbol in enumerate(docid)) for docid in docids]
 
+    def stored(self) -> list[Thing]:
+        return [*([] if self._books is None else [self._books]), python_bytes(self._held)]
+
+    def products(self, now: int, then: int) -> Products:
+        width = 0 if self._books is None else self._books.shape[2]
+        books = Product(self.levels, "codebooks", 4 * self._size * width, f"{self._size} vectors")
+        return [books, *self._held.products(now, then)]
+
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._books is not None:
             writer.array("docid_codebooks", self._books.cpu().numpy())
@@ -414,6 +461,7 @@ class Cluster(Scheme):
 
     kind: ClassVar[str] = "cluster"
     needs_vectors: ClassVar[bool] = True
+    shared: ClassVar[bool] = True
 
     clusters: int = option(1000, "how many")
     branch: int = option(10, "symbols at each step of a docid")
@@ -473,6 +521,20 @@ class Cluster(Scheme):
         near = distance <= (1 + self.margin) * distance[:, :1]
         listed = zip(number.tolist(), near.tolist(), strict=True)
         return [[self._codes[one] for one, there in zip(*row, strict=True) if there] for row in listed]
+
+    def stored(self) -> list[Thing]:
+        return [*([] if self._centroids is None else [self._centroids]), python_bytes(self._codes)]
+
+    def products(self, now: int, then: int) -> Products:
+        count, width = (0, 0) if self._centroids is None else self._centroids.shape
+        codes = set(self._codes)  # several centroids may have one
+        return [
+            Product(count, "centroids", 4 * width, f"{width} numbers of 4"),
+            Product(len(codes), "clusters", TUPLE),
+            Product(sum(map(len, codes)), "symbols of them", PLACE),
+            Product(len(self._codes), "places of them", PLACE),
+            Product(1, "list of them", LIST),
+        ]
 
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._centroids is not None:

@@ -20,6 +20,7 @@ from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.errors import ArtifactError
 from triever.index.vectors import Vectors, checked
+from triever.storage import Product, Products, Stored
 
 NAME = "trie_vectors"
 
@@ -53,6 +54,15 @@ class TrieVectors:
     def bytes(self) -> int:
         """Of all vectors."""
         return sum(part.array.nbytes for part in self.parts)
+
+    def stored(self) -> Stored:
+        """What takes memory: the vectors of the main part, and of what was added since."""
+        return {"cluster vectors": [self.parts[0].array], "changes": [part.array for part in self.parts[1:]]}
+
+    def products(self, entries: int) -> Products:
+        """The same computed, for so many entries of the trie."""
+        width, number = self.parts[0].array.shape[1], {"float32": 4, "float16": 2}[self.dtype]
+        return [Product(entries, "entries", number * width, f"{width} numbers of {number}")]
 
     @property
     def dtype(self) -> str:

@@ -38,6 +38,7 @@ from triever.retrievers.encoding import bm25_rows, check_memory, most
 from triever.retrievers.generative import Generative, Lesson, Writing
 from triever.search.beam import beam
 from triever.search.many import search_each
+from triever.storage import Products, Stored, weight_products, weights_in
 from triever.training.clusters import ClusterBatches, ClusterNegatives, Known, Texts, cluster_numbers
 from triever.training.loop import Batches, gathered
 from triever.training.losses import contrastive
@@ -406,9 +407,20 @@ class GDR(Generative):
         smaller = super()._without(engine, keep)
         return replace(smaller, below=engine.below.moved(smaller.trie))
 
-    def _index_bytes(self, engine: Writing) -> int:
+    # Memory
+
+    def _stored(self, engine: Writing) -> Stored:
         assert isinstance(engine, Clustered)
-        return super()._index_bytes(engine) + engine.below.bytes
+        parts, below = super()._stored(engine), engine.below.stored()
+        parts["changes"] += below.pop("changes")
+        parts["placer"] += weights_in(engine.documents)
+        return {**parts, **below}
+
+    def _computed(self, engine: Writing, now: int, then: int) -> dict[str, Products]:
+        assert isinstance(engine, Clustered)
+        parts = super()._computed(engine, now, then)
+        parts["placer"] = weight_products(weights_in(engine.placer, engine.documents))
+        return {**parts, "cluster vectors": engine.below.products(self._trie_shape(engine, now, then).entries)}
 
     def _made_from(self, engine: Writing) -> dict[str, Any]:
         assert isinstance(engine, Clustered)
