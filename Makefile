@@ -33,6 +33,7 @@ pages: $(VENV)/.dev
 	$(VENV)/bin/triever results results > docs/results.md
 	$(VENV)/bin/python -m tests.cli_page > docs/cli.md
 	$(VENV)/bin/python -m tests.bad_input > docs/bad-input.md
+	$(VENV)/bin/python -m tests.scale_page
 
 clean:
 	rm -rf $(VENV) site dist .pytest_cache .ruff_cache .hypothesis

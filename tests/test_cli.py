@@ -432,6 +432,32 @@ def test_the_vocabulary_of_a_contextual_model(folder: Path) -> None:
     assert refused.stderr.startswith("triever: 'volcano' is no token of a title; ")
 
 
+def test_the_memory_of_models(folder: Path) -> None:
+    settings = ("--set", SMALL, "--set", "training.steps=0", "--set", "docids.clusters=3")
+    ok(folder, "fit", "gdr", "--data", "toy", "--out", "clusters", *settings)
+    words = ("analyse", "memory", "words=model", "clusters", "--grow", "1e4,1e9")
+    found = json.loads(ok(folder, *words, "--plot", "memory.png", "--out", "analysed/memory.json", "--json"))
+    assert [*found["models"]] == ["words", "clusters"]
+    assert [grown["documents"] for grown in found["models"]["words"]["grown"]] == [10**4, 10**9]
+    assert (folder / "memory.png").read_bytes().startswith(b"\x89PNG")
+    result = json.loads((folder / "analysed" / "memory.json").read_text())
+    assert result["finding"]["values"] == found
+    shown = ok(folder, *words)
+    assert "clusters with 1,000,000,000 documents like these: " in shown
+    assert "1,000,000,000 documents × 8 bytes" in shown
+    assert "words on disk: " in shown
+    assert result["command"] in ok(folder, "results", "analysed")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads what Linux says of a process")
+def test_a_model_is_opened_to_see_what_it_takes(folder: Path) -> None:
+    words = ("analyse", "memory", "model", "--open")
+    found = json.loads(ok(folder, *words, "--json"))
+    moments = found["models"]["model"]["opened"]
+    assert moments["opened"]["memory"] > moments["begun"]["memory"] > 0
+    assert "the second time, when all libraries are there, it adds" in ok(folder, *words)
+
+
 def test_speed_and_quality_of_systems_are_measured_together(folder: Path) -> None:
     (row,) = json.loads(ok(folder, "bench", "search", "bm25", "--data", "toy", "--json"))
     assert row["system"] == "bm25"
@@ -522,6 +548,13 @@ MISTAKES = {
         ["analyse", "vocabulary", "model"],
         "a bm25 retriever has no contextual vocabulary; make one with: triever fit contextual",
     ),
+    "memory for no number": (
+        ["analyse", "memory", "model", "--grow", "1e7,many"],
+        "--grow 1e7,many should be whole numbers of documents, up to 1,000,000,000,000; for example: --grow 1e7",
+    ),
+    "memory for half a document": (["analyse", "memory", "model", "--grow", "0.5"], "should be whole numbers"),
+    "memory of no model": (["analyse", "memory", "modl"], "modl does not exist; name a folder"),
+    "memory of two of a name": (["analyse", "memory", "model", "./model"], "two systems are called 'model'"),
     "less than nothing": (["quickstart", "--questions", "-1"], "--questions"),
     "not a number": (["fit", "bm25", "--data", "toy", "--out", "m", "--set", "k1=nan"], "should be a finite number"),
 }

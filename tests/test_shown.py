@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import scale_page
 from tests.warm import program
 
 PAGES = [
@@ -24,6 +26,7 @@ PAGES = [
     "docs/gdr.md",
     "docs/query-writer.md",
     "docs/experiments.md",
+    "docs/scale.md",
 ]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = ("make ", "pip ", "git ", "cd ")
@@ -102,6 +105,11 @@ def test_the_site_builds_and_holds_the_api(root: Path, tmp_path: Path) -> None:
     page = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
     for name in ("load_dataset", "BM25", "search_many", "compare", "BadRecord"):
         assert name in page
+
+
+def test_the_tables_of_scale_are_made_from_the_benchmark() -> None:
+    page, result = scale_page.PAGE.read_text(encoding="utf-8"), json.loads(scale_page.RESULT.read_bytes())
+    assert page == scale_page.render(page, result), "run: make pages"
 
 
 def test_the_page_of_results_is_made_from_the_results(root: Path) -> None:

@@ -31,7 +31,11 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "run": use.run,
     "evaluate": measure.evaluate,
     "compare": measure.compare,
-    "analyse": {"overlap": measure.analyse_overlap, "vocabulary": measure.analyse_vocabulary},
+    "analyse": {
+        "overlap": measure.analyse_overlap,
+        "vocabulary": measure.analyse_vocabulary,
+        "memory": measure.analyse_memory,
+    },
     "add": use.add,
     "delete": use.delete,
     "status": use.status,
@@ -48,7 +52,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "cache": {"list": data.cache_list, "clear": data.cache_clear},
 }
 GROUPS = {
-    "analyse": "Look closer: where systems find what others do not, and what a contextual vocabulary is like.",
+    "analyse": "Look closer: where systems find what others do not, a contextual vocabulary, memory by part.",
     "weights": "Pretrained weights that generative, dense, multivector and reranked can start from.",
     "docids": "Look at the identifiers that a scheme gives to documents.",
     "bench": "Measure speed and size beside other libraries.",

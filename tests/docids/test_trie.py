@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from triever import artifact
 from triever.docids import trie as module
-from triever.docids.trie import Trie
+from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
 from triever.errors import UsageError
+from triever.storage import computed, counted
 
 Pair = tuple[tuple[int, ...], int]
 STOP = 3
@@ -173,3 +174,67 @@ def test_nothing_is_left() -> None:
 
 def test_symbols_stay_on_the_device_they_were_put_on() -> None:
     assert Walk(Trie.of([((1,), 0)]), "cpu").root(1).device == torch.device("cpu")
+
+
+# What it takes
+
+
+def counted_shape(listed: list[Pair], width: int) -> TrieShape:
+    """Nodes and tails by walking down from every docid until it is alone."""
+    below = defaultdict(int)
+    for docid, _ in listed:
+        for depth in range(len(docid) + 1):
+            below[docid[:depth]] += 1
+    nodes, tails = {()}, 0
+    for docid, _ in listed:
+        depth = next((at for at in range(1, len(docid) + 1) if below[docid[:at]] == 1), len(docid))
+        nodes |= {docid[:at] for at in range(1, depth + 1)}
+        tails += len(docid) - depth
+    return TrieShape(len(listed), len(nodes), tails, width, sum(len(docid) for docid, _ in listed))
+
+
+@given(pairs)
+def test_what_a_trie_takes_follows_from_its_shape(listed: list[Pair]) -> None:
+    trie = Trie.of(listed)
+    shape = trie.shape(STOP + 1)
+    assert shape == counted_shape(listed, STOP + 1)
+    assert computed(shape.products()) == counted(trie.stored()["trie"]).bytes == trie.bytes
+    assert computed(shape.walk_products()) == counted(Walk(trie).stored()).bytes
+    paths = trie.paths()
+    lists = [paths.flat, paths.start, paths.document, paths.document.argsort(), trie.parts[0].parent]
+    assert computed(shape.path_products()) == counted(lists).bytes
+
+
+def test_symbols_take_more_where_there_are_many() -> None:
+    narrow, wide = (Trie.of([((width - 1,), 0), ((5,), 1)]) for width in (2**16, 2**16 + 1))
+    for trie, width, symbol in ((narrow, 2**16, 2), (wide, 2**16 + 1, 4)):
+        assert trie.parts[0].token.itemsize == symbol
+        assert computed(trie.shape(width).products()) == trie.bytes
+
+
+@pytest.mark.parametrize(("entries", "width", "length"), [(1, 5, 3), (2000, 10, 6), (20_000, 256, 4), (20_000, 8, 3)])
+def test_docids_that_are_drawn_have_the_shape_that_is_expected(entries: int, width: int, length: int) -> None:
+    symbols = np.random.default_rng(0).integers(0, width, entries * length)
+    built = Trie.of(Paths(symbols, np.arange(entries + 1) * length, np.arange(entries))).shape(width)
+    expected = TrieShape.of_random(entries, width, length)
+    assert (expected.entries, expected.symbols) == (built.entries, built.symbols)
+    assert expected.nodes == pytest.approx(built.nodes, rel=0.02)
+    assert expected.tails == pytest.approx(built.tails, rel=0.03, abs=2)
+
+
+def test_a_shape_grows_as_its_docids_do() -> None:
+    atomic = Trie.of([((number,), number) for number in range(10)]).shape(10)
+    assert atomic.among(10, 1000) == TrieShape(1000, 1001, 0, 10, 1000)
+    shared = Trie.of([((number % 5, 0), number) for number in range(10)]).shape(10)
+    assert shared.among(10, 1000, fixed=True) == TrieShape(1000, 1 + 5 + 5, 0, 10, 2000)
+    assert shared.among(10, 10) == shared
+
+
+def test_what_has_changed_is_told_apart() -> None:
+    trie = Trie.of([((number, 0), number) for number in range(4000)])
+    changed = trie.with_added([((5000, 0), 5000)]).without([7])
+    assert set(trie.stored()["changes"]) == set()
+    parts = {part: counted(things).bytes for part, things in changed.stored().items()}
+    assert parts["trie"] == trie.bytes
+    assert parts["trie"] + parts["changes"] == changed.bytes
+    assert parts["changes"] >= 4001

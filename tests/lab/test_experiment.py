@@ -114,6 +114,7 @@ def test_a_result_says_how_it_was_made() -> None:
     assert result["system"]["options"] == {"language": "english", "method": "lucene", "expand": True} | result["values"]
     assert result["data"]["fingerprint"] == fitted.fingerprint[:16]
     assert (result["documents"], result["index_bytes"]) == (len(fitted), fitted.index_bytes)
+    assert result["memory"] == fitted.memory
     assert result["seconds"] >= result["fit_seconds"] - 0.1 >= -0.1
     assert result["hardware"]["cores"] >= 1
     assert result["software"]["triever"]

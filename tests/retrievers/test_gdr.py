@@ -435,6 +435,13 @@ def test_the_score_is_not_fitted_on_queries_that_the_vectors_learned(
         made._check_early(data, triever.data.store.DocumentStore.of(data.documents()))
 
 
+def test_weights_are_learned_at_each_evaluation_of_a_training() -> None:
+    training = DocidTuning(steps=2, batch=6, rounds=2, holdout=0.5)
+    fitted = gdr(matching=MatchOptions(rule="learned"), training=training, search_options=ALL).fit(questions())
+    assert any(engine_of(fitted).fitted[Way("learned", None, None)])
+    assert "| held-out RR@10 |" in fitted.card
+
+
 def test_what_is_learned_is_kept_and_told(tmp_path: Path) -> None:
     fitted = gdr(matching=MatchOptions(rule="learned", depth=1), training=HELD, search_options=ALL).fit(questions())
     weights = engine_of(fitted).fitted[Way("learned", 1, None)]

@@ -14,6 +14,7 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.retrievers.base import Parts, Retriever
+from triever.storage import Products, Stored
 
 
 @dataclass(eq=False)
@@ -41,8 +42,11 @@ class Told(Retriever):
     def _explain(self, engine: None, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         raise NotImplementedError
 
-    def _index_bytes(self, engine: None) -> int:
-        return 0
+    def _stored(self, engine: None) -> Stored:
+        return {}
+
+    def _computed(self, engine: None, now: int, then: int) -> dict[str, Products]:
+        return {}
 
     def _write(self, engine: None, writer: artifact.Writer) -> dict[str, Any]:
         raise NotImplementedError

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from triever.retrievers.base import Retriever
 
 _log = logging.getLogger("triever")
+MOST_DOCUMENTS = 10**12
 
 
 def evaluate(
@@ -188,6 +189,42 @@ def analyse_vocabulary(
     check_before_work((), plot, out)
     asked = [word.strip() for word in words.split(",") if word.strip()]
     _tell(vocabulary(load(model), words=asked, clusters=clusters, seed=seed), started, json_, plot, out)
+
+
+def analyse_memory(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help="Folders that `triever fit` has written; NAME=... names one."),
+    ],
+    grow: Annotated[
+        str, typer.Option(metavar="NUMBERS", help="Numbers of documents for which memory is computed.")
+    ] = "1e7,1e8,1e9",
+    open_: Annotated[
+        bool, typer.Option("--open", help="Also measure a process that opens and searches each of them (Linux).")
+    ] = False,
+    json_: Json = False,
+    plot: Plot = None,
+    out: Out = None,
+) -> None:
+    """What models take in memory and on disk, part by part, and would take with more documents, with the arithmetic."""
+    from triever.evaluation.memory import memory
+    from triever.lab.systems import labels
+
+    started = time.perf_counter()
+    check_before_work((), plot, out)
+    _tell(memory(labels(models), grow=_documents(grow), opening=open_), started, json_, plot, out)
+
+
+def _documents(text: str) -> list[int]:
+    """Numbers of documents, which people write as 1e7 too."""
+    try:
+        numbers = [float(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        numbers = [0.0]
+    if not all(1 <= number <= MOST_DOCUMENTS and number % 1 == 0 for number in numbers):
+        problem = f"--grow {text} should be whole numbers of documents, up to {MOST_DOCUMENTS:,}"
+        raise UsageError(problem, "for example: --grow 1e7,1e8,1e9")
+    return [int(number) for number in numbers]
 
 
 def _tell(found: Finding, started: float, json_: bool, plot: Path | None, out: Path | None) -> None:

@@ -5,10 +5,13 @@ A store never changes; adding and deleting give a new one.
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +19,19 @@ import pyarrow as pa
 from triever.data.dataset import Digest
 from triever.data.records import Document
 from triever.errors import DataError, UsageError, nearest
+from triever.storage import (
+    LIST,
+    NUMBER,
+    OWN_NUMBERS,
+    PLACE,
+    TEXT,
+    Product,
+    Products,
+    Stored,
+    dict_size,
+    python_bytes,
+    scaled,
+)
 
 SCHEMA = pa.schema(
     [
@@ -27,6 +43,8 @@ SCHEMA = pa.schema(
     ]
 )
 BATCH = 4096
+OFFSETS = 4 + 4 + 8 + 4 + 4
+"""Bytes by which the five columns say where a document's part of them begins."""
 
 
 class DocumentStore:
@@ -108,6 +126,39 @@ class DocumentStore:
     def expanded(self) -> int:
         """How many documents have expansions."""
         return sum(int(np.count_nonzero(chunk.value_lengths())) for chunk in self.table.column("expansions").chunks)
+
+    def stored(self) -> Stored:
+        """What takes memory."""
+        rows = python_bytes(self._rows) - sum(map(sys.getsizeof, self.ids))  # its keys are the ids themselves
+        return {"texts": [self.table.nbytes], "ids": [python_bytes(self.ids)], "rows by id": [rows]}
+
+    def products(self, documents: int) -> dict[str, Products]:
+        """The same computed, for so many documents like these."""
+        columns = {name: scaled(self._letters(name), len(self), documents) for name in SCHEMA.names}
+        listed = sum(len(chunk.flatten()) for chunk in self.table.column("expansions").chunks)
+        return {
+            "texts": [
+                Product(sum(columns.values()), "letters", 1, "in UTF-8"),
+                Product(documents, "documents", OFFSETS, "where its columns begin"),
+                Product(scaled(listed, len(self), documents), "expansions", 4, "where each begins"),
+            ],
+            "ids": [
+                Product(documents, "ids", TEXT + PLACE, "texts of Python"),
+                Product(columns["id"], "letters", 1),
+                Product(1, "list of them", LIST),
+            ],
+            "rows by id": [
+                Product(max(0, documents - OWN_NUMBERS), "numbers", NUMBER, "of Python"),
+                Product(1, "table of them", dict_size(documents)),
+            ],
+        }
+
+    def _letters(self, name: str) -> int:
+        """The bytes of all texts of a column."""
+        functions: Any = importlib.import_module("pyarrow.compute")  # only here: it takes longer than Arrow itself
+        column = self.table.column(name)
+        texts = functions.list_flatten(column) if pa.types.is_list(column.type) else column
+        return functions.sum(functions.binary_length(texts)).as_py() or 0
 
     @cached_property
     def _rows(self) -> dict[str, int]:

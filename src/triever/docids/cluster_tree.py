@@ -35,6 +35,10 @@ class Tree:
         """The same tree in the memory of the processor."""
         return Tree(self.centroids.cpu(), {number: child.cpu() for number, child in self.children.items()})
 
+    def stored(self) -> list[Tensor]:
+        """The centroids of this one and of all inside it."""
+        return [self.centroids, *(one for child in self.children.values() for one in child.stored())]
+
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Centroids (clusters, branch, d), and which cluster is inside each child (clusters, branch), -1 for none."""
         trees: list[Tree] = [self]

@@ -21,6 +21,7 @@ import numpy as np
 
 from triever.arrays import places, starts_of
 from triever.errors import UsageError
+from triever.storage import Product, Products, Stored, Thing, scaled, width_of
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -88,7 +89,11 @@ class Arrays:
     @property
     def bytes(self) -> int:
         """Of all arrays together."""
-        return sum(getattr(self, field.name).nbytes for field in fields(self))
+        return sum(array.nbytes for array in self.arrays())
+
+    def arrays(self) -> list[np.ndarray]:
+        """All that is kept; what else there is follows from it."""
+        return [getattr(self, field.name) for field in fields(self)]
 
     @cached_property
     def levels(self) -> list[int]:
@@ -214,6 +219,80 @@ def _indices(values: np.ndarray) -> np.ndarray:
     return values.astype(np.int32 if values.max(initial=0) < 2**31 else np.int64)
 
 
+@dataclass(frozen=True)
+class TrieShape:
+    """What decides how much memory a trie takes: `TrieShape(10**9, nodes=1111, tails=0, width=10, symbols=10**10)`."""
+
+    entries: int
+    nodes: int
+    tails: int  # symbols in tails
+    width: int  # of the vocabulary of docids
+    symbols: int  # of all docids
+
+    @classmethod
+    def of_random(cls, entries: int, width: int, length: int) -> TrieShape:
+        """What is expected of docids whose symbols are drawn by chance."""
+        alone = [0.0, *(_alone(entries, float(width) ** depth) for depth in range(1, length + 1))]
+        # A node is made wherever entries were still together: not for those that were alone one symbol before.
+        nodes = (_filled(entries, float(width) ** depth) - alone[depth - 1] for depth in range(1, length + 1))
+        tails = ((alone[depth] - alone[depth - 1]) * (length - depth) for depth in range(1, length + 1))
+        return cls(entries, 1 + round(sum(nodes)), round(sum(tails)), width, entries * length)
+
+    def among(self, now: int, then: int, *, fixed: bool = False) -> TrieShape:
+        """With `then` documents in place of `now`; `fixed` if new ones have docids that are there already."""
+        entries, symbols = (scaled(count, now, then) for count in (self.entries, self.symbols))
+        if fixed:
+            return TrieShape(entries, self.nodes, self.tails, self.width, symbols)
+        nodes = 1 + scaled(self.nodes - 1, now, then)  # there is one root
+        return TrieShape(entries, nodes, scaled(self.tails, now, then), self.width, symbols)
+
+    def products(self) -> Products:
+        """The arrays of a trie."""
+        symbol, of_nodes, of_entries, of_tails = self._sizes
+        return [
+            Product(self.nodes, "nodes", symbol + of_nodes + 2 * of_entries, "symbol, children, first entry, entries"),
+            Product(self.entries, "entries", of_tails + of_entries, "tail, document"),
+            Product(self.tails, "symbols in tails", symbol),
+            Product(1, "end of both", of_nodes + of_tails),
+        ]
+
+    def walk_products(self) -> Products:
+        """The trie as a search walks it: as tensors, which have no short symbols, and what is known of each node."""
+        _, of_nodes, of_entries, of_tails = self._sizes
+        each = 4 + of_nodes + 2 * of_entries + 4
+        return [
+            Product(self.nodes, "nodes", each, "symbol, children, first entry, entries, whether it ends"),
+            Product(self.entries, "entries", of_tails, "tail"),
+            Product(self.tails, "symbols in tails", 4),
+            Product(1, "end of both", of_nodes + of_tails),
+        ]
+
+    def path_products(self, *, ordered: bool = True) -> Products:
+        """All docids end to end, the order of their documents, and the parents of nodes, by which they are found."""
+        each = (24, "beginning, document, order") if ordered else (16, "beginning, document")
+        return [
+            Product(self.symbols, "symbols", 8),
+            Product(self.entries, "entries", *each),
+            Product(self.nodes, "nodes", 8, "parent"),
+            Product(1, "end", 8),
+        ]
+
+    @property
+    def _sizes(self) -> tuple[int, int, int, int]:
+        """The bytes of a symbol, and of numbers of nodes, of entries and of places in tails."""
+        return 2 if self.width <= 2**16 else 4, width_of(self.nodes), width_of(self.entries), width_of(self.tails)
+
+
+def _filled(entries: int, places: float) -> float:
+    """How many of so many places have an entry, where each entry takes one by chance."""
+    return float(-places * np.expm1(entries * np.log1p(-1 / places))) if places > 1 else float(entries > 0)
+
+
+def _alone(entries: int, places: float) -> float:
+    """How many entries are the only one in their place."""
+    return float(entries * np.exp((entries - 1) * np.log1p(-1 / places))) if places > 1 else float(entries == 1)
+
+
 class Trie:
     """Docids that exist: `Trie.of([((3, 1), 0), ((3, 2), 1)])`, each with the number of its document."""
 
@@ -234,6 +313,21 @@ class Trie:
         """Of all arrays together."""
         masks = sum(alive.nbytes for alive in self.alive if alive is not None)
         return masks + sum(part.bytes for part in self.parts)
+
+    def stored(self) -> Stored:
+        """What takes memory: the main part, and what has changed since it was built."""
+        masks: list[Thing] = [alive for alive in self.alive if alive is not None]
+        return {
+            "trie": [*self.parts[0].arrays()],
+            "changes": masks + [array for part in self.parts[1:] for array in part.arrays()],
+        }
+
+    def shape(self, width: int) -> TrieShape:
+        """What decides how much memory the main part takes; its symbols are below `width`."""
+        main = self.parts[0]
+        depth = np.searchsorted(main.levels, np.arange(main.nodes), side="right") - 1  # of each node
+        symbols = int((main.count[main.leaf] * depth[main.leaf]).sum(dtype=np.int64)) + len(main.tail)
+        return TrieShape(main.entries, main.nodes, len(main.tail), width, symbols)
 
     def items(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """The (docid, document) pairs, in the order of the docids."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from triever.arrays import starts_of
 from triever.docids.trie import Arrays, Trie
+from triever.storage import Thing
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class Walk:
         self.trie = trie
         self.parts = [_Part(part, alive, device) for part, alive in zip(trie.parts, trie.alive, strict=True)]
         self.device = torch.device(device)
+
+    def stored(self) -> list[Thing]:
+        """What takes memory, beside the trie."""
+        return [one for part in self.parts for one in part.stored()]
 
     def root(self, prefixes: int) -> Tensor:
         """(prefixes, parts) the state of the empty prefix."""
@@ -143,6 +148,11 @@ class _Part:
         self.before = None  # (entries + 1,) how many live before each entry
         if alive is not None:
             self.before = _tensor(starts_of(alive).astype(np.int32), device)
+
+    def stored(self) -> list[Thing]:
+        tensors = [self.token, self.child, self.first, self.count, self.tail, self.tail_start, self.leaf, self.end]
+        before = [] if self.before is None else [self.before]
+        return [*tensors, *before, self.arrays.leaf, self.arrays.end]
 
     def widest(self, depth: int) -> int:
         return self.arrays.widest[depth] if depth < len(self.arrays.widest) else 1

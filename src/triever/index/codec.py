@@ -84,7 +84,11 @@ class Codec:
     @property
     def bytes(self) -> int:
         """Of centroids and buckets."""
-        return self.centroids.nbytes + self.cutoffs.nbytes + self.weights.nbytes
+        return sum(array.nbytes for array in self.arrays())
+
+    def arrays(self) -> list[np.ndarray]:
+        """Centroids and buckets."""
+        return [self.centroids, self.cutoffs, self.weights]
 
     def plain(self) -> dict[str, Any]:
         """What there is besides the arrays, as plain values."""

@@ -18,6 +18,7 @@ from triever.arrays import starts_of
 from triever.errors import MissingExtra, UsageError
 from triever.index.checks import require
 from triever.index.top import CHUNK, Found, filled
+from triever.storage import Product, Products
 
 if TYPE_CHECKING:
     from triever.index.vectors import IndexOptions
@@ -37,6 +38,8 @@ class Finder(Protocol):
     """Finds places near a query among the vectors it was built from."""
 
     arrays_of: ClassVar[tuple[str, ...]]
+    part: ClassVar[str]
+    """What it is called where memory is told."""
 
     @classmethod
     def build(cls, vectors: np.ndarray, options: IndexOptions) -> Self | None:
@@ -61,6 +64,11 @@ class Finder(Protocol):
         """Of what it holds in memory."""
         ...
 
+    @classmethod
+    def products(cls, count: int, width: int, options: IndexOptions) -> Products | None:
+        """The same computed, for so many vectors; None where there are too few of them to be worth it."""
+        ...
+
 
 def chunks(vectors: np.ndarray) -> Iterator[np.ndarray]:
     """The vectors as faiss takes them, some at a time: a mapped array never comes into memory twice."""
@@ -78,6 +86,7 @@ class Graph:
     """A graph of near neighbours in layers (HNSW)."""
 
     arrays_of: ClassVar[tuple[str, ...]] = ("levels", "neighbours")
+    part: ClassVar[str] = "graph"
     index: Any
     options: IndexOptions
 
@@ -128,8 +137,22 @@ class Graph:
     @property
     def bytes(self) -> int:
         """Of the graph and of its own copy of the vectors."""
-        hnsw, vectors = self.index.hnsw, 4 * self.index.ntotal * self.index.d
+        hnsw, vectors = self.index.hnsw, _faiss().downcast_index(self.index.storage).codes.size()
         return vectors + 4 * hnsw.levels.size() + 8 * hnsw.offsets.size() + 4 * hnsw.neighbors.size()
+
+    @classmethod
+    def products(cls, count: int, width: int, options: IndexOptions) -> Products | None:
+        """Of every m vectors one is in the next layer too, by chance."""
+        if not count:
+            return None
+        m = options.hnsw_m
+        return [
+            Product(count, "vectors", 4 * width, f"{width} numbers of 4"),
+            Product(count, "vectors", 4 * 2 * m, f"{2 * m} links of 4"),
+            Product(round(count / (m - 1)), "places in upper layers", 4 * m, f"{m} links of 4"),
+            Product(count, "vectors", 12, "layers, where its links begin"),
+            Product(1, "end", 8),
+        ]
 
 
 def _graph_offsets(levels: np.ndarray, neighbours: np.ndarray, count: int, m: int) -> np.ndarray:
@@ -157,6 +180,7 @@ class Lists:
     """Vectors as short codes in lists of near ones (IVF-PQ). Its scores are those of the codes."""
 
     arrays_of: ClassVar[tuple[str, ...]] = ("coarse", "codebooks", "sizes", "members", "codes")
+    part: ClassVar[str] = "codes"
     index: Any
     options: IndexOptions
 
@@ -226,8 +250,21 @@ class Lists:
     @property
     def bytes(self) -> int:
         """Of codes, members and centroids."""
-        index = self.index
-        return index.ntotal * (index.code_size + 8) + 4 * index.d * (index.nlist + 2**self.options.nbits)
+        lists, coarse = self.index.invlists, _faiss().downcast_index(self.index.quantizer).codes.size()
+        return lists.compute_ntotal() * (lists.code_size + 8) + coarse + 4 * self.index.pq.centroids.size()
+
+    @classmethod
+    def products(cls, count: int, width: int, options: IndexOptions) -> Products | None:
+        """Codes and members of the lists, their centroids, and those of the codes."""
+        if count < TRAINING << options.nbits:
+            return None
+        pieces, bits = _piece_count(width, options.pq_m), options.nbits
+        return [
+            Product(count, "vectors", -(-pieces * bits // 8), f"{pieces} codes of {bits} bits"),
+            Product(count, "vectors", 8, "member"),
+            Product(_list_count(count, options.nlist), "lists", 4 * width, f"{width} numbers of 4"),
+            Product(2**bits, "codewords", 4 * width, f"{width} numbers of 4"),
+        ]
 
 
 def _copied(faiss: Any, pointer: Any, count: int) -> np.ndarray:

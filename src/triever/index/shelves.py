@@ -48,7 +48,11 @@ class Part:
     @property
     def bytes(self) -> int:
         """Of all arrays together."""
-        return sum(getattr(self, field.name).nbytes for field in fields(self))
+        return sum(array.nbytes for array in self.arrays())
+
+    def arrays(self) -> list[np.ndarray]:
+        """All of them."""
+        return [getattr(self, field.name) for field in fields(self)]
 
     @property
     def centroids(self) -> int:

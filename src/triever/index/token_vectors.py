@@ -26,10 +26,11 @@ from triever.artifact import RESAVE
 from triever.config import option
 from triever.errors import ArtifactError, UsageError
 from triever.index.checks import at_least, checked_queries, checked_tokens, mask_of, same_width
-from triever.index.codec import BUCKETS, MOST_CENTROIDS, Codec
+from triever.index.codec import BUCKETS, MOST_CENTROIDS, Codec, centroid_count
 from triever.index.shelves import Part, Shelf
 from triever.index.top import CHUNK, Found, Running, best, filled, nothing, shared, stacked
 from triever.models.precision import device_of
+from triever.storage import Product, Products, Stored, Thing, width_of
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -85,10 +86,8 @@ class TokenIndex:
         if codec is not None:
             same_width(flat, codec.width)
         else:
-            device = device_of(options.device)
-            # Where every document is scored by its own vectors, nobody looks into a list: one is enough.
-            unlisted = options.candidates == 0 and options.bits == 16
-            codec = Codec.learn(flat, options.bits, options.centroids or int(unlisted), options.seed, device)
+            wanted, device = _centroids_wanted(options), device_of(options.device)
+            codec = Codec.learn(flat, options.bits, wanted, options.seed, device)
         part = Part.of(starts, *codec.encode(flat), len(codec.centroids))
         return cls._whole(part, options, codec)
 
@@ -119,6 +118,14 @@ class TokenIndex:
         mask = 0 if self.alive is None else self.alive.nbytes
         annex = self.annex.part.bytes if len(self.annex) else 0
         return self.main.part.bytes + annex + self.codec.bytes + mask
+
+    def stored(self) -> Stored:
+        """What takes memory, by part."""
+        main: list[Thing] = [*self.main.part.arrays(), *self.codec.arrays()]
+        places: list[Thing] = [self.lengths, self._place_of]
+        changes: list[Thing] = [] if self.alive is None else [self.alive]
+        (changes if len(self.annex) else places).extend(self.annex.part.arrays())
+        return {"token vectors": main, "places": places, "changes": changes}
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -338,3 +345,31 @@ class TokenIndex:
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{snapshot.path}: the index {name!r} {error}", RESAVE) from error
         return cls._whole(part, options, codec)
+
+
+def _centroids_wanted(options: TokenOptions) -> int:
+    """How many centroids were asked for; 0 lets the number of tokens decide."""
+    # Where every document is scored by its own vectors, nobody looks into a list: one is enough.
+    unlisted = options.candidates == 0 and options.bits == 16
+    return options.centroids or int(unlisted)
+
+
+def token_products(documents: int, tokens: int, width: int, options: TokenOptions) -> dict[str, Products]:
+    """What an index of so many documents with so many tokens in all takes, by part."""
+    centroids = centroid_count(tokens, _centroids_wanted(options))
+    buckets = BUCKETS[options.bits]
+    vector = f"{width} numbers of {options.bits} bits"
+    vectors = [
+        Product(tokens, "tokens", -(-width * options.bits // 8), vector),
+        Product(tokens, "tokens", 2 + width_of(tokens), "number of its centroid, place in a list"),
+        Product(documents + 1, "documents", 8, "where it begins, and the end"),
+        Product(centroids, "centroids", 4 * width + 8, f"{width} numbers of 4, where its list begins"),
+        Product(width * (buckets + max(0, buckets - 1)), "edges and means of buckets", 4),
+        Product(1, "end of the lists", 8),
+    ]
+    places = [
+        Product(documents, "documents", 16, "tokens, place"),
+        Product(centroids + 1, "lists of what may be added", 8),
+        Product(1, "beginning of it", 8),
+    ]
+    return {"token vectors": vectors, "places": places}

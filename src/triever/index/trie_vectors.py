@@ -22,6 +22,7 @@ from triever.docids.walk import Walk
 from triever.errors import ArtifactError
 from triever.index.top import CHUNK
 from triever.index.vectors import Vectors, checked
+from triever.storage import Product, Products, Stored
 
 NAME = "trie_vectors"
 LINES = 2**22
@@ -65,6 +66,15 @@ class TrieVectors:
         """Of all vectors."""
         return sum(part.array.nbytes for part in self.parts)
 
+    def stored(self) -> Stored:
+        """What takes memory: the vectors of the main part, and of what was added since."""
+        return {"cluster vectors": [self.parts[0].array], "changes": [part.array for part in self.parts[1:]]}
+
+    def products(self, entries: int) -> Products:
+        """The same computed, for so many entries of the trie."""
+        width, number = self.parts[0].array.shape[1], {"float32": 4, "float16": 2}[self.dtype]
+        return [Product(entries, "entries", number * width, f"{width} numbers of {number}")]
+
     @property
     def dtype(self) -> str:
         """How they are stored."""
@@ -89,12 +99,15 @@ class TrieVectors:
 
     @cached_property
     def _known(self) -> _Known:
-        """Of what is alive: the number of a document that was deleted may be another's now."""
+        return _Known(self._documents(), tuple(part.array for part in self.parts))
+
+    def _documents(self) -> np.ndarray:
+        """(entries of all parts,) of what is alive: the number of a document that was deleted may be another's now."""
         documents = [
             np.asarray(part.document, np.int64) if alive is None else np.where(alive, part.document, -1)
             for part, alive in zip(self.trie.parts, self.trie.alive, strict=True)
         ]
-        return _Known(np.concatenate(documents), tuple(part.array for part in self.parts))
+        return np.concatenate(documents)
 
     def below(
         self,
@@ -170,8 +183,7 @@ class TrieVectors:
     @cached_property
     def several(self) -> np.ndarray:
         """(entries of all parts,) bool: whether the document has other docids too."""
-        documents = self._known.documents
-        _, number, counts = np.unique(documents, return_inverse=True, return_counts=True)
+        _, number, counts = np.unique(self._documents(), return_inverse=True, return_counts=True)
         return (counts > 1)[number]
 
     @cached_property

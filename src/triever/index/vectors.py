@@ -29,6 +29,7 @@ from triever.index.checks import at_least, checked, mask_of, require, same_width
 from triever.index.finders import FINDERS, Finder
 from triever.index.top import CHUNK, Found, Running, filled, merged, nothing, ordered, resident, stacked
 from triever.models.precision import device_of
+from triever.storage import Product, Products, Stored, Thing
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -157,6 +158,13 @@ class VectorIndex:
         needed = self.main.array.nbytes if self.finder is None else 0
         return needed + self.annex.array.nbytes + mask + (self.finder.bytes if self.finder else 0)
 
+    def stored(self) -> Stored:
+        """What takes memory, by part."""
+        changes: list[Thing] = [self.annex.array, *([] if self.alive is None else [self.alive, self._row_of])]
+        if self.finder is None:
+            return {"vectors": [self.main.array], "changes": changes}
+        return {self.finder.part: [self.finder.bytes], "stored vectors": [self.main.array], "changes": changes}
+
     @property
     def _rescore(self) -> int:
         return self.options.rescore if self.options.kind == "ivfpq" else 0
@@ -281,6 +289,15 @@ class VectorIndex:
             raise ArtifactError(f"{snapshot.path}: the index {name!r} {error}", RESAVE) from error
         main, annex = Vectors(arrays["main"], where), Vectors(arrays["annex"], where)
         return cls(options, main, annex, arrays.get("alive"), finder)
+
+
+def vector_products(count: int, width: int, options: IndexOptions) -> dict[str, Products]:
+    """What an index of so many vectors takes, by part."""
+    number = {"float32": 4, "float16": 2}[options.dtype]
+    vectors = [Product(count, "vectors", number * width, f"{width} numbers of {number}")]
+    finder = FINDERS.get(options.kind)
+    found = finder.products(count, width, options) if finder else None
+    return {finder.part: found, "stored vectors": vectors} if finder and found else {"vectors": vectors}
 
 
 def _check_stored(arrays: dict[str, np.ndarray], shapes: dict[str, list[int]], options: IndexOptions) -> None:

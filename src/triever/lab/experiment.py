@@ -163,6 +163,7 @@ def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, 
         "made_from": retriever._made_from(retriever._checked().engine),
         "documents": len(retriever),
         "index_bytes": retriever.index_bytes,
+        "memory": retriever.memory,
     }
 
 

@@ -258,6 +258,15 @@ def _spread(name: str, shape: T5Shape) -> float:
     return shape.d_ff**-0.5 if name.endswith("down.weight") else shape.d_model**-0.5
 
 
+def split_rows(model: T5) -> tuple[list[Tensor], list[Tensor]]:
+    """The rows of docid symbols, those that are written with and those that are read, and all other weights."""
+    rows: list[Tensor] = []
+    others: list[Tensor] = []
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        (rows if name.startswith(("symbols.", "output.")) else others).append(tensor)
+    return rows, others
+
+
 def laid_out(model: T5) -> T5:
     """The model, on a processor with the weights of its layers lying column by column.
 

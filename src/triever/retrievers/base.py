@@ -27,6 +27,7 @@ from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError, nearest
 from triever.progress import track
 from triever.retrievers import claims
+from triever.storage import Products, Size, Stored, about, part_sizes
 from triever.version import __version__
 
 KINDS = {
@@ -128,8 +129,12 @@ class Retriever(ABC):
         """For each hit, what its score is made of."""
 
     @abstractmethod
-    def _index_bytes(self, engine: Any) -> int:
-        """How many bytes the engine holds for its documents."""
+    def _stored(self, engine: Any) -> Stored:
+        """What takes memory in the engine once it has searched, by the parts that `storage.PARTS` names."""
+
+    @abstractmethod
+    def _computed(self, engine: Any, now: int, then: int) -> dict[str, Products]:
+        """The same computed from numbers alone, for `then` documents in place of the `now` that there are."""
 
     @abstractmethod
     def _write(self, engine: Any, writer: artifact.Writer) -> dict[str, Any]:
@@ -279,9 +284,21 @@ class Retriever(ABC):
         return self._checked().store
 
     @property
+    def memory(self) -> dict[str, int]:
+        """The bytes of all that it holds once it has searched, by part; `storage.PARTS` says what each is."""
+        return {part: size.bytes for part, size in self._sizes().items()}
+
+    def memory_for(self, documents: int | None = None) -> dict[str, Products]:
+        """What its memory would be with so many documents like these, or is with its own: the arithmetic, by part."""
+        held, now = self._checked(), len(self)
+        then = now if documents is None else documents
+        return {**self._computed(held.engine, now, then), **held.store.products(then)}
+
+    @property
     def index_bytes(self) -> int:
-        """How many bytes a search reads, without models and without the documents' text."""
-        return self._index_bytes(self._checked().engine)
+        """How many bytes a search looks into, without models and without the documents themselves."""
+        sizes = part_sizes(self._stored(self._checked().engine))
+        return sum(size.bytes for part, size in sizes.items() if about(part).is_index)
 
     @property
     def fingerprint(self) -> str:
@@ -312,6 +329,10 @@ class Retriever(ABC):
         if self._held is None:
             raise UsageError(f"this {type(self).__name__} has no documents yet", "call fit, or load a saved one")
         return self._held
+
+    def _sizes(self) -> dict[str, Size]:
+        held = self._checked()
+        return part_sizes({**self._stored(held.engine), **held.store.stored()})
 
     def _search_held(self, held: Held, texts: list[str], k: int) -> list[Result]:
         if not texts or not len(held.store):

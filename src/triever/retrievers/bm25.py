@@ -23,6 +23,19 @@ from triever.data.store import DocumentStore
 from triever.data.words import bm25s, stemmer, stop_words, words
 from triever.errors import UsageError
 from triever.retrievers.base import Parts, Retriever, top_hits
+from triever.storage import (
+    LIST,
+    NUMBER,
+    OWN_NUMBERS,
+    PLACE,
+    TEXT,
+    Product,
+    Products,
+    Stored,
+    dict_size,
+    python_bytes,
+    scaled,
+)
 
 MATRIX = ("data", "indices", "indptr")
 """The arrays of bm25s's matrix of weights, compressed by word: a column of documents for each."""
@@ -69,8 +82,18 @@ class BM25(Retriever):
         numbers = engine.terms.numbers(query)
         return tuple(engine.parts(numbers, store.row(hit.id)) for hit in result)
 
-    def _index_bytes(self, engine: Index) -> int:
-        return sum(array.nbytes for array in engine.matrix.values())
+    def _stored(self, engine: Index) -> Stored:
+        return {"postings": [*engine.matrix.values()], **engine.terms.stored()}
+
+    def _computed(self, engine: Index, now: int, then: int) -> dict[str, Products]:
+        postings, words = scaled(len(engine.matrix["data"]), now, then), engine.terms.vocabulary(now, then)
+        return {
+            "postings": [
+                Product(postings, "words of documents, each once", 4 + 4, "document, weight"),
+                Product(words + 1, "words", 8, "where its documents begin, and the end"),
+            ],
+            **engine.terms.products(now, then),
+        }
 
     def _text(self, document: Document) -> str:
         extra = document.expansions if self.expand else ()
@@ -155,6 +178,10 @@ def weights(terms: Terms, method: str, k1: float, b: float) -> dict[str, np.ndar
     }
 
 
+def _utf8(text: str) -> int:
+    return len(text.encode())
+
+
 class Terms:
     """The words of each document as numbers: `flat[starts[i]:starts[i + 1]]` are those of document i."""
 
@@ -190,6 +217,37 @@ class Terms:
         lengths = np.diff(self.starts)
         starts = starts_of(lengths[keep])
         return Terms(self.language, self.names, starts, self.flat[np.repeat(keep, lengths)])
+
+    def stored(self) -> Stored:
+        """What takes memory, by part."""
+        return {"terms": [self.flat, self.starts], "vocabulary": [python_bytes(self.names, self._number)]}
+
+    def products(self, now: int, then: int) -> dict[str, Products]:
+        """The same computed, for `then` documents in place of `now`."""
+        words = self.vocabulary(now, then)
+        return {
+            "terms": [
+                Product(scaled(len(self.flat), now, then), "words of documents", 4),
+                Product(then + 1, "documents", 8, "where it begins, and the end"),
+            ],
+            "vocabulary": [
+                Product(words, "words", TEXT + PLACE, "texts of Python"),
+                Product(scaled(sum(map(_utf8, self.names)), len(self.names), words), "letters", 1),
+                Product(max(0, words - OWN_NUMBERS), "numbers", NUMBER, "of Python"),
+                Product(1, "list and table of them", LIST + dict_size(words)),
+            ],
+        }
+
+    def vocabulary(self, now: int, then: int) -> int:
+        """How many different words `then` documents would have in place of `now`.
+
+        By Heaps' law: a power of the number of words, which is the one by which the second half of them has new ones.
+        """
+        words, half = len(self.names), self.flat[: len(self.flat) // 2]
+        if now in (0, then) or not len(half):
+            return words
+        before = 1 + int(half.max())  # words have their numbers in the order in which they come
+        return round(words * (then / now) ** np.log2(max(words, before) / before))
 
     def numbers(self, text: str) -> list[int]:
         """The numbers of a text's words, without those that no document has."""

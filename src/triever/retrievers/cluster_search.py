@@ -24,6 +24,7 @@ from triever.retrievers.generative import SearchOptions, Writing
 from triever.retrievers.matching import Candidates, Ranking, Scoring, Way, best_of, candidates
 from triever.search.beam import Frontier, beam
 from triever.search.many import ROWS, read_together
+from triever.storage import Thing
 
 WIDER = "found by a wider beam"
 """The name of what a score was moved by, so that it comes behind those that were found before."""
@@ -46,6 +47,10 @@ class Clustered(Writing):
     def docid_of(self, entry: int) -> Docid:
         """The docid of an entry of the trie, all its parts end to end."""
         return tuple(self._entries.flat[self._entries.start[entry] : self._entries.start[entry + 1]].tolist())
+
+    def listed(self) -> list[Thing]:
+        entries = self._entries
+        return [entries.flat, entries.start, entries.document, *(part.parent for part in self.trie.parts)]
 
     @cached_property
     def _entries(self) -> Paths:

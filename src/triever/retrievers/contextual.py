@@ -40,6 +40,7 @@ from triever.retrievers.encoding import device, most
 from triever.retrievers.generative import Found, Generative, Lesson, SearchOptions, Writing
 from triever.search.beam import beam
 from triever.search.hits import best, best_ranks
+from triever.storage import Product, Products, Stored, scaled
 from triever.training.loop import train
 from triever.training.losses import CONTRASTS
 from triever.training.tuning import DocidTuning
@@ -385,6 +386,38 @@ class Contextual(Generative):
             np.repeat(np.arange(len(docids)), [len(docid) - 1 for docid in docids]),
             partial(self._states, encoder, held.store, docids),
         )
+
+    # Memory
+
+    def _stored(self, engine: Writing) -> Stored:
+        assert isinstance(engine, Spelled)
+        known = engine.vocabulary
+        spellings: Stored = {"spellings": [known.start, known.count, known.table, known.symbol]} if known else {}
+        return {**super()._stored(engine), **spellings}
+
+    def _computed(self, engine: Writing, now: int, then: int) -> dict[str, Products]:
+        assert isinstance(engine, Spelled)
+        parts = super()._computed(engine, now, then)
+        if engine.vocabulary is None:
+            return parts
+        symbols, ids = len(engine.vocabulary.count), self._ids_among(engine, now, then)
+        each = 8 + 8 + 8 * engine.vocabulary.most
+        of_tokens = Product(symbols, "tokens", each, f"first id, ids, list of {engine.vocabulary.most}")
+        return {**parts, "spellings": [of_tokens, Product(ids, "ids", 8, "token")]}
+
+    def _row_products(self, engine: Writing, now: int, then: int) -> Products:
+        assert isinstance(engine, Spelled)
+        if engine.vocabulary is None:
+            return super()._row_products(engine, now, then)
+        size = engine.model.shape.d_model
+        ids = self._ids_among(engine, now, then)
+        return [Product(ids + 1, "ids of tokens, and what begins a title", 4 * size, f"{size} numbers of 4")]
+
+    def _ids_among(self, engine: Spelled, now: int, then: int) -> int:
+        """At most so many ids: as many more as there are documents, but no more than all tokens can have."""
+        assert engine.vocabulary is not None
+        ids, tokens = len(engine.vocabulary), len(engine.vocabulary.count)
+        return min(scaled(ids, now, then), max(ids, self.vocabulary.k * (tokens - 1) + 1))  # an end has one
 
     # Changing
 

@@ -15,13 +15,14 @@ from triever import artifact
 from triever.config import option
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
-from triever.index.vectors import IndexOptions, VectorIndex
+from triever.index.vectors import IndexOptions, VectorIndex, vector_products
 from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder, EncoderShape, encode
 from triever.models.precision import device_of
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts
 from triever.retrievers.encoding import Encoded, Encoding, named
+from triever.storage import Products, scaled
 from triever.training.loop import gathered
 
 
@@ -84,6 +85,10 @@ class Dense(Encoding):
         stored = engine.index.take(np.array([store.row(hit.id) for hit in result], np.int64))
         rows = torch.from_numpy(stored.astype(np.float32)).to(share.device)
         return tuple(named(pieces, (share @ row).tolist()) for row in rows)
+
+    def _index_products(self, engine: Encoded, now: int, then: int) -> dict[str, Products]:
+        stored = scaled(len(engine.index.main), now, then)  # the index keeps what was deleted until it is built anew
+        return vector_products(stored, engine.index.width, engine.index.options)
 
     def reindexed(self, **options: Any) -> Dense:
         """The same documents and encoder with another index: `dense.reindexed(kind="hnsw")`."""

@@ -26,6 +26,7 @@ from triever.models.precision import device_of
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.bm25 import BM25
+from triever.storage import Products, Stored, weight_products, weights_in
 from triever.training.memory import check, estimate
 from triever.training.pairs import Negatives, pairs_of
 from triever.training.tuning import PairTraining, QueryTuning, Tuning, summary
@@ -86,6 +87,10 @@ class Encoding(Retriever):
     def _find(self, engine: Any, read: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores and rows (queries, k) of the best documents for queries that were read."""
 
+    @abstractmethod
+    def _index_products(self, engine: Any, now: int, then: int) -> dict[str, Products]:
+        """What the index would take with `then` documents in place of `now`."""
+
     def _search(self, engine: Any, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         return results(*self._find(engine, self._read_queries(engine, queries), k), store.ids)
 
@@ -103,8 +108,11 @@ class Encoding(Retriever):
     def _without(self, engine: Encoded, keep: np.ndarray) -> Encoded:
         return replace(engine, index=engine.index.without(keep))
 
-    def _index_bytes(self, engine: Encoded) -> int:
-        return engine.index.bytes
+    def _stored(self, engine: Encoded) -> Stored:
+        return {"weights": [*weights_in(engine.encoder)], **engine.index.stored()}
+
+    def _computed(self, engine: Encoded, now: int, then: int) -> dict[str, Products]:
+        return {"weights": weight_products(weights_in(engine.encoder)), **self._index_products(engine, now, then)}
 
     def _write(self, engine: Encoded, writer: artifact.Writer) -> dict[str, Any]:
         encoders.write(engine.encoder, writer)

@@ -5,11 +5,11 @@ The weights can be fitted on queries that were held out. Every part learns, take
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from triever.data.store import DocumentStore
 from triever.errors import UsageError
 from triever.retrievers.base import Parts, Retriever, learned_by
 from triever.retrievers.bm25 import BM25
+from triever.storage import Products, Stored, inside
 from triever.training.pairs import Pairs, held_out, pairs_of
+
+T = TypeVar("T")
 
 RRF = 60
 """The constant of reciprocal-rank fusion: how little the very first ranks differ."""
@@ -158,10 +161,9 @@ class Fused(Retriever):
 
     def _explain(self, engine: Fusion, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         values = self._values(self._found(engine, store, [query], len(result))[0])
-        names = [f"{system.kind} {number}" for number, system in enumerate(self.systems, 1)]
-        parts = list(zip(names, engine.weights, values, strict=True))
+        parts = list(self._named(zip(engine.weights, values, strict=True)))
         return tuple(
-            tuple((name, weight * value[hit.id]) for name, weight, value in parts if hit.id in value)
+            tuple((name, weight * value[hit.id]) for name, (weight, value) in parts if hit.id in value)
             or ((f"found behind the first {self.depth}", hit.score),)
             for hit in result
         )
@@ -171,8 +173,17 @@ class Fused(Retriever):
         named = {"weights": "; ".join(dict.fromkeys(part for part in parts if part))} if any(parts) else {}
         return named | {"shares": [round(weight, 4) for weight in engine.weights]}
 
-    def _index_bytes(self, engine: Fusion) -> int:
-        return sum(system._index_bytes(one) for system, one in self._pairs(engine))
+    def _stored(self, engine: Fusion) -> Stored:
+        parts = (system._stored(one) for system, one in self._pairs(engine))
+        return {part: things for name, own in self._named(parts) for part, things in inside(name, own).items()}
+
+    def _computed(self, engine: Fusion, now: int, then: int) -> dict[str, Products]:
+        parts = (system._computed(one, now, then) for system, one in self._pairs(engine))
+        return {part: sums for name, own in self._named(parts) for part, sums in inside(name, own).items()}
+
+    def _named(self, each: Iterable[T]) -> Iterator[tuple[str, T]]:
+        """What there is of each system, with what the system is called."""
+        return zip((f"{system.kind} {number}" for number, system in enumerate(self.systems, 1)), each, strict=True)
 
     def _write(self, engine: Fusion, writer: artifact.Writer) -> dict[str, Any]:
         state: dict[str, Any] = {"weights": list(engine.weights)}

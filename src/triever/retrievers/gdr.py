@@ -40,6 +40,7 @@ from triever.retrievers.encoding import bm25_finder, check_memory, most
 from triever.retrievers.generative import Generative, Lesson, Writing
 from triever.retrievers.match_fits import fit_for
 from triever.retrievers.matching import FEATURES, MatchOptions, Ranking, Scoring, Way, weights_for
+from triever.storage import Product, Products, Stored, weight_products, weights_in
 from triever.training.clusters import (
     ClusterBatches,
     ClusterNegatives,
@@ -342,9 +343,25 @@ class GDR(Generative):
         smaller = super()._without(engine, keep)
         return replace(smaller, below=engine.below.moved(smaller.trie))
 
-    def _index_bytes(self, engine: Writing) -> int:
+    # Memory
+
+    def _stored(self, engine: Writing) -> Stored:
         assert isinstance(engine, Clustered)
-        return super()._index_bytes(engine) + engine.below.bytes
+        parts, below = super()._stored(engine), engine.below.stored()
+        parts["changes"] += below.pop("changes")
+        parts["placer"] += weights_in(engine.documents)
+        parts["docids"] += [] if engine.single else [engine.below.several]
+        return {**parts, **below}
+
+    def _computed(self, engine: Writing, now: int, then: int) -> dict[str, Products]:
+        assert isinstance(engine, Clustered)
+        parts = super()._computed(engine, now, then)
+        parts["placer"] = weight_products(weights_in(engine.placer, engine.documents))
+        shape = self._trie_shape(engine, now, then)
+        parts["docids"] = shape.path_products(ordered=False)
+        if not engine.single:
+            parts["docids"].append(Product(shape.entries, "entries", 1, "whether its document has others"))
+        return {**parts, "cluster vectors": engine.below.products(shape.entries)}
 
     def _made_from(self, engine: Writing) -> dict[str, Any]:
         assert isinstance(engine, Clustered)

@@ -22,7 +22,7 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.docids.schemes import Atomic, Docid, Scheme
-from triever.docids.trie import Paths, Trie
+from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
 from triever.errors import UsageError
 from triever.index.top import shared
@@ -33,7 +33,7 @@ from triever.models.docid_model import DecoderOptions, check_backbone, generator
 from triever.models.encoder import Encoder, EncoderShape, encode
 from triever.models.precision import device_of
 from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5, laid_out, widened
+from triever.models.t5 import T5, laid_out, split_rows, widened
 from triever.models.tokens import Tokens
 from triever.retrievers import claims
 from triever.retrievers.base import Parts, Retriever
@@ -46,6 +46,7 @@ from triever.search.hits import documents
 from triever.search.many import search_each
 from triever.search.paths import path_scores
 from triever.search.scores import Normalisation
+from triever.storage import Product, Products, Stored, Thing, scaled, weight_products, weights_in
 from triever.training.loop import Batches, train
 from triever.training.pairs import Pairs, held_out, pairs_there, written_pairs
 from triever.training.tuning import WATCH, DocidTuning, quality, summary
@@ -129,6 +130,11 @@ class Writing:
         paths, order = self._paths
         entry = order[np.searchsorted(paths.document, number, sorter=order)]
         return tuple(paths.flat[paths.start[entry] : paths.start[entry + 1]].tolist())
+
+    def listed(self) -> list[Thing]:
+        """All that docids are looked up in."""
+        paths, order = self._paths
+        return [paths.flat, paths.start, paths.document, order, *(part.parent for part in self.trie.parts)]
 
     @cached_property
     def _paths(self) -> tuple[Paths, np.ndarray]:
@@ -540,8 +546,48 @@ class Generative(Retriever):
         trie = engine.trie.without(engine.numbers[~keep].tolist())
         return replace(engine, trie=trie, numbers=engine.numbers[keep])
 
-    def _index_bytes(self, engine: Writing) -> int:
-        return engine.trie.bytes
+    # Memory
+
+    def _stored(self, engine: Writing) -> Stored:
+        rows, others = split_rows(engine.model)
+        return {
+            "weights": [*others],
+            "docid rows": [*rows],
+            **engine.trie.stored(),
+            "walk": engine.walk.stored(),
+            "docids": engine.listed(),
+            "numbers": [engine.numbers],
+            "placer": [*weights_in(engine.placer)],
+            "placing": engine.scheme.stored(),
+        }
+
+    def _computed(self, engine: Writing, now: int, then: int) -> dict[str, Products]:
+        shape = self._trie_shape(engine, now, then)
+        return {
+            "weights": weight_products(split_rows(engine.model)[1]),
+            "docid rows": self._row_products(engine, now, then),
+            "trie": shape.products(),
+            "walk": shape.walk_products(),
+            "docids": shape.path_products(),
+            "numbers": [Product(then, "documents", 8)],
+            "placer": weight_products(weights_in(engine.placer)),
+            "placing": engine.scheme.products(now, then),
+        }
+
+    def _trie_shape(self, engine: Writing, now: int, then: int) -> TrieShape:
+        scheme = engine.scheme
+        shape = engine.trie.shape(scaled(scheme.width, now, then) if isinstance(scheme, Atomic) else scheme.width)
+        return shape.among(now, then, fixed=scheme.shared)
+
+    def _row_products(self, engine: Writing, now: int, then: int) -> Products:
+        """Rows that symbols are written with, and rows that they are read as: only atomic docids have more and more."""
+        shape = engine.model.shape
+        row = 4 * shape.d_model, f"{shape.d_model} numbers of 4"
+        if engine.scheme.single:
+            rows = (scaled(shape.width, now, then), "documents") if isinstance(engine.scheme, Atomic) else None
+            return [Product(*(rows or (shape.width, "clusters")), *row), Product(1, "beginning", *row)]
+        read = Product(max(shape.width, shape.start + 1), "symbols that are read", *row)
+        return [read] if shape.tied else [Product(shape.width, "symbols that are written", *row), read]
 
     def _made_from(self, engine: Writing) -> dict[str, Any]:
         return {"weights": weights_of(reader_of(engine.model)), **engine.trained}

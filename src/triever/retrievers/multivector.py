@@ -16,12 +16,13 @@ from triever.config import option
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
 from triever.errors import UsageError
-from triever.index.token_vectors import TokenIndex, TokenOptions
+from triever.index.token_vectors import TokenIndex, TokenOptions, token_products
 from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder, EncoderShape, encode_tokens
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts
 from triever.retrievers.encoding import Encoded, Encoding, most, named
+from triever.storage import Products, scaled
 from triever.training.loop import gathered
 from triever.training.losses import late_scores
 
@@ -125,6 +126,11 @@ class MultiVector(Encoding):
         count = len(pieces) if self.index.score == "avgmax" else 1
         scores = [engine.index.matches(flat, store.row(hit.id))[1] for hit in result]
         return tuple(named(pieces, (np.asarray(one) / count).tolist()) for one in scores)
+
+    def _index_products(self, engine: Encoded, now: int, then: int) -> dict[str, Products]:
+        part, index = engine.index.main.part, engine.index
+        documents, tokens = (scaled(count, now, then) for count in (len(part), len(part.numbers)))
+        return token_products(documents, tokens, index.width, index.options)
 
     def reindexed(self, **options: Any) -> MultiVector:
         """The same documents and encoder with another index: `late.reindexed(bits=2)`."""

@@ -27,6 +27,7 @@ from triever.models.tokens import TextTokenizer, Tokens, places
 from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.bm25 import BM25
 from triever.retrievers.encoding import check_lengths, check_memory, device, most, new_encoder, weights_of
+from triever.storage import Product, Products, Stored, inside, scaled, weight_products, weights_in
 from triever.training.loop import train
 from triever.training.losses import listwise
 from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of, text_numbers
@@ -195,9 +196,22 @@ class Reranked(Retriever):
         names = ("cross-encoder" if place < self.depth else "first stage's order" for place in range(len(result)))
         return tuple(((name, hit.score),) for name, hit in zip(names, result, strict=True))
 
-    def _index_bytes(self, engine: RerankedEngine) -> int:
-        own = engine.reranker.documents
-        return own.flat.nbytes + own.starts.nbytes + self.first._index_bytes(engine.first)
+    def _stored(self, engine: RerankedEngine) -> Stored:
+        own, encoder = engine.reranker.documents, engine.reranker.encoder
+        parts: Stored = {"weights": [*weights_in(encoder)], "tokens": [own.flat, own.starts]}
+        return {**parts, **inside("first", self.first._stored(engine.first))}
+
+    def _computed(self, engine: RerankedEngine, now: int, then: int) -> dict[str, Products]:
+        own, encoder = engine.reranker.documents, engine.reranker.encoder
+        number = 2 if encoder.tokenizer.size <= 2**16 else 4
+        parts = {
+            "weights": weight_products(weights_in(encoder)),
+            "tokens": [
+                Product(scaled(len(own.flat), now, then), "tokens", number),
+                Product(then + 1, "documents", 8, "where it begins, and the end"),
+            ],
+        }
+        return {**parts, **inside("first", self.first._computed(engine.first, now, then))}
 
     def _write(self, engine: RerankedEngine, writer: artifact.Writer) -> dict[str, Any]:
         encoders.write(engine.reranker.encoder, writer)

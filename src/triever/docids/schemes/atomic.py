@@ -15,6 +15,7 @@ from triever.data.records import Document
 from triever.docids.quantize import Device, nearest_few
 from triever.docids.schemes.base import Docid, Scheme
 from triever.errors import UsageError
+from triever.storage import Product, Products, Thing, scaled
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -75,6 +76,15 @@ class Atomic(Scheme):
 
     def rows(self) -> Tensor | None:
         return self._known
+
+    def stored(self) -> list[Thing]:
+        return [] if self._known is None else [self._known]
+
+    def products(self, now: int, then: int) -> Products:
+        if self._known is None:
+            return []
+        count, width = self._known.shape
+        return [Product(scaled(count, now, then), "documents", 4 * width, f"vectors of {width} numbers of 4")]
 
     def apart(self, symbols: Sequence[int], vectors: Tensor) -> Tensor:
         """(symbols, d) how far the vectors of untrained symbols are from the mean of their neighbours'."""

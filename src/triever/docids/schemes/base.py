@@ -15,6 +15,7 @@ from triever.data.records import Document
 from triever.docids.quantize import Device, all_finite
 from triever.errors import UsageError
 from triever.errors import nearest as closest
+from triever.storage import ENTRY, PLACE, TUPLE, Product, Products, Thing, dict_size, scaled
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -39,6 +40,15 @@ class Numbering(Counter[Docid]):
         """What `to_lists` gave."""
         return cls({tuple(beginning): count for beginning, count in lists})
 
+    def products(self, now: int, then: int) -> Products:
+        """What it takes with `then` documents in place of `now`."""
+        beginnings, symbols = scaled(len(self), now, then), scaled(sum(map(len, self)), now, then)
+        return [
+            Product(beginnings, "beginnings", TUPLE),
+            Product(symbols, "symbols of them", PLACE),
+            Product(1, "table of them", dict_size(beginnings, ENTRY)),
+        ]
+
 
 @dataclass(eq=False)
 class Scheme(ABC):
@@ -46,6 +56,8 @@ class Scheme(ABC):
 
     kind: ClassVar[str]
     needs_vectors: ClassVar[bool] = False
+    shared: ClassVar[bool] = False
+    """Whether new documents have docids that are there already, so that a larger corpus has no more of them."""
 
     @property
     @abstractmethod
@@ -101,6 +113,14 @@ class Scheme(ABC):
     def rows(self) -> Tensor | None:
         """(symbols, d) the vectors that the first symbols stand for, where they stand for any."""
         return None
+
+    def stored(self) -> list[Thing]:
+        """What takes memory of all that places new documents; a tokenizer's is not known."""
+        return []
+
+    def products(self, now: int, then: int) -> Products:
+        """The same computed, for `then` documents in place of `now`."""
+        return []
 
     @classmethod
     def of_options(cls, value: Any, where: str) -> Scheme:

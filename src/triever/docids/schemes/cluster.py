@@ -25,6 +25,7 @@ from triever.docids.schemes.base import Docid, Scheme
 from triever.docids.schemes.semantic import Semantic
 from triever.docids.unite import agglomerated, density_peaks
 from triever.errors import UsageError
+from triever.storage import LIST, NUMBER, OWN_NUMBERS, PLACE, TUPLE, Product, Products, Thing, python_bytes
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -43,6 +44,7 @@ class Cluster(Scheme):
 
     kind: ClassVar[str] = "cluster"
     needs_vectors: ClassVar[bool] = True
+    shared: ClassVar[bool] = True
 
     clusters: int = option(1000, "how many")
     branch: int = option(
@@ -146,13 +148,29 @@ class Cluster(Scheme):
         room = share - torch.bincount(own, minlength=len(self._centroids))
         return asks.masked_scatter(asks, admitted(number[asks], distance[asks], room))
 
+    def stored(self) -> list[Thing]:
+        return [*([] if self._centroids is None else [self._centroids]), python_bytes(self._codes)]
+
+    def products(self, now: int, then: int) -> Products:
+        count, width = (0, 0) if self._centroids is None else self._centroids.shape
+        codes = set(self._codes)  # several centroids may have one
+        return [
+            Product(count, "centroids", 4 * width, f"{width} numbers of 4"),
+            Product(len(codes), "clusters", TUPLE),
+            Product(sum(map(len, codes)), "symbols of them", PLACE),
+            Product(sum(symbol >= OWN_NUMBERS for code in codes for symbol in code), "large ones of these", NUMBER),
+            Product(len(self._codes), "places of them", PLACE),
+            Product(1, "list of them", LIST),
+        ]
+
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._centroids is not None:
             writer.array("docid_centroids", self._centroids.cpu().numpy())
         return {"codes": [list(code) for code in self._codes]}
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
-        self._codes = [tuple(code) for code in state["codes"]]
+        known: dict[Docid, Docid] = {}  # as it was fitted: what is the same is there once
+        self._codes = [known.setdefault(code, code) for code in map(tuple, state["codes"])]
         self._centroids = torch.tensor(snapshot.array("docid_centroids"))
 
 

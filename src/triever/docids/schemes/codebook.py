@@ -15,6 +15,7 @@ from triever.data.records import Document
 from triever.docids.quantize import Device, residual_codebooks, residual_codes
 from triever.docids.schemes.base import Docid, Numbering, Scheme
 from triever.errors import UsageError
+from triever.storage import Product, Products, Thing, python_bytes
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -77,6 +78,14 @@ class Codebook(Scheme):
         if not self.positions:
             return docids
         return [tuple(place * self._size + symbol for place, symbol in enumerate(docid)) for docid in docids]
+
+    def stored(self) -> list[Thing]:
+        return [*([] if self._books is None else [self._books]), python_bytes(self._held)]
+
+    def products(self, now: int, then: int) -> Products:
+        width = 0 if self._books is None else self._books.shape[2]
+        books = Product(self.levels, "codebooks", 4 * self._size * width, f"{self._size} vectors")
+        return [books, *self._held.products(now, then)]
 
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._books is not None:

@@ -16,6 +16,7 @@ from triever.docids.cluster_tree import Tree, cluster_tree
 from triever.docids.quantize import Device, mean
 from triever.docids.schemes.base import Docid, Numbering, Scheme
 from triever.errors import UsageError
+from triever.storage import Product, Products, Thing, python_bytes, scaled
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -73,6 +74,16 @@ class Semantic(Scheme):
         if not self.positions:
             return docid
         return tuple(depth * self._symbols + symbol for depth, symbol in enumerate(docid))
+
+    def stored(self) -> list[Thing]:
+        centroids = self._tree.stored() if self._tree else []
+        return [*centroids, *([] if self._mean is None else [self._mean]), python_bytes(self._held)]
+
+    def products(self, now: int, then: int) -> Products:
+        width = 0 if self._mean is None else len(self._mean)
+        trees = scaled(len(self._tree.stored()) if self._tree else 0, now, then)
+        centroids = Product(trees, "clusters of clusters", 4 * self.branch * width, f"{self.branch} centroids")
+        return [centroids, Product(1, "mean", 4 * width), *self._held.products(now, then)]
 
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._tree:

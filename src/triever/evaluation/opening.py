@@ -1,0 +1,81 @@
+"""What a process holds while it opens a saved retriever and searches it: `python -m triever.evaluation.opening MODEL`.
+
+A process of its own, so that nothing else is counted. It opens the model twice: the second time no library is loaded
+any more, and what is added is the model's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+from triever.data.store import DocumentStore
+from triever.errors import ArtifactError, UsageError
+from triever.retrievers.base import Retriever, load
+
+STATUS = Path("/proc/self/status")
+FIELDS = {"memory": "RssAnon", "mapped": "RssFile", "most": "VmHWM"}
+"""What Linux calls the memory of a process, its pages of files, and the most that it has held of both."""
+LETTERS = 200
+"""So much of a document is asked for."""
+
+
+def opened(path: str | Path) -> dict[str, dict[str, int]]:
+    """What a process holds when it begins, has opened a model, has searched it, and has done both again; in bytes."""
+    if not STATUS.exists():
+        raise UsageError("how much memory a process holds is read from Linux", "leave --open out here")
+    command = [sys.executable, "-m", "triever.evaluation.opening", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
+        problem = f"{path} cannot be opened and searched in a process of its own: {reason}"
+        raise ArtifactError(problem, f"check it with: triever status {path}")
+    return json.loads(done.stdout)
+
+
+def measured(path: str | Path) -> dict[str, dict[str, int]]:
+    """The same of this process."""
+    found, kept = {"begun": resident()}, []
+    for opened_, searched in (("opened", "searched"), ("opened again", "searched again")):
+        kept.append(load(path))
+        found[opened_] = resident()
+        _search(kept[-1])
+        found[searched] = resident()
+    return found
+
+
+def _search(retriever: Retriever) -> None:
+    retriever.search(_question(retriever.documents))
+
+
+def _question(store: DocumentStore) -> str:
+    """Something that can be found."""
+    first = next(iter(store), None)
+    return (first.title or first.text)[:LETTERS] if first else ""
+
+
+def resident() -> dict[str, int]:
+    """The bytes that this process holds, and has held at most."""
+    _give_back()
+    text = STATUS.read_text(encoding="ascii")
+    return {name: 1024 * int(re.search(rf"{field}:\s+(\d+)", text)[1]) for name, field in FIELDS.items()}  # ty: ignore[not-subscriptable]
+
+
+def _give_back() -> None:
+    """Let the system have what was freed: libraries keep it for later, and it is nobody's."""
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):  # a C library that has no word for it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(measured(sys.argv[1])))
