@@ -209,7 +209,8 @@ def written(scheme: Scheme, docids: np.ndarray, shape: Callable[[int], TrieShape
 def _of_written(retriever: Generative, engine: Writing, count: int, shape: Callable[[int], TrieShape]) -> Built:
     def products(then: int) -> dict[str, Products]:
         grown = shape(then)
-        tries = {"trie": grown.products(), "walk": grown.walk_products(), "docids": grown.path_products()}
+        docids = grown.path_products(ordered=not isinstance(engine, Clustered))
+        tries = {"trie": grown.products(), "walk": grown.walk_products(), "docids": docids}
         return {**retriever._computed(engine, count, then), **tries}
 
     return Built(retriever._stored(engine), products)

@@ -366,7 +366,8 @@ def test_alpha_is_fitted_on_held_out_queries(tmp_path: Path) -> None:
     best = mean_rank(fitted, {"fit": False, "alpha": alpha})
     assert all(best >= mean_rank(fitted, {"fit": False, "alpha": value}) - 1e-9 for value in others)
     fitted.save(tmp_path / "m")
-    assert engine_of(triever.load(tmp_path / "m")).fitted == {Way("sum", None, None): (alpha,)}
+    ways = {Way("sum", depth, None): (alpha,) for depth in (1, None)}  # a whole docid is one symbol here
+    assert engine_of(triever.load(tmp_path / "m")).fitted == ways
     assert f"| alpha | {alpha} |" in fitted.card
     with pytest.raises(UsageError, match=r"no query of train is held out; raise training\.holdout"):
         gdr(matching=MatchOptions(fit=True), training=DocidTuning(steps=0, holdout=0.0)).fit(questions())
@@ -375,12 +376,18 @@ def test_alpha_is_fitted_on_held_out_queries(tmp_path: Path) -> None:
 def test_what_was_fitted_for_another_way_to_match_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
     matching = MatchOptions(fit=True, rule="loglinear", alpha=0.4)
     fitted = gdr("semantic", matching=matching, training=HELD, search_options=ALL).fit(questions())
-    assert [*engine_of(fitted).fitted] == [("loglinear", None, 0.05)]
+    ways = [*engine_of(fitted).fitted]
+    assert ways == [("loglinear", depth, 0.05) for depth in (1, 2, 3, None)]
+    for depth in (1, 2):
+        chosen = engine_of(fitted).fitted[Way("loglinear", depth, 0.05)][0]
+        best = mean_rank(fitted, {"depth": depth, "fit": False, "alpha": chosen})
+        assert best == pytest.approx(mean_rank(fitted, {"depth": depth}))
+        assert all(best >= mean_rank(fitted, {"depth": depth, "fit": False, "alpha": one}) - 1e-9 for one in (0.0, 1.0))
     with caplog.at_level(logging.WARNING, "triever"):
-        for same in ({"alpha": 0.9}, {"fit": False, "depth": 1}):
+        for same in ({"alpha": 0.9}, {"depth": 1}, {"depth": 0}, {"fit": False, "temperature": 0.1}):
             fitted.searched_with({"matching": same})
         assert not caplog.text
-        for values in ({"depth": 1}, {"temperature": 0.1}, {"rule": "sum"}):
+        for values in ({"temperature": 0.1}, {"rule": "sum"}, {"rule": "sum", "depth": 1}):
             other = fitted.searched_with({"matching": values})
             assert other._scoring(engine_of(other)).weights == (0.4,)
             assert "no alpha was fitted for rule" in caplog.text

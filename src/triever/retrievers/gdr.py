@@ -109,7 +109,7 @@ class GDR(Generative):
         """The same with other options of the search; says so where alpha was fitted for others than these."""
         other = super().searched_with(values)
         matching, fitted = other.matching, other._checked().engine.fitted
-        if matching.fit and matching.rule != "learned" and matching.way not in fitted:
+        if matching.fit and matching.rule != "learned" and matching.depth != 0 and matching.way not in fitted:
             said = "matching.fit, and no alpha was fitted for %s: the given one is used, %s"
             _log.warning(said, matching.way, matching.alpha)
         return other
@@ -125,7 +125,7 @@ class GDR(Generative):
         about = {"clusters": len(sizes), "documents of the largest cluster": int(sizes.max())}
         trained = self._train(engine, docids, dataset, store, work)
         engine = self._finished(replace(engine, trained={**trained, **about}), store)
-        return self._fitted(engine, self._held_out(dataset, store)) if self.matching.fits else engine
+        return self._fitted_at_depths(engine, self._held_out(dataset, store)) if self.matching.fits else engine
 
     def _places(self, scheme: Scheme) -> bool:
         return True
@@ -277,29 +277,40 @@ class GDR(Generative):
             raise UsageError(problem, "raise training.holdout, or give matching.alpha and a rule that has it instead")
         return held
 
-    def _fitted(self, engine: Clustered, held: Pairs) -> Clustered:
+    def _fitted_at_depths(self, engine: Clustered, held: Pairs) -> Clustered:
+        """With weights for every depth that may be asked for later, and for what was asked for now."""
+        longest = int(np.diff(engine.trie.paths().start).max())
+        taught = longest if engine.taught is None else engine.taught
+        for depth in dict.fromkeys((*range(1, taught + 1), self.matching.depth)):
+            engine = self._fitted(engine, held, replace(self.matching, depth=depth))
+        return engine
+
+    def _fitted(self, engine: Clustered, held: Pairs, matching: MatchOptions | None = None) -> Clustered:
         """With the weights that suit held-out queries, among the documents of their beams."""
-        fit = fit_for(self.matching)
-        for query, found in self._searcher(engine).candidates(held.texts):
+        matching = matching or self.matching
+        fit = fit_for(matching)
+        for query, found in self._searcher(engine, matching.depth).candidates(held.texts):
             fit.see(found, engine.numbers[held.of(query)])
-        return replace(engine, fitted={**engine.fitted, self.matching.way: fit.weights()})
+        return replace(engine, fitted={**engine.fitted, matching.way: fit.weights()})
 
     # Searching
 
     def _search(self, engine: Writing, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         assert isinstance(engine, Clustered)
-        found = self._searcher(engine).best(queries, self._scoring(engine), k)
+        found = self._searcher(engine, self.matching.depth).best(queries, self._scoring(engine), k)
         return [self._ranked(engine, store, one, k) for one in found]
 
     def _explain(self, engine: Writing, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What each part of the rule gives to each hit."""
         assert isinstance(engine, Clustered)
         scores = {int(engine.numbers[store.row(hit.id)]): hit.score for hit in result}
-        return tuple(self._searcher(engine).explained(query, self._scoring(engine), scores).values())
+        return tuple(
+            self._searcher(engine, self.matching.depth).explained(query, self._scoring(engine), scores).values()
+        )
 
-    def _searcher(self, engine: Clustered) -> ClusterSearch:
+    def _searcher(self, engine: Clustered, depth: int | None) -> ClusterSearch:
         self._check_depth(engine)
-        return ClusterSearch(engine, self._generator(engine), self.search_options, self.matching.depth)
+        return ClusterSearch(engine, self._generator(engine), self.search_options, depth)
 
     def _scoring(self, engine: Clustered) -> Scoring:
         matching = self.matching

@@ -58,7 +58,7 @@ class Semantic(Scheme):
         self._tree = cluster_tree(found, self.branch, self.leaf, seed=self.seed, device=device)
         self._held = Numbering()
         paths = self._paths(found)
-        self._tree = self._tree and self._tree.cpu()
+        self._tree = self._tree.cpu() if self._tree else None  # where new documents come one by one
         self._depth = 1 + max(map(len, paths), default=0)
         return [self._numbered(path) for path in paths]
 
