@@ -11,7 +11,7 @@ quickstart: $(VENV)/.core
 	$(VENV)/bin/triever quickstart
 
 test: check
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -q -n 2
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -177,7 +177,10 @@ def test_every_kind_of_index_is_measured() -> None:
     assert [*rows][13:] == ["cgr, exact", *joined]
     clusters = {"gdr": GDR(docids=Cluster(clusters=3), backbone=small, training=DocidTuning(steps=0)).fit(dataset())}
     rows |= {row["system"]: row for row in bench_search(clusters, dataset(), "test")}
-    assert [*rows][19:] == ["gdr, all clusters", "gdr, 10 clusters", "gdr, 40 clusters", "gdr, 100 clusters"]
+    widths = ["gdr, all clusters", "gdr, 10 clusters", "gdr, 40 clusters", "gdr, 100 clusters"]
+    assert [*rows][19:] == [*widths, "gdr, depth 0", "gdr, depth 1"]
     assert rows["gdr, 10 clusters"]["agreement"] == 1
+    assert rows["gdr, depth 0"]["compared"] == rows["gdr, all clusters"]["compared"] == 1
+    assert rows["bm25"]["compared"] == ""
     right = [fitted["bm25"].search(query, 1)[0].id in QRELS[query.id] for query in QUERIES]
     assert rows["bm25"]["Success@1"] == sum(right) / len(right)

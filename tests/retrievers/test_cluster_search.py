@@ -53,7 +53,7 @@ def test_the_best_are_the_best_of_all_in_the_beam(
 ) -> None:
     engine = with_documents(engine_of(small), several)
     assert engine.single != several
-    searcher = replace(small._searcher(engine), options=SearchOptions(width=4), depth=depth)
+    searcher = replace(small._searcher(engine, depth), options=SearchOptions(width=4))
     every = dict(searcher.candidates(TEXTS))
     assert [*sorted(every)] == [*range(len(TEXTS))]
     for k in (1, 3, 10):
@@ -70,7 +70,7 @@ def test_the_best_are_the_best_of_all_in_the_beam(
 
 def test_a_wide_beam_reads_fewer_queries_at_once(small: GDR, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = with_documents(engine_of(small), several=False)
-    searcher = replace(small._searcher(engine), options=SearchOptions(width=2), depth=None)
+    searcher = replace(small._searcher(engine, None), options=SearchOptions(width=2))
     read, sizes = type(searcher.generator).prefill, []
 
     def spied(self: object, prompts: list[str]) -> object:
@@ -82,3 +82,20 @@ def test_a_wide_beam_reads_fewer_queries_at_once(small: GDR, monkeypatch: pytest
     assert all(len(one) == COUNT for one in found)
     assert max(sizes) == sizes[0] == 64
     assert sizes[-1] <= 64 * 2 // 8
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("depth", [0, 1, None])
+def test_what_is_compared_is_what_the_clusters_of_the_beam_hold(small: GDR, depth: int | None, several: bool) -> None:
+    engine = with_documents(engine_of(small), several)
+    searcher = replace(small._searcher(engine, depth), options=SearchOptions(width=2))
+    beginnings = [docid[:depth] for docid, _ in engine.trie.items()]
+    held = {one: beginnings.count(one) for one in beginnings}
+    for query, (found, compared) in enumerate(zip(searcher.candidates(TEXTS), searcher.compared(TEXTS), strict=True)):
+        entries = set(found[1].entries.tolist())
+        visited = {engine.docid_of(entry)[:depth] for entry in entries}
+        assert compared >= len(entries), query
+        if not several:  # else one may be in a cluster that is the best of no document
+            assert compared == sum(held[one] for one in visited), query
+        if depth == 0:
+            assert compared == len(beginnings), query

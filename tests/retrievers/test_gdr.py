@@ -40,6 +40,7 @@ ALL = SearchOptions(width=200)
 RULES = ("sum", "loglinear")
 SCHEMES: dict[str, Scheme] = {
     "cluster": Cluster(clusters=4, branch=4),
+    "centroids": Cluster(clusters=4),
     "several": Cluster(clusters=4, branch=4, margin=0.5),
     "semantic": Semantic(branch=3, leaf=3),
     "codebook": Codebook(levels=2, bits=2),

@@ -2,7 +2,8 @@
 
 Dense retrievers are measured with each kind of index, multi-vector ones with each number of bits, generative
 ones by exact search and beams of several widths, contextual ones by the ways to join the spellings of a title, those
-that match inside clusters by how many they look at; all without being trained or encoding documents again.
+that match inside clusters by how many they look at and by how much of docids they write, with the share of all vectors
+that a query is compared with; all without being trained or encoding documents again.
 `agreement` is the share of the first ten of the exact search that is found too.
 """
 
@@ -62,7 +63,9 @@ def variants(name: str, retriever: Retriever) -> dict[str, Retriever]:
         return {label: retriever.searched_with(how) for label, how in (whole | beams).items()}
     if isinstance(retriever, GDR):
         clusters: dict[str, Retriever] = {f"{name}, all clusters": retriever.searching(width=len(retriever))}
-        return clusters | {f"{name}, {width} clusters": retriever.searching(width=width) for width in WIDTHS}
+        clusters |= {f"{name}, {width} clusters": retriever.searching(width=width) for width in WIDTHS}
+        depths = {f"{name}, depth {depth}": {"matching": {"depth": depth}} for depth in retriever.depths}
+        return clusters | {label: retriever.searched_with(how) for label, how in depths.items()}
     if isinstance(retriever, Generative):
         whole: dict[str, Retriever] = {f"{name}, exact": retriever.searching(method="exact", budget=EVERYTHING)}
         beams = {f"{name}, beam {width}": retriever.searching(method="beam", width=width) for width in WIDTHS}
@@ -91,6 +94,7 @@ def _row(
     row |= {"ms_for_one": round(1000 * float(np.median(alone)), 2)}
     row |= {"index_queries_per_second": _index_rate(retriever, queries)}
     row |= {"bytes_per_document": round(retriever.index_bytes / len(retriever), 1)}
+    row |= {"compared": _compared(retriever, queries)}
     for depth in (1, 10):
         hits = [_hit(result[:depth], qrels.get(query.id, {})) for query, result in zip(queries, found, strict=True)]
         row[f"Success@{depth}"] = round(float(np.mean(hits)), 4)
@@ -108,6 +112,13 @@ def _index_rate(retriever: Retriever, queries: Sequence[Query]) -> float | str:
     started = time.perf_counter()
     retriever._find(engine, read, 10)
     return round(len(queries) / (time.perf_counter() - started), 1)
+
+
+def _compared(retriever: Retriever, queries: Sequence[Query]) -> float | str:
+    """The share of all vectors that a query is compared with, where there is a choice."""
+    from triever.retrievers.gdr import GDR
+
+    return round(retriever.compared([query.text for query in queries]), 4) if isinstance(retriever, GDR) else ""
 
 
 def _hit(hits: Sequence[Any], judged: Mapping[str, int]) -> bool:

@@ -109,6 +109,12 @@ class ClusterSearch:
         for batch, seen in self._seen(queries, self.options.width):
             yield from zip(batch, self._inside(seen), strict=True)
 
+    def compared(self, queries: Sequence[str]) -> list[int]:
+        """For each query, in any order, how many vectors its own is compared with, before any wider beam."""
+        spans = self.engine.walk.spans
+        found = (one for _, seen in self._seen(queries, self.options.width) for one in seen)
+        return [sum(part.stop - part.start for state in one.states for _, part in spans(state)) for one in found]
+
     def explained(self, query: str, scoring: Scoring, scores: Mapping[int, float]) -> dict[int, Parts]:
         """What the scores of documents, by their numbers, are made of in the first beam that has each."""
         width, more = self.options.width, True

@@ -114,6 +114,17 @@ class GDR(Generative):
             _log.warning(said, matching.way, matching.alpha)
         return other
 
+    @property
+    def depths(self) -> range:
+        """What `matching.depth` may be: how many symbols of docids it can write."""
+        return range(self._deepest(self._checked().engine) + 1)
+
+    def compared(self, queries: Sequence[str]) -> float:
+        """The share of all vectors that a query's own is compared with, as a mean."""
+        held = self._checked()
+        found = self._searcher(held.engine, self.matching.depth).compared(queries)
+        return float(np.mean(found)) / held.engine.below.count if found else 0.0
+
     # Learning
 
     def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Clustered:
@@ -279,11 +290,13 @@ class GDR(Generative):
 
     def _fitted_at_depths(self, engine: Clustered, held: Pairs) -> Clustered:
         """With weights for every depth that may be asked for later, and for what was asked for now."""
-        longest = int(np.diff(engine.trie.paths().start).max())
-        taught = longest if engine.taught is None else engine.taught
-        for depth in dict.fromkeys((*range(1, taught + 1), self.matching.depth)):
+        for depth in dict.fromkeys((*range(1, self._deepest(engine) + 1), self.matching.depth)):
             engine = self._fitted(engine, held, replace(self.matching, depth=depth))
         return engine
+
+    def _deepest(self, engine: Clustered) -> int:
+        """How many symbols of docids it can write: all, or as many as it was taught."""
+        return int(np.diff(engine.trie.paths().start).max()) if engine.taught is None else engine.taught
 
     def _fitted(self, engine: Clustered, held: Pairs, matching: MatchOptions | None = None) -> Clustered:
         """With the weights that suit held-out queries, among the documents of their beams."""
