@@ -428,7 +428,7 @@ def test_vectors_of_a_dense_retriever_make_the_docids_and_the_reader(tmp_path: P
         assert torch.equal(weight, engine.model.reader.state_dict()[name])
 
 
-NO_ROWS = ("semantic", "naive", "title", "cluster")
+NO_ROWS = ("naive", "title", "semantic")
 
 
 @pytest.mark.parametrize(
@@ -445,6 +445,7 @@ NO_ROWS = ("semantic", "naive", "title", "cluster")
         ({"search_options": {"width": 0}}, "width"),
         ({"decoder": {"dropout": 1.0}}, "share below 1"),
         *(({"docids": kind, "decoder": {"rows": "vectors"}}, f"these {kind} docids") for kind in NO_ROWS),
+        ({"docids": {"kind": "cluster", "branch": 3}, "decoder": {"rows": "vectors"}}, "cluster without a branch"),
         ({"docids": {"kind": "codebook", "positions": False}, "decoder": {"rows": "vectors"}}, "with positions"),
         ({"decoder": {"rows": "vectors", "begin": "symbol"}}, "leave decoder.begin or"),
         ({"decoder": {"layers": 0, "begin": "symbol"}}, "never sees the text"),

@@ -188,7 +188,9 @@ class Generative(Retriever):
         """Refuse to begin output rows as vectors where there are none that would do."""
         if not self.docids.names_vectors:
             problem = f"decoder.rows = vectors, and the symbols of these {self.docids.kind} docids stand for none"
-            raise UsageError(problem, "leave it out, or use atomic or cluster docids, or codebook with positions")
+            raise UsageError(
+                problem, "leave it out, or use atomic docids, cluster without a branch, or codebook with positions"
+            )
         if self._dense and self._dense.size:
             problem = f"decoder.rows = vectors, and vectors.size = {self._dense.size} projects them to another space"
             raise UsageError(problem, "leave it out, or name a dense retriever with size = 0")
