@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all. Knows nothing about what is in them."""
+"""Files and folders that appear whole or not at all, and locks on them. Knows nothing about what is in them."""
 
 from __future__ import annotations
 
