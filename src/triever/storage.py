@@ -211,6 +211,23 @@ def dict_size(entries: int, entry: int = TEXT_ENTRY) -> int:
     return DICT + (place << power) + entry * ((2 << power) // 3)
 
 
+def text_products(count: int, what: str, letters: int) -> Products:
+    """A list of so many texts of Python, with so many letters in all."""
+    return [
+        Product(count, what, TEXT + PLACE, "texts of Python"),
+        Product(letters, "letters", 1),
+        Product(1, "list of them", LIST),
+    ]
+
+
+def number_products(count: int) -> Products:
+    """What tells the number of each of so many texts, beside the texts themselves."""
+    return [
+        Product(max(0, count - OWN_NUMBERS), "numbers", NUMBER, "of Python"),
+        Product(1, "table of them", dict_size(count)),
+    ]
+
+
 # --- growth ---------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +269,11 @@ def readable(size: float) -> str:
         size, power = size / 1000, power + 1
     digits = 0 if not power or size >= 100 else 1 if size >= 10 else 2
     return f"{size:,.{digits}f} {UNITS[power]}"
+
+
+def index_size(memory: Mapping[str, int]) -> int:
+    """The bytes of those parts that are the index."""
+    return sum(size for part, size in memory.items() if about(part).is_index)
 
 
 def part_sizes(stored: Mapping[str, Sequence[Thing]]) -> dict[str, Size]:

@@ -19,19 +19,7 @@ import pyarrow as pa
 from triever.data.dataset import Digest
 from triever.data.records import Document
 from triever.errors import DataError, UsageError, nearest
-from triever.storage import (
-    LIST,
-    NUMBER,
-    OWN_NUMBERS,
-    PLACE,
-    TEXT,
-    Product,
-    Products,
-    Stored,
-    dict_size,
-    python_bytes,
-    scaled,
-)
+from triever.storage import Product, Products, Stored, number_products, python_bytes, scaled, text_products
 
 SCHEMA = pa.schema(
     [
@@ -142,15 +130,8 @@ class DocumentStore:
                 Product(documents, "documents", OFFSETS, "where its columns begin"),
                 Product(scaled(listed, len(self), documents), "expansions", 4, "where each begins"),
             ],
-            "ids": [
-                Product(documents, "ids", TEXT + PLACE, "texts of Python"),
-                Product(columns["id"], "letters", 1),
-                Product(1, "list of them", LIST),
-            ],
-            "rows by id": [
-                Product(max(0, documents - OWN_NUMBERS), "numbers", NUMBER, "of Python"),
-                Product(1, "table of them", dict_size(documents)),
-            ],
+            "ids": text_products(documents, "ids", columns["id"]),
+            "rows by id": number_products(documents),
         }
 
     def _letters(self, name: str) -> int:

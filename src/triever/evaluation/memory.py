@@ -15,7 +15,7 @@ from triever.errors import UsageError
 from triever.evaluation.finding import Bars, Finding, Part
 from triever.evaluation.opening import opened
 from triever.retrievers.base import Retriever, load
-from triever.storage import Product, about, computed, readable
+from triever.storage import Product, about, computed, index_size, readable
 
 GROW = (10**7, 10**8, 10**9)
 FILES_SHOWN = 8
@@ -56,7 +56,7 @@ def held(retriever: Retriever, grow: Sequence[int] = GROW) -> dict[str, Any]:
         "parts": parts,
         "bytes": sum(size.bytes for size in sizes.values()),
         "mapped": sum(size.mapped for size in sizes.values()),
-        "index_bytes": retriever.index_bytes,
+        "index_bytes": index_size({part: size.bytes for part, size in sizes.items()}),
         "grown": [_grown(retriever, documents) for documents in grow],
     }
 

@@ -38,6 +38,7 @@ from triever.lab.cells import Data, System, digest, file_name
 from triever.lab.recipes import Recipe, Run
 from triever.lab.tables import PLAN, RecipeTable, read_result
 from triever.retrievers.base import Retriever, load
+from triever.storage import index_size
 
 WARM = 8  # queries that are asked before the time is taken: the first ones prepare things
 log = logging.getLogger("triever")
@@ -156,14 +157,15 @@ def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, 
         retriever.search_many(dataset.queries(split)[:WARM], recipe.hits)
         keep = partial(_keep, folder / run.hits_file(split)) if recipe.keeps_runs else None
         reports[split] = compare(systems, dataset, split, recipe.measures, k=recipe.hits, keep=keep).to_dict()
+    memory = retriever.memory
     return {
         "data": asdict(data) | {"dataset": dataset.name, "fingerprint": dataset.fingerprint[:16]},
         "reports": reports,
         **({"runs": {split: run.hits_file(split) for split in reports}} if recipe.keeps_runs else {}),
         "made_from": retriever._made_from(retriever._checked().engine),
         "documents": len(retriever),
-        "index_bytes": retriever.index_bytes,
-        "memory": retriever.memory,
+        "index_bytes": index_size(memory),
+        "memory": memory,
     }
 
 

@@ -27,7 +27,7 @@ from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError, nearest
 from triever.progress import track
 from triever.retrievers import claims
-from triever.storage import Products, Size, Stored, about, part_sizes
+from triever.storage import Products, Size, Stored, index_size, part_sizes
 from triever.version import __version__
 
 KINDS = {
@@ -298,7 +298,7 @@ class Retriever(ABC):
     def index_bytes(self) -> int:
         """How many bytes a search looks into, without models and without the documents themselves."""
         sizes = part_sizes(self._stored(self._checked().engine))
-        return sum(size.bytes for part, size in sizes.items() if about(part).is_index)
+        return index_size({part: size.bytes for part, size in sizes.items()})
 
     @property
     def fingerprint(self) -> str:

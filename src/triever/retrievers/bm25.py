@@ -23,19 +23,7 @@ from triever.data.store import DocumentStore
 from triever.data.words import bm25s, stemmer, stop_words, words
 from triever.errors import UsageError
 from triever.retrievers.base import Parts, Retriever, top_hits
-from triever.storage import (
-    LIST,
-    NUMBER,
-    OWN_NUMBERS,
-    PLACE,
-    TEXT,
-    Product,
-    Products,
-    Stored,
-    dict_size,
-    python_bytes,
-    scaled,
-)
+from triever.storage import Product, Products, Stored, number_products, python_bytes, scaled, text_products
 
 MATRIX = ("data", "indices", "indptr")
 """The arrays of bm25s's matrix of weights, compressed by word: a column of documents for each."""
@@ -225,17 +213,13 @@ class Terms:
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed, for `then` documents in place of `now`."""
         words = self.vocabulary(now, then)
+        letters = scaled(sum(map(_utf8, self.names)), len(self.names), words)
         return {
             "terms": [
                 Product(scaled(len(self.flat), now, then), "words of documents", 4),
                 Product(then + 1, "documents", 8, "where it begins, and the end"),
             ],
-            "vocabulary": [
-                Product(words, "words", TEXT + PLACE, "texts of Python"),
-                Product(scaled(sum(map(_utf8, self.names)), len(self.names), words), "letters", 1),
-                Product(max(0, words - OWN_NUMBERS), "numbers", NUMBER, "of Python"),
-                Product(1, "list and table of them", LIST + dict_size(words)),
-            ],
+            "vocabulary": [*text_products(words, "words", letters), *number_products(words)],
         }
 
     def vocabulary(self, now: int, then: int) -> int:

@@ -586,8 +586,9 @@ class Generative(Retriever):
         shape = engine.model.shape
         row = 4 * shape.d_model, f"{shape.d_model} numbers of 4"
         if engine.scheme.single:
-            rows = (scaled(shape.width, now, then), "documents") if isinstance(engine.scheme, Atomic) else None
-            return [Product(*(rows or (shape.width, "clusters")), *row), Product(1, "beginning", *row)]
+            grows = isinstance(engine.scheme, Atomic)
+            count, what = (scaled(shape.width, now, then), "documents") if grows else (shape.width, "clusters")
+            return [Product(count, what, *row), Product(1, "beginning", *row)]
         read = Product(max(shape.width, shape.start + 1), "symbols that are read", *row)
         return [read] if shape.tied else [Product(shape.width, "symbols that are written", *row), read]
 
