@@ -7,7 +7,6 @@ from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 
-import faiss
 import numpy as np
 import pytest
 import torch
@@ -56,6 +55,7 @@ def test_nearest_is_the_obvious_nearest(count: int, k: int, seed: int) -> None:
 @pytest.mark.parametrize("k", [4, 32])
 def test_kmeans_is_as_good_as_that_of_faiss(k: int) -> None:
     vectors = clustered(4000, 40)
+    faiss = pytest.importorskip("faiss")
     judge = faiss.Kmeans(16, k, niter=20, seed=1)
     judge.train(vectors.numpy())
     assert error(vectors, kmeans(vectors, k)) <= 1.05 * error(vectors, torch.from_numpy(judge.centroids))
@@ -100,6 +100,7 @@ def test_residual_codes_are_as_good_as_those_of_faiss() -> None:
     codes = residual_codes(vectors, books)
     assert codes.shape == (3000, 3)
     rebuilt = sum(books[level][codes[:, level]] for level in range(3))
+    faiss = pytest.importorskip("faiss")
     judge = faiss.ResidualQuantizer(16, 3, 4)
     judge.max_beam_size = 1  # greedy, as ours
     judge.train(vectors.numpy())

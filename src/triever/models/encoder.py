@@ -35,6 +35,7 @@ IN_MEMORY = 2**30
 """Bytes of token vectors that are held in memory; more than that lie in a file without a name, and are mapped."""
 Call: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Put: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+Choose: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -175,17 +176,18 @@ def encode_tokens(
     shape = int(starts[-1]), encoder.backbone.hidden if plain else encoder.size
     out = room(shape, folder) if file is None else _mapped(file, shape)
 
-    def put(rows: np.ndarray, mask: np.ndarray, vectors: np.ndarray) -> None:
-        chosen = mask
-        if keep is not None:
-            place = tokens.starts[rows][:, None] + np.arange(mask.shape[1])
-            chosen = mask.copy()
-            chosen[mask] = keep[place[mask]]
-        target = starts[rows][:, None] + chosen.cumsum(1) - 1
-        out[target[chosen]] = vectors[chosen]
+    def choose(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        if keep is None:
+            return mask
+        chosen = mask.copy()
+        chosen[mask] = keep[(tokens.starts[rows][:, None] + np.arange(mask.shape[1]))[mask]]
+        return chosen
+
+    def put(rows: np.ndarray, chosen: np.ndarray, vectors: np.ndarray) -> None:
+        out[(starts[rows][:, None] + chosen.cumsum(1) - 1)[chosen]] = vectors
 
     _Pass(encoder, tokens, pad, device, batch_tokens, what).each(
-        encoder.plain_states if plain else encoder.token_vectors, put
+        encoder.plain_states if plain else encoder.token_vectors, put, choose
     )
     return out, starts
 
@@ -238,37 +240,44 @@ class _Pass:
     batch_tokens: int | None
     what: str
 
-    def each(self, call: Call, put: Put) -> None:
-        """Give `put` the rows of every batch, their mask, and what the call makes of them."""
+    def each(self, call: Call, put: Put, choose: Choose | None = None) -> None:
+        """Give `put` the rows of every batch, their mask, and what the call makes of them.
+
+        With `choose`, the call makes something of each token, and what is chosen of the mask goes on, as float16.
+        """
         place = torch.device(self.device) if self.device is not None else self.encoder.device
         dtype = fast_dtype(place)
         training = self.encoder.training
         self.encoder.to(place).eval()
         try:
             with torch.inference_mode(), torch.autocast(place.type, dtype, enabled=dtype != torch.float32):
-                self._run(call, put, place)
+                self._run(call, put, choose, place)
         finally:
             self.encoder.train(training)
 
-    def _run(self, call: Call, put: Put, place: torch.device) -> None:
+    def _run(self, call: Call, put: Put, choose: Choose | None, place: torch.device) -> None:
         """While a device computes a batch, the one before it is put away and the next one is padded."""
         pad = self.encoder.tokenizer.pad if self.pad is None else self.pad
         most = self.batch_tokens or BATCH_TOKENS.get(place.type, OTHER_BATCH_TOKENS)
         batches = by_length(self.tokens.lengths, BATCH_ROWS, most)
-        before: tuple[np.ndarray, Tensor, Tensor] | None = None
+        before: tuple[np.ndarray, np.ndarray, Tensor] | None = None
         for rows in track(batches, self.what, len(batches)):
             ids, mask = self.tokens.padded(rows, pad)
-            vectors = call(ids.to(place), mask.to(place))
+            vectors, chosen = call(ids.to(place), mask.to(place)), mask.numpy().astype(bool)
+            if choose:
+                chosen = choose(rows, chosen)
+                # On the device already: of a title and its text, say, a few tokens in a hundred are wanted.
+                vectors = vectors.flatten(0, 1)[torch.from_numpy(np.flatnonzero(chosen)).to(place)].half()
             if before:
                 _put_away(before, put)
-            before = rows, mask, vectors
+            before = rows, chosen, vectors
         if before:
             _put_away(before, put)
 
 
-def _put_away(batch: tuple[np.ndarray, Tensor, Tensor], put: Put) -> None:
-    rows, mask, vectors = batch
-    put(rows, mask.numpy().astype(bool), vectors.cpu().numpy())
+def _put_away(batch: tuple[np.ndarray, np.ndarray, Tensor], put: Put) -> None:
+    rows, chosen, vectors = batch
+    put(rows, chosen, vectors.cpu().numpy())
 
 
 def write(encoder: Encoder, writer: Writer, role: str = "encoder") -> None:

@@ -45,15 +45,13 @@ class ShardedRows(nn.Module):
             block[: len(part)] = part.to(block)
             begin += len(block)
 
-    def cross_entropy(self, hidden: Tensor, targets: Tensor, ignored: int) -> Tensor:
-        """Minus the log-probabilities of targets (n,) after states (n, size), added up but for those to be ignored."""
-        states = hidden[targets != ignored]
-        wanted = targets[targets != ignored]
-        begin, masses, own = 0, [], torch.zeros(len(wanted), device=hidden.device)
+    def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Minus the log-probabilities of targets (n,) after states (n, size), added up."""
+        begin, masses, own = 0, [], torch.zeros(len(targets), device=hidden.device)
         for block in self.blocks:
-            inside = (wanted >= begin) & (wanted < begin + len(block))
-            place = (wanted - begin).clamp(0, len(block) - 1)
-            mass, score = checkpoint(_scored, states, block, place, use_reentrant=False)
+            inside = (targets >= begin) & (targets < begin + len(block))
+            place = (targets - begin).clamp(0, len(block) - 1)
+            mass, score = checkpoint(_scored, hidden, block, place, use_reentrant=False)
             masses.append(mass)
             own = own + torch.where(inside, score, 0.0)
             begin += len(block)

@@ -213,15 +213,16 @@ class T5(nn.Module):
 
     def loss_of(self, read: Read, docids: Tensor, ignored: int) -> Tensor:
         """The same of texts that were read already."""
-        hidden = self._before_each(read, docids.masked_fill(docids == ignored, 0)).flatten(0, 1)
-        return self._cross_entropy(hidden, docids.flatten(), ignored) / len(docids)
+        there = docids != ignored
+        hidden = self._before_each(read, docids.masked_fill(~there, 0))
+        # Scores of all symbols are the most that is computed here: not for places behind the ends of docids.
+        return self._cross_entropy(hidden[there], docids[there]) / len(docids)
 
-    def _cross_entropy(self, hidden: Tensor, targets: Tensor, ignored: int) -> Tensor:
+    def _cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Minus the log-probabilities of targets (n,) after states (n, d_model), added up."""
         if blocks := self._blocks:
-            return blocks.cross_entropy(self._scaled(hidden), targets, ignored)
-        scores = self.logits(hidden).float()
-        return functional.cross_entropy(scores, targets, ignore_index=ignored, reduction="sum")
+            return blocks.cross_entropy(self._scaled(hidden), targets)
+        return functional.cross_entropy(self.logits(hidden).float(), targets, reduction="sum")
 
     @property
     def _blocks(self) -> ShardedRows | None:
