@@ -16,7 +16,7 @@ from triever.errors import ArtifactError, UsageError
 from triever.models import encoder as encoders
 from triever.models.backbones import load_backbone
 from triever.models.encoder import Encoder, EncoderShape, encode, encode_tokens, pooled
-from triever.models.tokens import Tokens
+from triever.models.tokens import Tokens, in_pieces
 
 TEXTS = ["the fox", "who reads this, and why? the quick brown fox", "", "東京", "a lazy dog. " * 3, "numbers 1 2 3"]
 
@@ -67,6 +67,36 @@ def test_vectors_do_not_depend_on_their_batch(backbone: Any, pooling: Any) -> No
     for batch_tokens in (1, 40, 10_000):
         found = encode(encoder, tokens, batch_tokens=batch_tokens)
         np.testing.assert_allclose(found, torch.stack(alone).numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("pieces", [2, 4])
+def test_what_is_learned_from_a_batch_does_not_depend_on_its_pieces(
+    backbone: Any, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = Encoder(backbone).train()
+    encoder.module.eval()  # without its dropout, which chance decides
+    tokens = Tokens.of(["a lazy dog. " * 3, "the fox", "東京", "who reads this, and why?"], encoder.tokenizer, 24)
+    ids, mask = tokens.padded(range(4), encoder.tokenizer.pad)
+    weights = torch.randn(4, encoder.size)
+    read: list[int] = []
+    encoder.module.register_forward_pre_hook(
+        lambda _module, _, given: read.append(given["input_ids"].numel()), with_kwargs=True
+    )
+
+    def learned(most: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        monkeypatch.setattr(encoders, "PIECES", {"cpu": most})
+        encoder.zero_grad()
+        vectors = encoder(ids, mask)
+        (vectors * weights).sum().backward()
+        return vectors.detach(), [one.grad.clone() for one in encoder.parameters() if one.grad is not None]
+
+    whole, gradients = learned(1)
+    assert read == [ids.numel()]
+    found, theirs = learned(pieces)
+    assert len(read) == 1 + len(in_pieces(tokens.lengths, pieces)) > 2
+    assert sum(read[1:]) < ids.numel()
+    torch.testing.assert_close(found, whole, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(theirs, gradients, atol=1e-4, rtol=1e-3)
 
 
 def test_causal_backbones_pool_the_last_token(backbone: Any) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from triever.errors import DataError, UsageError
 from triever.models.backbones import learn_tokenizer
-from triever.models.tokens import TextTokenizer, Tokens, by_length
+from triever.models.tokens import TextTokenizer, Tokens, by_length, in_pieces
 
 TEXTS = ["The quick brown fox", "", "東京 is the capital of Japan", "jumps over the lazy dog", "a"] * 3
 ragged = st.lists(st.lists(st.integers(0, 40_000), max_size=7), max_size=9)
@@ -125,6 +125,29 @@ def test_batches_hold_every_row_once_within_their_bounds(lengths: list[int], row
         assert len(batch) == 1 or len(batch) * longest <= tokens
     ordered = [lengths[row] for batch in batches for row in batch]
     assert [max(length, 1) for length in ordered] == sorted((max(length, 1) for length in lengths), reverse=True)
+
+
+@given(st.lists(st.integers(0, 12), max_size=9), st.integers(1, 4))
+def test_pieces_hold_every_row_once_and_save_what_they_can(lengths: list[int], most: int) -> None:
+    pieces = in_pieces(lengths, most, worth=0)
+    assert sorted(row for piece in pieces for row in piece.tolist()) == list(range(len(lengths)))
+    assert 1 <= len(pieces) <= most
+    sizes = [max(1, length) for length in lengths]
+    ordered = [sizes[row] for piece in pieces for row in piece]
+    assert ordered == sorted(sizes, reverse=True)
+
+    def cost(parts: list[list[int]]) -> int:
+        return sum(len(part) * max(part) for part in parts if part)
+
+    found = cost([[sizes[row] for row in piece] for piece in pieces])
+    assert found <= cost([sizes])
+    if most == 2:  # then cutting where it saves most is best, and with more of them it is near
+        assert found == min((cost([ordered[:at], ordered[at:]]) for at in range(len(sizes) + 1)), default=0)
+
+
+def test_pieces_that_save_little_are_not_made() -> None:
+    assert len(in_pieces([20] * 9 + [19], 4)) == 1
+    assert len(in_pieces([20] * 5 + [10] * 5, 4)) == 2
 
 
 def test_batches_of_nothing_are_refused() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ PANELS_ACROSS = 3
 INK, MUTED, GRID = "#1f2933", "#616e7c", "#e4e7eb"
 BASELINE_BAR, BAR, BEST_BAR = "#9aa5b1", "#7fb2e5", "#2b6cb0"
 SERIES = ("#2b6cb0", "#d9694f", "#9aa5b1")
+FAMILIES = (*SERIES, "#4c9f70", "#8e6bbf", "#c9a227", "#3a8f9e", "#b05c8e")
+MARKS = ("o", "^", "D", "v", "X", "P", "<", ">", "*", "h")
 LEGEND_POINTS = 7.5
 
 
@@ -41,7 +44,10 @@ def draw(report: Report, path: str | Path) -> None:
 
 
 def draw_points(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str], path: str | Path) -> None:
-    """Draw rows as points named by their `system`, a panel for each y; x, such as a speed, by its logarithm."""
+    """Draw rows as points, a panel for each y; x, such as a speed, by its logarithm.
+
+    Of the name of a row's `system`, what stands before a comma has a colour, and what stands behind it a mark.
+    """
     _save(lambda: _points_figure(rows, x, ys), path)
 
 
@@ -100,20 +106,35 @@ def _points_figure(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str])
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(4.6 * len(ys), 3.6), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
+    names = [tuple(row["system"].partition(", ")[::2]) for row in rows]
+    colours = dict(zip(dict.fromkeys(family for family, _ in names), cycle(FAMILIES)))
+    marks = dict(zip(dict.fromkeys(variant for _, variant in names), cycle(MARKS)))
+    figure = Figure(figsize=(4.6 * len(ys), 4.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
     for panel, y in zip(figure.subplots(1, len(ys), squeeze=False).ravel(), ys, strict=True):
-        panel.scatter([row[x] for row in rows], [row[y] for row in rows], color=BEST_BAR, s=26, zorder=2)
-        for row in rows:
-            panel.annotate(row["system"], (row[x], row[y]), (5, 4), textcoords="offset points", color=INK, fontsize=7.5)
+        for row, (family, variant) in zip(rows, names, strict=True):
+            panel.plot(row[x], row[y], marks[variant], color=colours[family], markersize=6.5, alpha=0.85, zorder=2)
         panel.set_xscale("log")
-        panel.margins(x=0.25, y=0.15)
+        panel.margins(x=0.12, y=0.12)
         panel.set_xlabel(x.replace("_", " "), color=MUTED)
         panel.set_title(y, loc="left", color=INK, fontsize=10, fontweight="bold")
         panel.grid(color=GRID, zorder=0)
         panel.tick_params(length=0, colors=MUTED, labelsize=8)
         for side in panel.spines.values():
             side.set_visible(False)
+    _name_points(figure, colours, {variant: mark for variant, mark in marks.items() if variant})
     return figure
+
+
+def _name_points(figure: Figure, colours: Mapping[str, str], marks: Mapping[str, str]) -> None:
+    """Below the panels: what is of which colour, and behind it what has which mark."""
+    from matplotlib.lines import Line2D
+
+    shown = [(name, colour, "s") for name, colour in colours.items()]
+    shown += [(name, MUTED, mark) for name, mark in marks.items()]
+    handles = [Line2D([], [], marker=mark, color=colour, label=name, linestyle="none") for name, colour, mark in shown]
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=8, frameon=False, fontsize=LEGEND_POINTS, labelcolor=INK
+    )
 
 
 def _matplotlib() -> ModuleType:

@@ -24,13 +24,17 @@ from triever.config import build, option, to_dict, validate
 from triever.errors import ArtifactError, DataError, UsageError
 from triever.models.backbones import Backbone
 from triever.models.precision import fast_dtype
-from triever.models.tokens import TextTokenizer, Tokens, by_length
+from triever.models.tokens import TextTokenizer, Tokens, by_length, in_pieces
 from triever.progress import track
 
 BATCH_TOKENS = {"cpu": 8_192}
 """Tokens of a padded batch; a processor is fastest while its caches hold one."""
 OTHER_BATCH_TOKENS = 32_768
 BATCH_ROWS = 1024
+PIECES = {"cpu": 4}
+"""Pieces that a batch of texts to learn from is read in, where their lengths differ; a GPU that is given more and
+smaller work has to wait for it."""
+OTHER_PIECES = 2
 IN_MEMORY = 2**30
 """Bytes of token vectors that are held in memory; more than that lie in a file without a name, and are mapped."""
 Call: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -102,7 +106,25 @@ class Encoder(nn.Module):
         if self.longest and ids.shape[1] > self.longest:
             problem = f"a text of {ids.shape[1]} tokens is more than the {self.longest} that {self.backbone.name} reads"
             raise UsageError(problem, f"tokenise with at most {self.longest} tokens")
+        # What is only read comes in batches of nearly equal length; and a compiled model is not to look at numbers.
+        if self.training and not torch.compiler.is_compiling():
+            return self._states_in_pieces(ids, mask)
         return self.module(input_ids=ids, attention_mask=mask).last_hidden_state
+
+    def _states_in_pieces(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The same, and zero behind the longest text of each piece, which is not computed there."""
+        lengths = mask.sum(1).tolist()
+        pieces = in_pieces(lengths, PIECES.get(ids.device.type, OTHER_PIECES))
+        if len(pieces) < 2:
+            return self.module(input_ids=ids, attention_mask=mask).last_hidden_state
+        found = []
+        for piece in pieces:
+            rows = torch.from_numpy(piece).to(ids.device)
+            longest = max(1, lengths[piece[0]])
+            states = self.module(input_ids=ids[rows, :longest], attention_mask=mask[rows, :longest]).last_hidden_state
+            found.append(functional.pad(states, (0, 0, 0, ids.shape[1] - longest)))
+        order = np.concatenate(pieces)
+        return torch.cat(found)[torch.from_numpy(np.argsort(order)).to(ids.device)]
 
 
 def _projection(kind: str, hidden: int, size: int) -> nn.Module:

@@ -6,6 +6,7 @@ A scheme gives docids, views teach them, and a search over the trie of those tha
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -326,7 +327,8 @@ class Generative(Retriever):
         reader = reader_of(model)
         longest = max(self._query_length, self.views.length)
         parameters = sum(weight.numel() for weight in model.parameters())
-        logits = options.batch * docids.shape[1] * model.shape.width // model.shape.shards
+        symbols = options.batch * np.count_nonzero(docids != IGNORED) / max(1, len(docids))
+        logits = math.ceil(symbols * model.shape.width / model.shape.shards)
         check_memory(reader, options, options.batch, longest, str(model.device), scores=logits, parameters=parameters)
         steps = options.batches
         shares, pad = weights or [1.0] * len(views), reader.tokenizer.pad
