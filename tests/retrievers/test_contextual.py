@@ -25,7 +25,7 @@ SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=400"
 NOTHING = DocidTuning(steps=0)
 LEARN = DocidTuning(steps=300, batch=8, rounds=3, learning_rate=3e-3, holdout=0.0, reader=1.0)
 BOTH = ViewOptions(names=("labelled", "chunks"), length=12)
-CONTRACT = replace(LEARN, steps=150, add_steps=150)
+CONTRACT = replace(LEARN, steps=150, add_steps=150, seed=1)
 SHARING = {document.id: sum(other.title == document.title for other in DOCUMENTS) for document in DOCUMENTS}
 OVER_ALL = SearchOptions(width=64, normalisation="vocabulary")
 

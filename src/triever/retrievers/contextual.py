@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from triever import artifact, config
+from triever.arrays import starts_of
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
@@ -34,7 +35,7 @@ from triever.models.contextual import ContextualGenerator
 from triever.models.docid_model import DecoderOptions, Table, is_bert, reader_of, respelled
 from triever.models.encoder import Encoder, encode_tokens, room
 from triever.models.t5 import T5, laid_out
-from triever.models.tokens import Tokens, places
+from triever.models.tokens import TextTokenizer, Tokens, places
 from triever.retrievers import claims
 from triever.retrievers.encoding import device, most
 from triever.retrievers.generative import Found, Generative, Lesson, SearchOptions, Writing
@@ -256,14 +257,29 @@ class Contextual(Generative):
         self, encoder: Encoder, documents: Documents, docids: Sequence[Docid], work: Path | None = None
     ) -> np.ndarray:
         """(title tokens of all documents, hidden) the states of their titles in context; many lie in a file."""
-        length = most(encoder, self.vocabulary.length) if self.vocabulary.context == "document" else 0
         states = room((_title_tokens(docids), encoder.backbone.hidden), work)
         end = 0
-        for some in _slabs(documents, docids):
-            part = _title_states(encoder, *some, length)
+        for number, texts in enumerate(self._texts(encoder, documents, len(docids), work)):
+            titles = docids[number * TOGETHER : (number + 1) * TOGETHER]
+            part = _title_states(encoder, titles, texts, most(encoder, self.vocabulary.length))
             begin, end = end, end + len(part)
             states[begin:end] = part
         return states
+
+    def _texts(self, encoder: Encoder, documents: Documents, count: int, work: Path | None) -> Iterator[Tokens | None]:
+        """What is read behind titles, TOGETHER at a time; with a folder to work in, tokenised once for all times."""
+        slabs = [range(low, min(count, low + TOGETHER)) for low in range(0, count, TOGETHER)]
+        length = most(encoder, self.vocabulary.length)
+        if self.vocabulary.context == "title":
+            yield from [None] * len(slabs)
+            return
+        stream = (one.text for one in documents)
+        if work is None:
+            yield from (Tokens.of(islice(stream, len(rows)), encoder.tokenizer, length) for rows in slabs)
+            return
+        folder = work / "documents" / "behind titles"
+        tokens = Tokens.open(folder) if Tokens.are_in(folder) else Tokens.of(stream, encoder.tokenizer, length, folder)
+        yield from (tokens.take(rows) for rows in slabs)
 
     def _rewritten(self, engine: Spelled, docids: Sequence[Docid], states: np.ndarray) -> Sequence[Docid]:
         """Docids as ids of the vocabulary, each token by the id that is nearest to its state."""
@@ -500,25 +516,31 @@ def _title_symbols(docids: Sequence[Docid]) -> np.ndarray:
     return np.fromiter(symbols, np.int64, _title_tokens(docids))
 
 
-def _slabs(documents: Documents, docids: Sequence[Docid]) -> Iterator[tuple[list[Document], Sequence[Docid]]]:
-    """Documents and their docids, some at a time."""
-    stream = iter(documents)
-    for low in range(0, len(docids), TOGETHER):
-        titles = docids[low : low + TOGETHER]
-        yield list(islice(stream, len(titles))), titles
-
-
-def _title_states(encoder: Encoder, documents: Sequence[Document], docids: Sequence[Docid], length: int) -> np.ndarray:
+def _title_states(encoder: Encoder, docids: Sequence[Docid], texts: Tokens | None, length: int) -> np.ndarray:
     """The states of title tokens, each title followed by the text of its document up to a length in all."""
-    tokenizer = encoder.tokenizer
-    special = len(tokenizer.before) + len(tokenizer.after)
-    texts = tokenizer.ids([one.text for one in documents], special=False) if length else [[]] * len(documents)
-    read = [
-        [*tokenizer.before, *docid[:-1], *text[: max(0, length - special - len(docid) + 1)], *tokenizer.after]
-        for docid, text in zip(docids, texts, strict=True)
-    ]
-    tokens = Tokens.from_lists(read, tokenizer.size)
-    keep = np.zeros(len(tokens.flat), bool)
-    begin = tokens.starts[:-1] + len(tokenizer.before)
-    keep[places(begin, np.array([len(docid) - 1 for docid in docids]))] = True
+    tokens, keep = _followed(encoder.tokenizer, docids, texts, length)
     return encode_tokens(encoder, tokens, keep=keep, plain=True, what="reading titles")[0]
+
+
+def _followed(
+    tokenizer: TextTokenizer, docids: Sequence[Docid], texts: Tokens | None, length: int
+) -> tuple[Tokens, np.ndarray]:
+    """Titles, each followed by as much of a text as there is room for, and which of all tokens are those of titles."""
+    titles = Tokens.from_lists([docid[:-1] for docid in docids], tokenizer.size)
+    first, last = len(tokenizer.before), len(tokenizer.after)
+    own, behind = titles.lengths, np.zeros(len(titles), np.int64)
+    if texts is not None:
+        behind = np.minimum(texts.lengths - first - last, np.maximum(0, length - first - last - own))
+    starts = starts_of(first + own + behind + last)
+    flat = np.empty(starts[-1], titles.flat.dtype)
+    begin = starts[:-1] + first
+    for at, symbol in enumerate(tokenizer.before):
+        flat[starts[:-1] + at] = symbol
+    for back, symbol in enumerate(tokenizer.after[::-1], 1):
+        flat[starts[1:] - back] = symbol
+    keep = np.zeros(len(flat), bool)
+    keep[places(begin, own)] = True
+    flat[keep] = titles.flat
+    if texts is not None:
+        flat[places(begin + own, behind)] = texts.flat[places(texts.starts[:-1] + first, behind)]
+    return Tokens(flat, starts), keep
