@@ -51,9 +51,10 @@ from triever.retrievers.contextual import Contextual, Spelled
 from triever.retrievers.dense import Dense
 from triever.retrievers.encoding import Encoded
 from triever.retrievers.gdr import GDR
-from triever.retrievers.generative import Generative, Writing
+from triever.retrievers.generative import Generative
 from triever.retrievers.multivector import MultiVector
 from triever.retrievers.reranker import Reranked, RerankedEngine, Reranker
+from triever.retrievers.writing import Writing
 from triever.storage import Products, Stored, computed, fitted, part_sizes
 from triever.terminal import emit, note, table
 

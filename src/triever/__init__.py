@@ -27,9 +27,10 @@ if _typing.TYPE_CHECKING:
     from triever.models.docid_model import DecoderOptions
     from triever.retrievers.contextual import Contextual, ContrastTuning, SpellingOptions, VocabularyOptions
     from triever.retrievers.dense import Dense
+    from triever.retrievers.docid_search import SearchOptions
     from triever.retrievers.fusion import Fused
     from triever.retrievers.gdr import GDR, LossWeights
-    from triever.retrievers.generative import Generative, SearchOptions
+    from triever.retrievers.generative import Generative
     from triever.retrievers.matching import MatchOptions
     from triever.retrievers.multivector import MultiVector
     from triever.retrievers.query_writer import QueryWriter
@@ -62,7 +63,7 @@ _LATER = {
     "QueryWriter": "retrievers.query_writer",
     "Reranked": "retrievers.reranker",
     "RerankTuning": "training.tuning",
-    "SearchOptions": "retrievers.generative",
+    "SearchOptions": "retrievers.docid_search",
     "Semantic": "docids.schemes",
     "SpellingOptions": "retrievers.contextual",
     "Title": "docids.schemes",

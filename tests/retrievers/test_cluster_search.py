@@ -13,8 +13,8 @@ from triever.docids.schemes import Cluster
 from triever.docids.trie import Trie
 from triever.index.trie_vectors import TrieVectors
 from triever.retrievers.cluster_search import Clustered
+from triever.retrievers.docid_search import SearchOptions
 from triever.retrievers.gdr import GDR
-from triever.retrievers.generative import SearchOptions
 from triever.retrievers.matching import Scoring
 from triever.training.tuning import DocidTuning
 

@@ -17,7 +17,7 @@ from triever.errors import UsageError
 from triever.models import encoder as encoder_module
 from triever.retrievers import contextual as contextual_module
 from triever.retrievers.contextual import Contextual, ContrastTuning, Spelled, SpellingOptions, VocabularyOptions
-from triever.retrievers.generative import SearchOptions
+from triever.retrievers.docid_search import SearchOptions
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED, ViewOptions
 

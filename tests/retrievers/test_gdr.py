@@ -25,8 +25,9 @@ from triever.models.docid_model import DecoderOptions, reader_of
 from triever.retrievers import gdr as module
 from triever.retrievers.cluster_search import Clustered
 from triever.retrievers.dense import Dense
+from triever.retrievers.docid_search import SearchOptions
 from triever.retrievers.gdr import GDR, LossWeights
-from triever.retrievers.generative import Generative, Lesson, SearchOptions
+from triever.retrievers.generative import Generative, Lesson
 from triever.retrievers.match_fits import AlphaFit
 from triever.retrievers.matching import FEATURES, Candidates, MatchOptions, Way
 from triever.training.clusters import ClusterBatches, ClusterNegatives

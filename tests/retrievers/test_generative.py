@@ -20,7 +20,9 @@ from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Scheme, Sem
 from triever.errors import UsageError
 from triever.models.docid_model import DecoderOptions, generator_of, reader_of
 from triever.retrievers.dense import Dense
-from triever.retrievers.generative import Generative, Reading, SearchOptions, Writing
+from triever.retrievers.docid_search import SearchOptions
+from triever.retrievers.generative import Generative
+from triever.retrievers.writing import Reading, Writing
 from triever.training.tuning import DocidTuning
 from triever.training.views import ViewOptions
 

@@ -20,7 +20,8 @@ from triever.docids.schemes import Docid, Scheme
 from triever.models.docid_model import reader_of
 from triever.models.encoder import encode
 from triever.models.tokens import Tokens
-from triever.retrievers.generative import Generative, Writing
+from triever.retrievers.generative import Generative
+from triever.retrievers.writing import Writing
 
 QUERY = "boiling water for tea leaves"
 FITTED = DOCUMENTS[:6]

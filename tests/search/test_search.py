@@ -15,6 +15,7 @@ from tests.search.toy import Pair, Toy, brute_force, docid_logprob, log_softmax
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.errors import UsageError
+from triever.search import exact as exact_module
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
 from triever.search.free import free
@@ -112,6 +113,39 @@ def test_exact_scores_are_true_with_one_docid_each(listed: list[Pair], normalisa
     expected = brute_force(toy, "q", listed, normalisation)
     best = sorted(expected.items(), key=lambda one: -one[1])[:k]
     assert [math.exp(mass) for _, mass in result.documents] == pytest.approx([mass for _, mass in best], abs=1e-5)
+
+
+@settings(max_examples=40)
+@given(
+    pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.integers(1, 4), st.integers(1, 9), st.booleans()
+)
+def test_queries_searched_together_find_what_each_finds_alone(
+    listed: list[Pair], gone: set[int], normalisation: str, k: int, together: int, many: bool
+) -> None:
+    walk, _ = changed(listed, [], gone)
+    toy, queries = Toy(STOP + 1), ["first", "second", "third", "fourth"]
+    alone = [exact(toy, *toy.prefill([query]), walk, k, normalisation=normalisation)[0] for query in queries]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_module, "TOGETHER", together)
+        patch.setattr(exact_module, "FEW", 0 if many else 2**20)
+        found = exact(toy, *toy.prefill(queries), walk, k, normalisation=normalisation)
+    for one, other in zip(alone, found, strict=True):
+        assert [document for document, _ in other.documents] == [document for document, _ in one.documents]
+        assert [mass for _, mass in other.documents] == pytest.approx([mass for _, mass in one.documents], abs=1e-5)
+        assert (other.certified, other.opened) == (one.certified, one.opened)
+
+
+def test_queries_are_opened_together_and_as_few_as_their_children_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = [((first, second), 3 * first + second) for first in range(3) for second in range(3)]
+    walk, toy, passes = Walk(Trie.of(listed)), Toy(3), []
+    children = walk.children
+    monkeypatch.setattr(walk, "children", lambda state, depth: passes.append(len(state)) or children(state, depth))
+    exact(toy, *toy.prefill(["a", "b", "c", "d"]), walk, 2)
+    assert passes[0] == 4, "the beginnings of all queries"
+    passes.clear()
+    monkeypatch.setattr(exact_module, "CHILDREN", 7)
+    exact(toy, *toy.prefill(["a", "b", "c", "d"]), walk, 2)
+    assert passes[:2] == [2, 2], "of which each has three children"
 
 
 def test_a_spent_budget_is_said_with_a_bound_that_holds() -> None:

@@ -20,11 +20,12 @@ from triever.index.trie_vectors import TrieVectors
 from triever.models.encoder import Encoder
 from triever.models.matching import MatchingGenerator
 from triever.retrievers.base import Parts
-from triever.retrievers.generative import SearchOptions, Writing
+from triever.retrievers.docid_search import SearchOptions
 from triever.retrievers.matching import Candidates, Ranking, Scoring, Way, best_of, candidates
+from triever.retrievers.writing import Writing
 from triever.search.beam import Frontier, beam
 from triever.search.many import ROWS, read_together
-from triever.storage import Thing
+from triever.storage import Product, Products, Stored, Thing, weight_products, weights_in
 
 WIDER = "found by a wider beam"
 """The name of what a score was moved by, so that it comes behind those that were found before."""
@@ -51,6 +52,21 @@ class Clustered(Writing):
     def listed(self) -> list[Thing]:
         entries = self._entries
         return [entries.flat, entries.start, entries.document, *(part.parent for part in self.trie.parts)]
+
+    def stored(self) -> Stored:
+        parts, below = super().stored(), self.below.stored()
+        parts["changes"] += below.pop("changes")
+        parts["placer"] += weights_in(self.documents)
+        parts["docids"] += [] if self.single else [self.below.several]
+        return {**parts, **below}
+
+    def products(self, now: int, then: int) -> dict[str, Products]:
+        parts, shape = super().products(now, then), self.trie_shape(now, then)
+        parts["placer"] = weight_products(weights_in(self.placer, self.documents))
+        parts["docids"] = shape.path_products(ordered=False)
+        if not self.single:
+            parts["docids"].append(Product(shape.entries, "entries", 1, "whether its document has others"))
+        return {**parts, "cluster vectors": self.below.products(shape.entries)}
 
     @cached_property
     def _entries(self) -> Paths:

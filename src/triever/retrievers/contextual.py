@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -37,8 +37,10 @@ from triever.models.encoder import Encoder, encode_tokens, room
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import TextTokenizer, Tokens, places
 from triever.retrievers import claims
+from triever.retrievers.docid_search import Found, SearchOptions
 from triever.retrievers.encoding import device, most
-from triever.retrievers.generative import Found, Generative, Lesson, SearchOptions, Writing
+from triever.retrievers.generative import Generative, Lesson
+from triever.retrievers.writing import Writing
 from triever.search.beam import beam
 from triever.search.hits import best, best_ranks
 from triever.storage import Product, Products, Stored, scaled
@@ -105,12 +107,36 @@ class Spelled(Writing):
     """A model that writes titles in a vocabulary of its own."""
 
     vocabulary: Vocabulary | None = None
+    k: int = 0  # ids that a token may have
 
     @cached_property
     def id_walk(self) -> IdWalk:
         """The trie, walked by ids."""
         assert self.vocabulary is not None
         return IdWalk(self.trie, self.vocabulary, self.model.device)
+
+    def stored(self) -> Stored:
+        known = self.vocabulary
+        spellings: Stored = {"spellings": [known.start, known.count, known.table, known.symbol]} if known else {}
+        return {**super().stored(), **spellings}
+
+    def products(self, now: int, then: int) -> dict[str, Products]:
+        parts, known = super().products(now, then), self.vocabulary
+        if known is None:
+            return parts
+        of_tokens = Product(len(known.count), "tokens", 16 + 8 * known.most, f"first id, ids, list of {known.most}")
+        return {**parts, "spellings": [of_tokens, Product(self._ids_among(known, now, then), "ids", 8, "token")]}
+
+    def row_products(self, now: int, then: int) -> Products:
+        if self.vocabulary is None:
+            return super().row_products(now, then)
+        size, ids = self.model.shape.d_model, self._ids_among(self.vocabulary, now, then)
+        return [Product(ids + 1, "ids of tokens, and what begins a title", 4 * size, f"{size} numbers of 4")]
+
+    def _ids_among(self, known: Vocabulary, now: int, then: int) -> int:
+        """At most so many ids: as many more as there are documents, but no more than all tokens can have."""
+        ids, tokens = len(known), len(known.count)
+        return min(scaled(ids, now, then), max(ids, self.k * (tokens - 1) + 1))  # an end has one
 
 
 @dataclass(frozen=True)
@@ -172,7 +198,13 @@ class Contextual(Generative):
         docids = scheme.fit(list(store))
         trie = Trie.of(zip(docids, range(len(docids)), strict=True))
         engine = Spelled(
-            self._blank(encoder, scheme.width), scheme, trie, np.arange(len(docids)), encoder, reading=self._reading
+            self._blank(encoder, scheme.width),
+            scheme,
+            trie,
+            np.arange(len(docids)),
+            encoder,
+            reading=self._reading,
+            k=self.vocabulary.k,
         )
         targets = docid_rows(docids)
         if self.vocabulary.k:
@@ -403,38 +435,6 @@ class Contextual(Generative):
             partial(self._states, encoder, held.store, docids),
         )
 
-    # Memory
-
-    def _stored(self, engine: Writing) -> Stored:
-        assert isinstance(engine, Spelled)
-        known = engine.vocabulary
-        spellings: Stored = {"spellings": [known.start, known.count, known.table, known.symbol]} if known else {}
-        return {**super()._stored(engine), **spellings}
-
-    def _computed(self, engine: Writing, now: int, then: int) -> dict[str, Products]:
-        assert isinstance(engine, Spelled)
-        parts = super()._computed(engine, now, then)
-        if engine.vocabulary is None:
-            return parts
-        symbols, ids = len(engine.vocabulary.count), self._ids_among(engine, now, then)
-        each = 8 + 8 + 8 * engine.vocabulary.most
-        of_tokens = Product(symbols, "tokens", each, f"first id, ids, list of {engine.vocabulary.most}")
-        return {**parts, "spellings": [of_tokens, Product(ids, "ids", 8, "token")]}
-
-    def _row_products(self, engine: Writing, now: int, then: int) -> Products:
-        assert isinstance(engine, Spelled)
-        if engine.vocabulary is None:
-            return super()._row_products(engine, now, then)
-        size = engine.model.shape.d_model
-        ids = self._ids_among(engine, now, then)
-        return [Product(ids + 1, "ids of tokens, and what begins a title", 4 * size, f"{size} numbers of 4")]
-
-    def _ids_among(self, engine: Spelled, now: int, then: int) -> int:
-        """At most so many ids: as many more as there are documents, but no more than all tokens can have."""
-        assert engine.vocabulary is not None
-        ids, tokens = len(engine.vocabulary), len(engine.vocabulary.count)
-        return min(scaled(ids, now, then), max(ids, self.vocabulary.k * (tokens - 1) + 1))  # an end has one
-
     # Changing
 
     def _with_added(self, engine: Writing, documents: Sequence[Document], store: DocumentStore) -> Writing:
@@ -463,7 +463,7 @@ class Contextual(Generative):
 
     def _read(self, snapshot: artifact.Snapshot) -> Writing:
         engine = super()._read(snapshot)
-        spelled = Spelled(**{name.name: getattr(engine, name.name) for name in fields(engine)})
+        spelled = Spelled(**engine.fields(), k=self.vocabulary.k)
         if not snapshot.has("vocabulary_start"):
             return spelled
         start, count = (np.asarray(snapshot.array(f"vocabulary_{name}")) for name in ("start", "count"))

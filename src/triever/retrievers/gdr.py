@@ -11,7 +11,7 @@ import copy
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -37,10 +37,10 @@ from triever.models.tokens import Tokens
 from triever.retrievers.base import Parts, learned_by
 from triever.retrievers.cluster_search import Clustered, ClusterSearch
 from triever.retrievers.encoding import bm25_finder, check_memory, most
-from triever.retrievers.generative import Generative, Lesson, Writing
+from triever.retrievers.generative import Generative, Lesson
 from triever.retrievers.match_fits import fit_for
 from triever.retrievers.matching import FEATURES, MatchOptions, Ranking, Scoring, Way, weights_for
-from triever.storage import Product, Products, Stored, weight_products, weights_in
+from triever.retrievers.writing import Writing
 from triever.training.clusters import (
     ClusterBatches,
     ClusterNegatives,
@@ -131,7 +131,7 @@ class GDR(Generative):
         begun, docids, vectors = self._begun(dataset, store, work)
         assert vectors is not None  # all schemes place documents by vectors here
         taught = self.matching.depth if self.training.steps else None
-        engine = Clustered(**_fields(begun), below=self._laid_out(begun, vectors), taught=taught)
+        engine = Clustered(**begun.fields(), below=self._laid_out(begun, vectors), taught=taught)
         sizes = cluster_sizes(begun.trie.paths(), self.matching.depth)
         about = {"clusters": len(sizes), "documents of the largest cluster": int(sizes.max())}
         trained = self._train(engine, docids, dataset, store, work)
@@ -367,26 +367,6 @@ class GDR(Generative):
         smaller = super()._without(engine, keep)
         return replace(smaller, below=engine.below.moved(smaller.trie))
 
-    # Memory
-
-    def _stored(self, engine: Writing) -> Stored:
-        assert isinstance(engine, Clustered)
-        parts, below = super()._stored(engine), engine.below.stored()
-        parts["changes"] += below.pop("changes")
-        parts["placer"] += weights_in(engine.documents)
-        parts["docids"] += [] if engine.single else [engine.below.several]
-        return {**parts, **below}
-
-    def _computed(self, engine: Writing, now: int, then: int) -> dict[str, Products]:
-        assert isinstance(engine, Clustered)
-        parts = super()._computed(engine, now, then)
-        parts["placer"] = weight_products(weights_in(engine.placer, engine.documents))
-        shape = self._trie_shape(engine, now, then)
-        parts["docids"] = shape.path_products(ordered=False)
-        if not engine.single:
-            parts["docids"].append(Product(shape.entries, "entries", 1, "whether its document has others"))
-        return {**parts, "cluster vectors": engine.below.products(shape.entries)}
-
     def _made_from(self, engine: Writing) -> dict[str, Any]:
         assert isinstance(engine, Clustered)
         size = {
@@ -419,11 +399,7 @@ class GDR(Generative):
         below = TrieVectors.read(snapshot, engine.trie, engine.model.device)
         # Earlier ones do not say for which depth their alphas were fitted, and so have none.
         fitted = {Way(*way): tuple(weights) for *way, weights in state.get("fitted", [])}
-        return Clustered(**_fields(engine), below=below, documents=documents, fitted=fitted, taught=state["taught"])
-
-
-def _fields(engine: Writing) -> dict[str, Any]:
-    return {one.name: getattr(engine, one.name) for one in fields(engine)}
+        return Clustered(**engine.fields(), below=below, documents=documents, fitted=fitted, taught=state["taught"])
 
 
 def _text_numbers(store: DocumentStore) -> np.ndarray:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,31 +22,26 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.docids.schemes import Atomic, Docid, Scheme
-from triever.docids.trie import Paths, Trie, TrieShape
-from triever.docids.walk import Walk
+from triever.docids.trie import Trie
 from triever.errors import UsageError
 from triever.index.top import shared
 from triever.models import docid_model
-from triever.models import encoder as encoders
 from triever.models.backbones import SCRATCH, Backbone, load_backbone
 from triever.models.docid_model import DecoderOptions, check_backbone, generator_of, reader_of, takes_vectors
 from triever.models.encoder import Encoder, EncoderShape, encode
 from triever.models.precision import device_of
 from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5, laid_out, split_rows, widened
+from triever.models.t5 import T5, laid_out, widened
 from triever.models.tokens import Tokens
 from triever.retrievers import claims
 from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.dense import Dense
+from triever.retrievers.docid_search import Found, SearchOptions, found_by
 from triever.retrievers.encoding import check_lengths, check_memory, device, most, new_encoder, weights_of
-from triever.search.beam import BeamOptions, beam
-from triever.search.exact import exact
-from triever.search.free import free
-from triever.search.hits import documents
+from triever.retrievers.writing import Reading, Writing, entries_of
 from triever.search.many import search_each
 from triever.search.paths import path_scores
-from triever.search.scores import Normalisation
-from triever.storage import Product, Products, Stored, Thing, scaled, weight_products, weights_in
+from triever.storage import Products, Stored
 from triever.training.loop import Batches, train
 from triever.training.pairs import Pairs, held_out, pairs_there, written_pairs
 from triever.training.tuning import WATCH, DocidTuning, quality, summary
@@ -67,81 +61,6 @@ from triever.training.views import (
 
 REPLAYED = 10
 """Old documents that are gone over again for each new one, at most."""
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """How docids are searched: `SearchOptions(width=40)`."""
-
-    method: Literal["beam", "exact", "free"] = option(
-        "beam", "beam; exact, the true best with a certificate; free, a beam that may write docids that do not exist"
-    )
-    width: int = option(20, "prefixes that a beam keeps at each length; at least as many as hits are asked for")
-    normalisation: Normalisation = option(
-        "trie", "probabilities over the symbols that exist (trie) or all (vocabulary, and always in a free search)"
-    )
-    temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
-    backoff: int = option(0, "how many of the best dropped prefixes a beam takes up again")
-    budget: int = option(10_000, "prefixes that an exact search may open for one query")
-
-    def __post_init__(self) -> None:
-        config.validate(self)
-        BeamOptions(self.width, self.normalisation, self.temperature, backoff=self.backoff)  # which checks its own
-        if self.budget < 1:
-            raise UsageError(f"budget = {self.budget} should be above zero", "the default is 10000")
-
-    @property
-    def scored_over(self) -> Normalisation:
-        """What probabilities are over; what is written freely is scored over all symbols."""
-        return "vocabulary" if self.method == "free" else self.normalisation
-
-    def beam(self, k: int) -> BeamOptions:
-        """The same for a beam that should find k."""
-        return BeamOptions(max(self.width, k), self.normalisation, self.temperature, backoff=self.backoff)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How the encoder that docids were made with reads texts; new documents and queries are read the same way."""
-
-    query_prefix: str = ""
-    document_prefix: str = ""
-    document_length: int = 256
-
-
-@dataclass(frozen=True)
-class Writing:
-    """A model that writes docids, the docids that exist, and what gives docids to new documents."""
-
-    model: T5
-    scheme: Scheme
-    trie: Trie
-    numbers: np.ndarray  # (documents,) under which number each row is in the trie, rising
-    placer: Encoder | None  # whose vectors the scheme places new documents by
-    trained: Mapping[str, Any] = field(default_factory=dict)
-    reading: Reading = Reading()
-
-    @cached_property
-    def walk(self) -> Walk:
-        """The trie on the model's device."""
-        return Walk(self.trie, self.model.device)
-
-    def docid(self, number: int) -> Docid:
-        """The docid of a document by its number."""
-        paths, order = self._paths
-        entry = order[np.searchsorted(paths.document, number, sorter=order)]
-        return tuple(paths.flat[paths.start[entry] : paths.start[entry + 1]].tolist())
-
-    def listed(self) -> list[Thing]:
-        """All that docids are looked up in."""
-        paths, order = self._paths
-        return [paths.flat, paths.start, paths.document, order, *(part.parent for part in self.trie.parts)]
-
-    @cached_property
-    def _paths(self) -> tuple[Paths, np.ndarray]:
-        """All docids end to end, and in which order their documents rise."""
-        paths = self.trie.paths()
-        return paths, paths.document.argsort(kind="stable")
 
 
 @dataclass(frozen=True)
@@ -231,7 +150,7 @@ class Generative(Retriever):
         placer, vectors = self._placed(dataset, store, work)
         scheme = copy.deepcopy(self.docids)  # the option stays as it was given
         docids = scheme.fit(list(store), vectors, placer.device)
-        trie = Trie.of(_entries(docids, scheme.others(vectors, docids), range(len(docids))))
+        trie = Trie.of(entries_of(docids, scheme.others(vectors, docids), range(len(docids))))
         placed = placer if self._places(scheme) else None
         model = self._model(scheme, placer)
         engine = Writing(model, scheme, trie, np.arange(len(docids)), placed, reading=self._reading)
@@ -425,28 +344,7 @@ class Generative(Retriever):
         return generator_of(engine.model, longest, engine.reading.query_prefix)
 
     def _found_by(self, engine: Writing, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
-        options = self.search_options
-        if options.method == "exact":
-            certified = exact(
-                generator,
-                cache,
-                hidden,
-                engine.walk,
-                k,
-                budget=options.budget,
-                normalisation=options.normalisation,
-                temperature=options.temperature,
-                ties=True,
-            )
-            return [Found(one.documents, certificate=str(one)) for one in certified]
-        if options.method == "free":
-            written = free(generator, cache, hidden, engine.walk, options.beam(k), stop=engine.scheme.stop)
-            return [
-                Found(hits, note=f"{invalid} of {total} written docids do not exist")
-                for hits, invalid, total in written.documents(k, ties=True)
-            ]
-        frontier = beam(generator, cache, hidden, engine.walk, options.beam(k), keep=k)
-        return [Found(one) for one in documents(engine.walk, frontier, k, ties=True)]
+        return found_by(self.search_options, engine, generator, cache, hidden, k)
 
     def _result(self, engine: Writing, store: DocumentStore, found: Found, k: int) -> Result:
         rows = np.searchsorted(engine.numbers, [number for number, _ in found.documents])
@@ -496,7 +394,7 @@ class Generative(Retriever):
         docids = [scheme.place(document, vector) for document, vector in zip(documents, each, strict=True)]
         first = int(engine.numbers[-1]) + 1 if len(engine.numbers) else 0
         numbers = np.arange(first, first + len(documents))
-        trie = engine.trie.with_added(_entries(docids, scheme.others(vectors), numbers.tolist()))
+        trie = engine.trie.with_added(entries_of(docids, scheme.others(vectors), numbers.tolist()))
         both = np.concatenate([engine.numbers, numbers])
         model = self._wide_enough(engine, scheme, vectors)
         larger = replace(engine, model=model, scheme=scheme, trie=trie, numbers=both)
@@ -547,52 +445,15 @@ class Generative(Retriever):
         return views | ({"generated": self._generated(engine, store)} if store.expanded else {})
 
     def _without(self, engine: Writing, keep: np.ndarray) -> Writing:
-        trie = engine.trie.without(engine.numbers[~keep].tolist())
-        return replace(engine, trie=trie, numbers=engine.numbers[keep])
+        return engine.without(keep)
 
     # Memory
 
     def _stored(self, engine: Writing) -> Stored:
-        rows, others = split_rows(engine.model)
-        return {
-            "weights": [*others],
-            "docid rows": [*rows],
-            **engine.trie.stored(),
-            "walk": engine.walk.stored(),
-            "docids": engine.listed(),
-            "numbers": [engine.numbers],
-            "placer": [*weights_in(engine.placer)],
-            "placing": engine.scheme.stored(),
-        }
+        return engine.stored()
 
     def _computed(self, engine: Writing, now: int, then: int) -> dict[str, Products]:
-        shape = self._trie_shape(engine, now, then)
-        return {
-            "weights": weight_products(split_rows(engine.model)[1]),
-            "docid rows": self._row_products(engine, now, then),
-            "trie": shape.products(),
-            "walk": shape.walk_products(),
-            "docids": shape.path_products(),
-            "numbers": [Product(then, "documents", 8)],
-            "placer": weight_products(weights_in(engine.placer)),
-            "placing": engine.scheme.products(now, then),
-        }
-
-    def _trie_shape(self, engine: Writing, now: int, then: int) -> TrieShape:
-        scheme = engine.scheme
-        shape = engine.trie.shape(scaled(scheme.width, now, then) if isinstance(scheme, Atomic) else scheme.width)
-        return shape.among(now, then, fixed=scheme.shared)
-
-    def _row_products(self, engine: Writing, now: int, then: int) -> Products:
-        """Rows that symbols are written with, and rows that they are read as: only atomic docids have more and more."""
-        shape = engine.model.shape
-        row = 4 * shape.d_model, f"{shape.d_model} numbers of 4"
-        if engine.scheme.single:
-            grows = isinstance(engine.scheme, Atomic)
-            count, what = (scaled(shape.width, now, then), "documents") if grows else (shape.width, "clusters")
-            return [Product(count, what, *row), Product(1, "beginning", *row)]
-        read = Product(max(shape.width, shape.start + 1), "symbols that are read", *row)
-        return [read] if shape.tied else [Product(shape.width, "symbols that are written", *row), read]
+        return engine.products(now, then)
 
     def _made_from(self, engine: Writing) -> dict[str, Any]:
         return {"weights": weights_of(reader_of(engine.model)), **engine.trained}
@@ -600,49 +461,15 @@ class Generative(Retriever):
     # Keeping
 
     def _write(self, engine: Writing, writer: artifact.Writer) -> dict[str, Any]:
-        docid_model.write(engine.model, writer)
-        engine.trie.write(writer)
-        writer.array("docid_numbers", engine.numbers)
-        if engine.placer:
-            encoders.write(engine.placer, writer, "placer")
-        state = {"docids": engine.scheme.write(writer), "trained": dict(engine.trained)}
-        return {**state, "reading": asdict(engine.reading)}
+        return engine.write(writer)
 
     def _read(self, snapshot: artifact.Snapshot) -> Writing:
-        scheme = copy.deepcopy(self.docids)
-        scheme.read(snapshot, snapshot.state["docids"])
-        place = device_of(self.device, opening=True)
-        model = docid_model.read(snapshot).to(place)
-        placer = encoders.read(snapshot, "placer").to(place) if snapshot.has("placer") else None
-        numbers = np.asarray(snapshot.array("docid_numbers"))
-        reading = Reading(**snapshot.state.get("reading", {}))  # earlier ones read without prefixes
-        trained = snapshot.state.get("trained", {})
-        return Writing(laid_out(model), scheme, Trie.read(snapshot), numbers, placer, trained, reading)
-
-
-def _entries(
-    docids: Sequence[Docid], others: Sequence[Sequence[Docid]], numbers: Iterable[int]
-) -> Iterator[tuple[Docid, int]]:
-    """Every docid with the number of its document; some documents have others besides."""
-    for at, (docid, number) in enumerate(zip(docids, numbers, strict=True)):
-        yield docid, number
-        for other in dict.fromkeys(others[at] if others else ()):
-            if other != docid:
-                yield other, number
+        return Writing.read(snapshot, self.docids, device_of(self.device, opening=True))
 
 
 def _some_rows(count: int, most: int, seed: int) -> np.ndarray:
     """At most so many of the first rows, in their order, by chance."""
     return np.sort(np.random.default_rng(seed).permutation(count)[:most])
-
-
-@dataclass(frozen=True)
-class Found:
-    """Numbers of documents with their log-probabilities, best first, and what the search has to say."""
-
-    documents: Sequence[tuple[int, float]] = ()
-    note: str = ""
-    certificate: str = ""
 
 
 def _loss(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

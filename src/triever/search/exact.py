@@ -9,6 +9,9 @@ added to what others can reach; so is it over all symbols, and near it over thos
 
 Children are many where docids are short, and few of them matter: with one docid for each document, the best
 k + 1 that end (the last one bounds the others), and no more prefixes than may still be opened.
+
+Queries that were read together are searched together: each says which prefixes it wants opened next, and those of one
+length are opened in one pass.
 """
 
 from __future__ import annotations
@@ -31,7 +34,13 @@ from triever.search.hits import best
 from triever.search.scores import Normalisation, child_scores
 
 BATCH = 64
-"""Prefixes opened in one pass; more waste work on prefixes that a better one would have made useless."""
+"""Prefixes of a query opened in one pass; more waste work on prefixes that a better one would have made useless."""
+TOGETHER = 1024
+"""Prefixes of all queries opened in one pass, at most; fewer where each may have many children."""
+CHILDREN = 2**24
+"""Children of all these."""
+FEW = 2**20
+"""Children that are looked at on the processor: many small questions to a GPU take longer than one answer."""
 
 LOWEST = float(np.finfo(np.float64).min)
 """Below this is only -inf, the log-probability of nothing."""
@@ -79,25 +88,110 @@ def exact(
     With `ties`, all that were found and tie with the k-th are there, for another order to choose from.
     """
     wanted = min(k, walk.counts[0])
-    return [
-        _Query(generator, cache, hidden, walk, row, wanted, budget, normalisation, temperature).run(ties)
-        for row in range(hidden.shape[0])
-    ]
+    queries = [_Query(walk, row, wanted, budget, normalisation) for row in range(hidden.shape[0])]
+    opener = _Opener(generator, cache, hidden, walk, normalisation, temperature)
+    while asked := [(query, query.wants()) for query in queries if query.goes_on()]:
+        for length in sorted({len(taken[0][2]) for _, taken in asked}):
+            most = min(TOGETHER, CHILDREN // max(1, walk.slots(length)))
+            for some in _some_at_a_time([one for one in asked if len(one[1][0][2]) == length], most):
+                opener.open(some)
+    return [query.result(ties) for query in queries]
+
+
+Asked: TypeAlias = "tuple[_Query, list[Prefix]]"
+"""A query, and the prefixes that it wants opened, all of one length."""
+
+
+def _some_at_a_time(asked: list[Asked], most: int) -> Iterator[list[Asked]]:
+    """As many queries at once as want no more than so many prefixes, but at least one."""
+    some: list[Asked] = []
+    for one in asked:
+        if some and sum(len(taken) for _, taken in some) + len(one[1]) > most:
+            yield some
+            some = []
+        some.append(one)
+    yield some
+
+
+@dataclass(frozen=True)
+class Below:
+    """What follows n prefixes, in C slots."""
+
+    token: Tensor  # (n, C)
+    state: Tensor  # (n, C, parts)
+    share: Tensor  # (n, C) of a docid that ends there the log-probability of each of its documents, else -inf
+    prefix: Tensor  # (n, C) of a prefix that goes on its log-probability, else -inf
+
+    def rows(self, some: slice) -> Below:
+        """Those of some prefixes."""
+        return Below(self.token[some], self.state[some], self.share[some], self.prefix[some])
+
+    def to(self, device: str) -> Below:
+        """The same elsewhere."""
+        return Below(*(part.to(device) for part in (self.token, self.state, self.share, self.prefix)))
+
+
+@dataclass(frozen=True)
+class _Opener:
+    """What opens prefixes, of several queries at once."""
+
+    generator: Generator
+    cache: Cache
+    hidden: Tensor
+    walk: Walk
+    normalisation: Normalisation
+    temperature: float
+
+    def open(self, asked: list[Asked]) -> None:
+        """Give each query what lies below its prefixes, all of which have one length."""
+        prefixes = [one for _, taken in asked for one in taken]
+        state = torch.tensor([one[3] for one in prefixes], device=self.walk.device)
+        children = self.walk.children(state, len(prefixes[0][2]))
+        hidden = self._hidden([query.row for query, taken in asked for _ in taken], [one[2] for one in prefixes])
+        scores = child_scores(self.generator, hidden, children, self.normalisation, self.temperature)
+        above = torch.tensor([-one[0] for one in prefixes], dtype=torch.float64, device=scores.device)
+        below = self._below(children, above[:, None] + scores.double())
+        lost = self._lost(above, hidden, children)
+        begin = 0
+        for query, taken in asked:
+            here = slice(begin, begin + len(taken))
+            query.takes(taken, below.rows(here), None if lost is None else lost[here])
+            begin += len(taken)
+
+    def _below(self, children: Children, total: Tensor) -> Below:
+        over = children.ended | children.alone if self.normalisation == "trie" else children.ended
+        share = total - self.walk.living(children.state).clamp(min=1).double().log()
+        shares, prefixes = share.masked_fill(~over, -torch.inf), total.masked_fill(over, -torch.inf)
+        found = Below(children.token, children.state, shares, prefixes)
+        return found.to("cpu") if total.numel() <= FEW else found
+
+    def _hidden(self, rows: list[int], prefixes: list[tuple[int, ...]]) -> Tensor:
+        parents = torch.tensor(rows, device=self.walk.device)
+        if not prefixes[0]:
+            return self.hidden[parents]
+        _, hidden = self.generator.extend(self.cache, parents, torch.tensor(prefixes, device=self.walk.device))
+        return hidden[:, -1]
+
+    def _lost(self, above: Tensor, hidden: Tensor, children: Children) -> Tensor | None:
+        """The log-probabilities of what the generator does not follow below prefixes of these log-probabilities."""
+        if not isinstance(self.generator, Partial):
+            return None
+        lost = self.generator.lost(hidden).double()
+        if self.normalisation == "trie":
+            here = self.generator.logits(hidden, children.token).masked_fill(~children.exists, -torch.inf)
+            lost = torch.sigmoid(lost - here.double().logsumexp(1)).log()
+        return above + lost
 
 
 @dataclass
 class _Query:
     """The search for one query."""
 
-    generator: Generator
-    cache: Cache
-    hidden: Tensor
     walk: Walk
     row: int
     k: int  # at most the number of documents
     budget: int
     normalisation: Normalisation
-    temperature: float
     open: list[Prefix] = field(default_factory=list)
     found: dict[int, float] = field(default_factory=lambda: defaultdict(lambda: -math.inf))  # log-probabilities
     missing: dict[int, int] = field(default_factory=dict)  # of a document with several docids: those not found yet
@@ -105,12 +199,17 @@ class _Query:
     opened: int = 0
     order: Iterator[int] = field(default_factory=count)
 
-    def run(self, ties: bool) -> Certified:
+    def __post_init__(self) -> None:
         self.missing = dict(self._several)
         if self.k:
             self._push((), self.walk.root(1)[0].tolist(), 0.0)
-        while self.open and self.opened < self.budget and not self._is_certain(self._bound()):
-            self._open_some(min(BATCH, self.budget - self.opened))
+
+    def goes_on(self) -> bool:
+        """Whether there is something to open that could still matter."""
+        return bool(self.open) and self.opened < self.budget and not self._is_certain(self._bound())
+
+    def result(self, ties: bool) -> Certified:
+        """What was found."""
         # Nothing that is opened brings back what was not followed, so it counts only in the end.
         bound = float(np.logaddexp(self._bound(), self.lost))
         documents = best(self.found, self.k, ties=ties)
@@ -156,8 +255,9 @@ class _Query:
     def _push(self, prefix: tuple[int, ...], state: list[int], logprob: float) -> None:
         heapq.heappush(self.open, (-logprob, next(self.order), prefix, state))
 
-    def _open_some(self, most: int) -> None:
-        """Open the best prefixes of one length, the length of the very best."""
+    def wants(self) -> list[Prefix]:
+        """The best prefixes of one length, the length of the very best, which are to be opened now."""
+        most = min(BATCH, self.budget - self.opened)
         taken, put_back = [heapq.heappop(self.open)], []
         while self.open and len(taken) < most and len(taken) + len(put_back) < 4 * BATCH:
             one = heapq.heappop(self.open)
@@ -165,53 +265,29 @@ class _Query:
         for one in put_back:
             heapq.heappush(self.open, one)
         self.opened += len(taken)
-        self._expand(taken)
+        return taken
 
-    def _expand(self, taken: list[Prefix]) -> None:
-        length = len(taken[0][2])
-        state = torch.tensor([one[3] for one in taken], device=self.walk.device)
-        children = self.walk.children(state, length)
-        hidden = self._hidden([one[2] for one in taken])
-        scores = child_scores(self.generator, hidden, children, self.normalisation, self.temperature)
-        above = torch.tensor([-one[0] for one in taken], dtype=torch.float64, device=scores.device)
-        total = above[:, None] + scores.double()
-        self._lose(above, hidden, children)
-        over = children.ended | children.alone if self.normalisation == "trie" else children.ended
-        self._find(children, total.masked_fill(~over, -torch.inf))
-        self._keep_open(taken, children, total.masked_fill(over, -torch.inf))
+    def takes(self, taken: list[Prefix], below: Below, lost: Tensor | None) -> None:
+        """What lies below prefixes that were opened, and what of them (n,) is not followed."""
+        if lost is not None:
+            self.lost = float(np.logaddexp(self.lost, float(lost.logsumexp(0))))
+        self._find(below)
+        self._keep_open(taken, below)
 
-    def _hidden(self, prefixes: list[tuple[int, ...]]) -> Tensor:
-        if not prefixes[0]:
-            return self.hidden[[self.row] * len(prefixes)]
-        parents = torch.full((len(prefixes),), self.row, device=self.walk.device)
-        _, hidden = self.generator.extend(self.cache, parents, torch.tensor(prefixes, device=self.walk.device))
-        return hidden[:, -1]
-
-    def _lose(self, above: Tensor, hidden: Tensor, children: Children) -> None:
-        """Count what the generator does not follow below prefixes of these log-probabilities."""
-        if not isinstance(self.generator, Partial):
-            return
-        lost = self.generator.lost(hidden).double()
-        if self.normalisation == "trie":
-            here = self.generator.logits(hidden, children.token).masked_fill(~children.exists, -torch.inf)
-            lost = torch.sigmoid(lost - here.double().logsumexp(1)).log()
-        self.lost = float(np.logaddexp(self.lost, float((above + lost).logsumexp(0))))
-
-    def _find(self, children: Children, logprob: Tensor) -> None:
-        """Give the documents of docids (n, C) their shares; -inf where no docid ends."""
-        share = logprob - self.walk.living(children.state).clamp(min=1).double().log()
-        chosen = share >= self._least(share, self.k + 1)
-        for state, mass in zip(children.state[chosen].tolist(), share[chosen].tolist(), strict=True):
+    def _find(self, below: Below) -> None:
+        """Give the documents of docids that end their shares."""
+        chosen = below.share >= self._least(below.share, self.k + 1)
+        for state, mass in zip(below.state[chosen].tolist(), below.share[chosen].tolist(), strict=True):
             for document in self.walk.documents(state):
                 self.found[document] = float(np.logaddexp(self.found[document], mass))
                 if document in self.missing:
                     self.missing[document] -= 1
 
-    def _keep_open(self, taken: list[Prefix], children: Children, logprob: Tensor) -> None:
-        """Put prefixes (n, C) among those that may be opened; -inf where there is none."""
-        chosen = logprob >= self._least(logprob, self.budget - self.opened + 1)
+    def _keep_open(self, taken: list[Prefix], below: Below) -> None:
+        """Put longer prefixes among those that may be opened."""
+        chosen = below.prefix >= self._least(below.prefix, self.budget - self.opened + 1)
         parents = [taken[at][2] for at in chosen.nonzero()[:, 0].tolist()]
-        columns = (children.token[chosen], children.state[chosen], logprob[chosen])
+        columns = (below.token[chosen], below.state[chosen], below.prefix[chosen])
         for prefix, token, state, mass in zip(parents, *(column.tolist() for column in columns), strict=True):
             self._push((*prefix, token), state, mass)
 

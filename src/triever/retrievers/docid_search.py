@@ -1,0 +1,86 @@
+"""The three ways to search docids, and what they find: a beam, the true best, and what a model writes freely."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from triever import config
+from triever.config import option
+from triever.errors import UsageError
+from triever.retrievers.writing import Writing
+from triever.search.beam import BeamOptions, beam
+from triever.search.exact import exact
+from triever.search.free import free
+from triever.search.hits import documents
+from triever.search.scores import Normalisation
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How docids are searched: `SearchOptions(width=40)`."""
+
+    method: Literal["beam", "exact", "free"] = option(
+        "beam", "beam; exact, the true best with a certificate; free, a beam that may write docids that do not exist"
+    )
+    width: int = option(20, "prefixes that a beam keeps at each length; at least as many as hits are asked for")
+    normalisation: Normalisation = option(
+        "trie", "probabilities over the symbols that exist (trie) or all (vocabulary, and always in a free search)"
+    )
+    temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
+    backoff: int = option(0, "how many of the best dropped prefixes a beam takes up again")
+    budget: int = option(10_000, "prefixes that an exact search may open for one query")
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        BeamOptions(self.width, self.normalisation, self.temperature, backoff=self.backoff)  # which checks its own
+        if self.budget < 1:
+            raise UsageError(f"budget = {self.budget} should be above zero", "the default is 10000")
+
+    @property
+    def scored_over(self) -> Normalisation:
+        """What probabilities are over; what is written freely is scored over all symbols."""
+        return "vocabulary" if self.method == "free" else self.normalisation
+
+    def beam(self, k: int) -> BeamOptions:
+        """The same for a beam that should find k."""
+        return BeamOptions(max(self.width, k), self.normalisation, self.temperature, backoff=self.backoff)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Numbers of documents with their log-probabilities, best first, and what the search has to say."""
+
+    documents: Sequence[tuple[int, float]] = ()
+    note: str = ""
+    certificate: str = ""
+
+
+def found_by(
+    options: SearchOptions, engine: Writing, generator: Any, cache: Any, hidden: Tensor, k: int
+) -> list[Found]:
+    """For each query that was read the best k documents, and all that tie with the last of them."""
+    if options.method == "exact":
+        certified = exact(
+            generator,
+            cache,
+            hidden,
+            engine.walk,
+            k,
+            budget=options.budget,
+            normalisation=options.normalisation,
+            temperature=options.temperature,
+            ties=True,
+        )
+        return [Found(one.documents, certificate=str(one)) for one in certified]
+    if options.method == "free":
+        written = free(generator, cache, hidden, engine.walk, options.beam(k), stop=engine.scheme.stop)
+        return [
+            Found(hits, note=f"{invalid} of {total} written docids do not exist")
+            for hits, invalid, total in written.documents(k, ties=True)
+        ]
+    frontier = beam(generator, cache, hidden, engine.walk, options.beam(k), keep=k)
+    return [Found(one) for one in documents(engine.walk, frontier, k, ties=True)]
