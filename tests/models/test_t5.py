@@ -250,3 +250,14 @@ def test_new_atomic_documents_are_scored_at_once() -> None:
         scores = wider(ids, mask, torch.zeros(4, 1, dtype=torch.long))
     torch.testing.assert_close(scores[..., 7], scores[..., [2, 5]].mean(2), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(scores[..., 8], scores[..., [0, 1]].mean(2), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("count", [5, 45])  # scored by themselves, and taken from the scores of all
+def test_candidates_may_stand_after_several_states_each(count: int) -> None:
+    shape = T5Shape.for_docids(30, 200, d_model=16, d_kv=4, heads=4, d_ff=8, encoder_layers=1, decoder_layers=1)
+    model = T5(shape).eval()
+    generator = Seq2SeqGenerator(model, lambda _: (torch.zeros(1, 1), torch.ones(1, 1)))
+    hidden, candidates = torch.randn(3, 4, 16), torch.randint(200, (3, count))
+    found = generator.logits(hidden, candidates)
+    expected = torch.stack([model.logits(states)[:, some] for states, some in zip(hidden, candidates, strict=True)])
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

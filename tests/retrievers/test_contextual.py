@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import Document, Result
 from triever.errors import UsageError
 from triever.models import encoder as encoder_module
+from triever.models.backbones import learn_tokenizer
+from triever.models.docid_model import SHARP, reader_of, words_of
 from triever.retrievers import contextual as contextual_module
 from triever.retrievers.contextual import Contextual, ContrastTuning, Spelled, SpellingOptions, VocabularyOptions
 from triever.retrievers.docid_search import SearchOptions
@@ -107,6 +110,70 @@ def test_training_learns_the_titles_of_queries() -> None:
     assert [result[0].id for result in fitted.search_many(QUERIES, 1)] == ["tea", "bike", "東京", "bread"]
     regenerated = fitted.searched_with({"spelling": {"join": "regenerate"}})
     assert [result[0].id for result in regenerated.search_many(QUERIES, 1)] == ["tea", "bike", "東京", "bread"]
+
+
+def test_a_regenerated_query_finds_the_same_alone_and_among_others() -> None:
+    narrow = {"search_options": {"width": 2}, "spelling": {"join": "regenerate"}}
+    fitted = contextual(training=replace(LEARN, steps=60)).fit(dataset()).searched_with(narrow)
+    together = fitted.search_many(QUERIES, 3)
+    for query, result in zip(QUERIES, together, strict=True):
+        alone = fitted.search(query, 3)
+        assert [hit.id for hit in result] == [hit.id for hit in alone]
+        assert len(result) == 3, "a wider beam is tried for those that had fewer"
+
+
+def length(rows: torch.Tensor) -> float:
+    return float(rows.square().sum(1).mean().sqrt())
+
+
+def test_ends_and_beginnings_are_as_long_as_the_states_of_tokens_and_can_be_written() -> None:
+    fitted = contextual().fit(dataset())
+    engine = engine_of(fitted)
+    known, model = engine.vocabulary, engine.model
+    assert known is not None
+    assert engine.scheme.stop is not None
+    end = int(known.start[engine.scheme.stop])
+    others = torch.cat([known.rows[:end], known.rows[end + 1 :]])
+    for row in (known.rows[end], model.symbols.weight[-1]):
+        assert float(row.norm()) == pytest.approx(length(others), rel=0.05)
+    scores = model.logits(known.rows[end][None])[0]
+    assert int(scores.argmax()) == end
+    assert float(scores[end]) == pytest.approx(SHARP, rel=0.05)
+
+
+def test_rows_are_read_as_long_as_words_and_states_begin_equally_sharp_for_both_vocabularies() -> None:
+    """So that a decoder feels places as it did, and what is compared differs in nothing but its vocabulary."""
+    base, genre = (engine_of(contextual(vocabulary=VocabularyOptions(k=k)).fit(dataset())).model for k in (5, 0))
+    words = words_of(reader_of(base))
+    assert base.shape.entering * length(base.symbols.weight) == pytest.approx(length(words), rel=1e-3)
+    assert genre.shape.entering == 1
+    written = length(base.symbols.weight[:-2])  # as long as the states of titles, which ids are the means of
+    for model, rows in ((base, base.symbols.weight), (genre, words)):
+        assert model.shape.scale * written * length(rows) == pytest.approx(SHARP, rel=0.1)
+
+
+def test_a_vocabulary_of_tokens_places_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = contextual(vocabulary=VocabularyOptions(k=0)).fit(dataset())
+    assert engine_of(fitted).placer is None
+    assert not fitted.memory.get("placer")
+    for k in (0, 5):
+        fitted = contextual(vocabulary=VocabularyOptions(k=k)).fit(dataset())
+        monkeypatch.setattr(fitted, "_vectors", lambda *_: pytest.fail("titles need no vectors"))
+        fitted.add([Document("new", "Molten rock rises.", "Volcanoes")])
+        assert "new" in {hit.id for hit in fitted.search("volcano", len(fitted))}
+
+
+@pytest.mark.parametrize("k", [0, 2])
+def test_a_t5_may_have_rows_for_more_tokens_than_its_tokenizer_knows(k: int, tmp_path: Path) -> None:
+    learned = learn_tokenizer([document.full_text for document in DOCUMENTS], 300)
+    fast = PreTrainedTokenizerFast(tokenizer_object=learned._tokenizer, pad_token="[PAD]", eos_token="[SEP]")
+    fast.save_pretrained(tmp_path)
+    sizes = {"d_model": 32, "d_kv": 8, "num_heads": 4, "d_ff": 32, "num_layers": 1}
+    T5ForConditionalGeneration(T5Config(vocab_size=len(fast) + 12, decoder_start_token_id=0, **sizes)).save_pretrained(
+        tmp_path
+    )
+    fitted = contextual(backbone=str(tmp_path), vocabulary=VocabularyOptions(k=k)).fit(dataset())
+    assert len(fitted.search(QUERIES[0], 3)) == 3
 
 
 def test_the_matrix_is_not_trained_and_the_rest_is() -> None:

@@ -9,6 +9,8 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
+from triever.models.generator import of_candidates
+
 Pair = tuple[tuple[int, ...], int]
 Row = tuple[str, tuple[int, ...]]
 
@@ -46,7 +48,7 @@ class Toy:
 
     def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
         if candidates is not None:
-            return self.logits(hidden).gather(1, candidates)
+            return of_candidates(self.logits(hidden), candidates)
         flat = [self.scores(*self.rows[int(number)]) for number in hidden.reshape(-1).tolist()]
         return torch.tensor(flat).reshape(*hidden.shape[:-1], self.width)
 

@@ -101,10 +101,9 @@ class ContextualGenerator:
 
     def _masses(self, paths: Tensor, ids: Tensor) -> Tensor:
         """(n, paths, C) the logs of what each path gives to each of some ids (n, C), -inf for -1."""
-        hidden, share = paths[..., :-2], paths[..., -2]
-        each = ids.clamp(min=0)[:, None].expand(-1, paths.shape[1], -1)
-        logits = self.inner.logits(hidden.flatten(0, 1), each.flatten(0, 1)).float().view_as(each)
-        return (logits + share[..., None]).masked_fill(ids[:, None] < 0, -torch.inf)
+        hidden, share = paths[..., :-2], paths[..., -2:-1]
+        logits = self.inner.logits(hidden, ids.clamp(min=0)).float()  # for all paths of a prefix at once
+        return (logits + share).masked_fill(ids[:, None] < 0, -torch.inf)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:

@@ -220,15 +220,36 @@ def respelled(model: T5, rows: Tensor, start: Tensor) -> T5:
     """The same model over other fixed symbols (symbols, hidden), with what starts every docid (hidden,) behind them.
 
     All else is shared between the two. The first rows decide how states are scaled before they meet rows: of a state
-    that is as long as they are, the highest score is about SHARP, whatever the backbone's states are like.
+    that is as long as they are, the highest score is about SHARP, whatever the backbone's states are like. They also
+    decide how rows are scaled where they are read: BERT adds places to what it reads, which have to be felt beside rows
+    as they are beside words.
     """
     table = FixedRows(len(rows) + 1, rows.shape[1]).to(model.device)
     table.weight.copy_(torch.cat([rows, start[None].to(rows)]))
     made = copy.copy(model)
     made._modules = {**model._modules, "symbols": table}
-    scale = model.shape.scale or SHARP / float(rows.square().sum(1).mean())
-    made.shape = replace(model.shape, width=len(rows), start=len(rows), scale=scale)
+    shape = replace(model.shape, width=len(rows), start=len(rows))
+    if not shape.scale:
+        entering = length_of(words_of(reader_of(model))) / length_of(rows) if shape.form == "bert" else 1.0
+        shape = replace(shape, scale=SHARP / length_of(rows) ** 2, entering=entering)
+    made.shape = shape
     return made
+
+
+def as_long_as(rows: Tensor, vector: Tensor) -> Tensor:
+    """A vector in its own direction, as long as rows are."""
+    return vector * (length_of(rows) / float(vector.norm())) if len(rows) else vector
+
+
+@torch.no_grad()
+def length_of(rows: Tensor) -> float:
+    """How long rows are: the root of their mean square."""
+    return float(rows.float().square().sum(1).mean().sqrt())
+
+
+def words_of(reader: Encoder) -> Tensor:
+    """(tokens, hidden) what the backbone reads tokens as."""
+    return reader.module.get_input_embeddings().weight.detach()  # ty: ignore[call-non-callable]
 
 
 def generator_of(model: T5, most: int, prefix: str = "") -> Seq2SeqGenerator:

@@ -28,8 +28,15 @@ class Generator(Protocol):
         ...
 
     def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
-        """Scores of all symbols, (..., width); or those of candidates (n, C) after each of n states (n, d), (n, C)."""
+        """Scores of all symbols, (..., width); or those of candidates (n, C) after states (n, ..., d): (n, ..., C)."""
         ...
+
+
+def of_candidates(scores: Tensor, candidates: Tensor) -> Tensor:
+    """Those of candidates (n, C) among the scores of all symbols (n, ..., width): (n, ..., C)."""
+    rows, count = candidates.shape
+    between = [1] * (scores.ndim - 2)
+    return scores.gather(-1, candidates.view(rows, *between, count).expand(*scores.shape[:-1], count))
 
 
 @runtime_checkable

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from triever.models.generator import of_candidates
+
 
 @dataclass(frozen=True)
 class HubCache:
@@ -35,7 +37,7 @@ class _HubModel:
 
     def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Hidden states are scores already."""
-        return hidden if candidates is None else hidden.gather(-1, candidates)
+        return hidden if candidates is None else of_candidates(hidden, candidates)
 
 
 class CausalGenerator(_HubModel):

@@ -34,6 +34,7 @@ class T5Shape:
     tied: bool = False
     scaled: bool = False  # states are divided by the root of their width before they meet output rows, as T5 does
     scale: float = 0.0  # what they are multiplied by instead, where that is not 0
+    entering: float = 1.0  # what symbols are multiplied by where they are read
     shards: int = 1  # blocks of the output layer
     inputs: int = 0  # symbols that the decoder reads; 0 is all of them, 1 is enough where docids have one symbol
     fixed: bool = False  # what symbols are is given and not learned, and their rows are those of the output layer too

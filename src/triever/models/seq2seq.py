@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from triever.models.generator import of_candidates
 from triever.models.layers import Memory
 from triever.models.t5 import T5, Read
 
@@ -56,6 +57,11 @@ class Seq2SeqGenerator:
         hidden, now = self.model.decode(tokens, past, self._read_for(cache, text))
         return Seq2SeqCache(cache.read, now, text), hidden
 
+    def only(self, cache: Seq2SeqCache, texts: Tensor) -> Seq2SeqCache:
+        """What `prefill` remembers of some of the texts that it has read."""
+        past = [(keys[texts], values[texts]) for keys, values in cache.past]
+        return Seq2SeqCache(cache.read.of(texts), past, torch.arange(len(texts), device=self.device))
+
     def _read_for(self, cache: Seq2SeqCache, text: Tensor) -> Read:
         """What was read as it is where every text has equally many prefixes, lying together; else a row for each."""
         texts = len(cache.read.mask)
@@ -70,6 +76,6 @@ class Seq2SeqGenerator:
         """Scores of all symbols, or of the candidates; few of them are scored by themselves."""
         if candidates is None:
             return self.model.logits(hidden)
-        if FEW * candidates.shape[1] < self.width:
+        if FEW * candidates.shape[1] < self.width * hidden[0, ..., 0].numel():
             return self.model.logits_of(hidden, candidates)
-        return self.model.logits(hidden).gather(1, candidates)
+        return of_candidates(self.model.logits(hidden), candidates)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triever.models.encoder import pooled
+from triever.models.generator import of_candidates
 from triever.models.layers import (
     BertDecoderLayer,
     CrossLayer,
@@ -182,6 +183,8 @@ class T5(nn.Module):
         many for each.
         """
         hidden = self.symbols(tokens)
+        if self.shape.entering != 1:
+            hidden = hidden * self.shape.entering
         if read.pooled is not None:
             hidden = hidden + read.pooled.repeat_interleave(len(tokens) // len(read.pooled), 0)
         before = past[0][0].shape[2] if past else 0
@@ -235,10 +238,10 @@ class T5(nn.Module):
         return functional.linear(states, self._output_rows()) if self.shape.tied else self.output(states)
 
     def logits_of(self, hidden: Tensor, candidates: Tensor) -> Tensor:
-        """Scores of some symbols (n, C) after each of n states (n, d)."""
+        """Scores of some symbols (n, C) after states (n, ..., d): (n, ..., C)."""
         if self._blocks:  # whose rows lie on several devices
-            return self.logits(hidden).gather(1, candidates)
-        return torch.einsum("nd,ncd->nc", self._scaled(hidden), self._output_rows()[candidates])
+            return of_candidates(self.logits(hidden), candidates)
+        return torch.einsum("n...d,ncd->n...c", self._scaled(hidden), self._output_rows()[candidates])
 
     def _scaled(self, hidden: Tensor) -> Tensor:
         scale = self.shape.scale or (self.shape.d_model**-0.5 if self.shape.scaled else 1.0)

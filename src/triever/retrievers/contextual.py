@@ -32,7 +32,17 @@ from triever.errors import UsageError
 from triever.models import docid_model
 from triever.models.backbones import Backbone
 from triever.models.contextual import ContextualGenerator
-from triever.models.docid_model import DecoderOptions, Table, is_bert, reader_of, respelled
+from triever.models.docid_model import (
+    SHARP,
+    DecoderOptions,
+    Table,
+    as_long_as,
+    is_bert,
+    length_of,
+    reader_of,
+    respelled,
+    words_of,
+)
 from triever.models.encoder import Encoder, encode_tokens, room
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import TextTokenizer, Tokens, places
@@ -52,6 +62,8 @@ from triever.training.views import IGNORED, ViewBatches, ViewOptions, docid_rows
 Documents: TypeAlias = Sequence[Document] | DocumentStore
 TOGETHER = 20_000
 """Documents whose titles are read in context at once."""
+SOME = 1000
+"""Documents by whose titles it is seen how long states are."""
 EVERY, HARDLY = 1024, 1e-6
 """Paths of each prefix that an exact search follows, but for those that have a smaller share than the second."""
 EMB = "emb"
@@ -209,10 +221,20 @@ class Contextual(Generative):
         targets = docid_rows(docids)
         if self.vocabulary.k:
             engine, targets = self._spelled(engine, docids, store, work)
+        elif is_bert(encoder.backbone):
+            self._sharpen(engine.model, encoder, docids, store)
         if self.contrast.steps:
             engine, targets = self._contrasted(engine, docids, targets, dataset, store, work)
         trained = self._train(engine, targets, dataset, store, work)
         return self._finished(engine, trained, _title_tokens(docids))
+
+    def _sharpen(self, model: T5, encoder: Encoder, docids: Sequence[Docid], store: DocumentStore) -> None:
+        """Let a word that a state fits have the score that an id would have: words are shorter than states."""
+        some = list(islice(store, SOME))
+        states = self._states(encoder, some, docids[: len(some)])
+        if len(states):
+            long = length_of(torch.from_numpy(states)) * length_of(words_of(encoder))
+            model.shape = replace(model.shape, scale=SHARP / long)
 
     def _contrasted(
         self,
@@ -253,8 +275,9 @@ class Contextual(Generative):
         table: Table = "fixed" if self.vocabulary.k else "tied"
         model = docid_model.docid_model(copy.deepcopy(encoder), width, options, None, self.training.seed, table=table)
         with torch.no_grad():
-            words = _words(encoder)
-            model.symbols.weight[: len(words)] = words
+            words = words_of(encoder)
+            # A T5 may have rows for more tokens than its tokenizer knows.
+            model.symbols.weight[: width - 1] = words[: width - 1]
             model.symbols.weight[width - 1], model.symbols.weight[width] = _stop_row(encoder), _start_row(encoder)
         return model.to(device(self.device)).eval()
 
@@ -265,7 +288,8 @@ class Contextual(Generative):
         encoder = engine.placer
         assert encoder is not None
         states = self._states(encoder, store, docids, work)
-        made = _writing_in(engine, self._clustered(engine, docids, states, None), _start_row(encoder))
+        known = self._clustered(engine, docids, states, None)
+        made = _writing_in(engine, known, as_long_as(known.rows, _start_row(encoder)))
         return made, docid_rows(self._rewritten(made, docids, states))
 
     def _clustered(
@@ -274,7 +298,7 @@ class Contextual(Generative):
         encoder, stop = engine.placer, engine.scheme.stop
         assert encoder is not None
         assert stop is not None
-        return contextual_vocabulary(
+        made, _ = contextual_vocabulary(
             _title_symbols(docids),
             states,
             {stop: _stop_row(encoder)},
@@ -283,7 +307,11 @@ class Contextual(Generative):
             seed=self.training.seed,
             device=encoder.device,
             before=before,
-        )[0]
+        )
+        # Words are far shorter than states: beside those, an end as short as a word could never be written.
+        end = int(made.start[stop])
+        made.rows[end] = as_long_as(torch.cat([made.rows[:end], made.rows[end + 1 :]]), made.rows[end])
+        return made
 
     def _states(
         self, encoder: Encoder, documents: Documents, docids: Sequence[Docid], work: Path | None = None
@@ -370,9 +398,10 @@ class Contextual(Generative):
     def _finished(self, engine: Spelled, trained: Mapping[str, Any], occurring: int) -> Spelled:
         encoder = engine.model._modules.pop(EMB, engine.placer)
         assert isinstance(encoder, Encoder)
-        size = about(engine.vocabulary, occurring) if engine.vocabulary else {}
         laid_out(engine.model)
-        return replace(engine, placer=encoder.eval(), trained={**trained, **size})
+        if engine.vocabulary is None:
+            return replace(engine, placer=None, trained=trained)  # nothing is placed in a vocabulary of tokens
+        return replace(engine, placer=encoder.eval(), trained={**trained, **about(engine.vocabulary, occurring)})
 
     # Searching
 
@@ -401,20 +430,23 @@ class Contextual(Generative):
         return replace(found, note="; ".join(filter(None, [found.note, said])))
 
     def _by_ids(self, engine: Spelled, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
-        """Titles by their best path; a beam may meet one several times, and then a wider one is tried."""
+        """Titles by their best path; a beam may meet one several times, and then one of twice the width is tried."""
         options, walk = self.search_options.beam(k), engine.id_walk
-        tries = range(2 * k if self.spelling.join == "regenerate" else 1)
-        found: list[dict[int, float]] = []
-        for number in tries:
-            wider = replace(options, width=options.width * (number + 1))
-            frontier = beam(generator, cache, hidden, walk, wider, keep=wider.width)
-            found = [
+        most = 2 * k * options.width if self.spelling.join == "regenerate" else options.width
+        found: dict[int, dict[int, float]] = {}
+        left, width = torch.arange(len(hidden), device=hidden.device), options.width
+        while len(left):
+            some = generator.only(cache, left), hidden[left]
+            frontier = beam(generator, *some, walk, replace(options, width=width), keep=width)
+            titles = [
                 best_ranks(walk, states, masses)
                 for states, masses in zip(frontier.state.tolist(), frontier.logprob.tolist(), strict=True)
             ]
-            if min(map(len, found), default=k) >= min(k, len(engine.numbers)):
-                break
-        return [Found(best(one, k, ties=True)) for one in found]
+            found |= zip(left.tolist(), titles, strict=True)
+            enough = min(k, len(engine.numbers))
+            few = [len(one) < enough and width < most for one in titles]
+            left, width = left[torch.tensor(few, device=left.device)], min(2 * width, most)
+        return [Found(best(found[query], k, ties=True)) for query in range(len(hidden))]
 
     # Looking closer
 
@@ -429,7 +461,7 @@ class Contextual(Generative):
         return InContext(
             engine.vocabulary,
             engine.scheme,
-            _words(encoder),
+            words_of(encoder),
             _title_symbols(docids),
             np.repeat(np.arange(len(docids)), [len(docid) - 1 for docid in docids]),
             partial(self._states, encoder, held.store, docids),
@@ -439,7 +471,8 @@ class Contextual(Generative):
 
     def _with_added(self, engine: Writing, documents: Sequence[Document], store: DocumentStore) -> Writing:
         assert isinstance(engine, Spelled)
-        return super()._with_added(self._with_tokens_of(engine, documents), documents, store)
+        # Titles are what they are: vectors would place nothing.
+        return self._enlarged(self._with_tokens_of(engine, documents), documents, None, store)
 
     def _with_tokens_of(self, engine: Spelled, documents: Sequence[Document]) -> Spelled:
         """With ids for the tokens of new titles that no title had; the others have theirs."""
@@ -490,19 +523,14 @@ def _writing_in(engine: Spelled, vocabulary: Vocabulary, start: Tensor) -> Spell
     return replace(engine, model=model, vocabulary=replace(vocabulary, rows=model.symbols.weight[:-1]))
 
 
-def _words(encoder: Encoder) -> Tensor:
-    """(tokens, hidden) what the backbone reads tokens as."""
-    return encoder.module.get_input_embeddings().weight.detach()  # ty: ignore[call-non-callable]
-
-
 def _stop_row(encoder: Encoder) -> Tensor:
     """What the end of a title is: what stands behind every text."""
-    return _words(encoder)[(encoder.tokenizer.after or [encoder.tokenizer.pad])[0]].clone()
+    return words_of(encoder)[(encoder.tokenizer.after or [encoder.tokenizer.pad])[0]].clone()
 
 
 def _start_row(encoder: Encoder) -> Tensor:
     """What every title begins from: what stands before every text, or the padding, as T5 has it."""
-    return _words(encoder)[(encoder.tokenizer.before or [encoder.tokenizer.pad])[0]].clone()
+    return words_of(encoder)[(encoder.tokenizer.before or [encoder.tokenizer.pad])[0]].clone()
 
 
 def _title_tokens(docids: Sequence[Docid]) -> int:
