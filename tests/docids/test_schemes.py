@@ -453,3 +453,17 @@ def test_documents_of_one_beginning_are_numbered_and_share_numbers_once_it_is_fu
     again = Numbering.of_lists(json.loads(json.dumps(held.to_lists())))
     assert again == held
     assert again.next((3, 1), 2) == 1
+
+
+def test_rows_of_clusters_have_length_one_where_vectors_do(tmp_path: Path) -> None:
+    documents, vectors = [Document(str(one), "") for one in range(60)], clustered(60, 4, seed=3)
+    for given, unit in ((vectors, False), (torch.nn.functional.normalize(vectors, dim=1), True)):
+        scheme = Cluster(clusters=6)
+        numbers = torch.tensor([code for (code,) in scheme.fit(documents, given)])
+        means = torch.stack([given[numbers == one].mean(0) for one in range(6)])
+        rows = scheme.rows()
+        assert rows is not None
+        assert torch.equal(rows, reopened(scheme, tmp_path / str(unit)).rows())
+        torch.testing.assert_close(
+            rows, means / means.norm(dim=1, keepdim=True) if unit else means, atol=1e-4, rtol=1e-4
+        )

@@ -84,6 +84,16 @@ def test_a_wide_beam_reads_fewer_queries_at_once(small: GDR, monkeypatch: pytest
     assert sizes[-1] <= 64 * 2 // 8
 
 
+def test_what_wider_beams_compare_counts_too(small: GDR) -> None:
+    engine = engine_of(small)
+    searcher = replace(small._searcher(engine, 1), options=SearchOptions(width=1))
+    alone, [first] = searcher.compared(["tea"], 1), searcher.compared(["tea"], 1)
+    more = searcher.compared(["tea"], first + 1)
+    assert alone == [first]
+    assert more[0] > 2 * first, "the same clusters again, and others"
+    assert searcher.compared(["tea", "bread"], COUNT)[0] == searcher.compared(["tea"], COUNT)[0]
+
+
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("depth", [0, 1, None])
 def test_what_is_compared_is_what_the_clusters_of_the_beam_hold(small: GDR, depth: int | None, several: bool) -> None:
@@ -91,8 +101,9 @@ def test_what_is_compared_is_what_the_clusters_of_the_beam_hold(small: GDR, dept
     searcher = replace(small._searcher(engine, depth), options=SearchOptions(width=2))
     beginnings = [docid[:depth] for docid, _ in engine.trie.items()]
     held = {one: beginnings.count(one) for one in beginnings}
-    for query, (found, compared) in enumerate(zip(searcher.candidates(TEXTS), searcher.compared(TEXTS), strict=True)):
-        entries = set(found[1].entries.tolist())
+    all_compared = searcher.compared(TEXTS, 1)
+    for query, found in searcher.candidates(TEXTS):
+        entries, compared = set(found.entries.tolist()), all_compared[query]
         visited = {engine.docid_of(entry)[:depth] for entry in entries}
         assert compared >= len(entries), query
         if not several:  # else one may be in a cluster that is the best of no document

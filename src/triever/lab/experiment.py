@@ -27,6 +27,7 @@ from typing import Any
 
 from triever.data.dataset import SHIPPED
 from triever.data.datasets import VARIABLE, Dataset, load_dataset, sample
+from triever.data.records import Query
 from triever.data.records import Run as Hits
 from triever.data.writers import write_run
 from triever.errors import DataError, TrieverError, UsageError
@@ -166,7 +167,16 @@ def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, 
         "documents": len(retriever),
         "index_bytes": index_size(memory),
         "memory": memory,
+        **_compared(retriever, dataset.queries(data.test[0]), recipe.hits),
     }
+
+
+def _compared(retriever: Retriever, queries: Sequence[Query], hits: int) -> dict[str, float]:
+    """Which share of all vectors a query is compared with, where that is a choice."""
+    from triever.retrievers.gdr import GDR
+
+    asked = [query.text for query in queries]
+    return {"compared": round(retriever.compared(asked, hits), 5)} if isinstance(retriever, GDR) else {}
 
 
 def _keep(path: Path, label: str, hits: Hits) -> None:

@@ -56,7 +56,7 @@ def analysis(finding: Finding, *, command: Sequence[str], seconds: float) -> dic
 
 def run_record(said: Mapping[str, Any], *, command: Sequence[str], seconds: float) -> dict[str, Any]:
     """What a run of a recipe left, together with what it was measured on; no path of this machine stays in it."""
-    cost = {"seconds": round(seconds, 1), "peak_memory_mb": peak_memory_mb(), **_gpu_peak()}
+    cost = {"seconds": round(seconds, 1), "peak_memory_mb": peak_memory_mb(), **gpu_peak()}
     return without_paths({"command": shlex.join(["triever", *command]), **said, **cost, **surroundings()})
 
 
@@ -215,7 +215,8 @@ def forget_peaks() -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def _gpu_peak() -> dict[str, int]:
+def gpu_peak() -> dict[str, int]:
+    """The most memory of a GPU that this process has held, where there is one."""
     torch = sys.modules.get("torch")
     if not torch or not torch.cuda.is_available():
         return {}

@@ -125,11 +125,19 @@ class ClusterSearch:
         for batch, seen in self._seen(queries, self.options.width):
             yield from zip(batch, self._inside(seen), strict=True)
 
-    def compared(self, queries: Sequence[str]) -> list[int]:
-        """For each query, in any order, how many vectors its own is compared with, before any wider beam."""
-        spans = self.engine.walk.spans
-        found = (one for _, seen in self._seen(queries, self.options.width) for one in seen)
-        return [sum(part.stop - part.start for state in one.states for _, part in spans(state)) for one in found]
+    def compared(self, queries: Sequence[str], k: int) -> list[int]:
+        """For each query how many vectors its own is compared with until there are k hits, by all beams together."""
+        spans, width = self.engine.walk.spans, self.options.width
+        found, left = [0] * len(queries), list(range(len(queries)))
+        while left:
+            short = []
+            for batch, seen in self._seen([queries[query] for query in left], width):
+                for query, one in zip([left[place] for place in batch], seen, strict=True):
+                    here = sum(part.stop - part.start for state in one.states for _, part in spans(state))
+                    found[query] += here
+                    short += [query] if here < k and len(one.states) >= width else []
+            left, width = sorted(short), 2 * width
+        return found
 
     def explained(self, query: str, scoring: Scoring, scores: Mapping[int, float]) -> dict[int, Parts]:
         """What the scores of documents, by their numbers, are made of in the first beam that has each."""

@@ -39,7 +39,7 @@ from triever.retrievers.cluster_search import Clustered, ClusterSearch
 from triever.retrievers.encoding import bm25_finder, check_memory, most
 from triever.retrievers.generative import Generative, Lesson
 from triever.retrievers.match_fits import fit_for
-from triever.retrievers.matching import FEATURES, MatchOptions, Ranking, Scoring, Way, weights_for
+from triever.retrievers.matching import FEATURES, RULES, MatchOptions, Ranking, Scoring, Way, weights_for
 from triever.retrievers.writing import Writing
 from triever.training.clusters import (
     ClusterBatches,
@@ -119,10 +119,10 @@ class GDR(Generative):
         """What `matching.depth` may be: how many symbols of docids it can write."""
         return range(self._deepest(self._checked().engine) + 1)
 
-    def compared(self, queries: Sequence[str]) -> float:
-        """The share of all vectors that a query's own is compared with, as a mean."""
+    def compared(self, queries: Sequence[str], k: int = 10) -> float:
+        """The share of all vectors that a query's own is compared with for so many hits, as a mean."""
         held = self._checked()
-        found = self._searcher(held.engine, self.matching.depth).compared(queries)
+        found = self._searcher(held.engine, self.matching.depth).compared(queries, k)
         return float(np.mean(found)) / held.engine.below.count if found else 0.0
 
     # Learning
@@ -289,22 +289,23 @@ class GDR(Generative):
         return held
 
     def _fitted_at_depths(self, engine: Clustered, held: Pairs) -> Clustered:
-        """With weights for every depth that may be asked for later, and for what was asked for now."""
+        """With weights for every depth and every rule that may be asked for later, and for what was asked for now."""
         for depth in dict.fromkeys((*range(1, self._deepest(engine) + 1), self.matching.depth)):
-            engine = self._fitted(engine, held, replace(self.matching, depth=depth))
+            engine = self._fitted(engine, held, *(replace(self.matching, depth=depth, rule=rule) for rule in RULES))
         return engine
 
     def _deepest(self, engine: Clustered) -> int:
         """How many symbols of docids it can write: all, or as many as it was taught."""
         return int(np.diff(engine.trie.paths().start).max()) if engine.taught is None else engine.taught
 
-    def _fitted(self, engine: Clustered, held: Pairs, matching: MatchOptions | None = None) -> Clustered:
-        """With the weights that suit held-out queries, among the documents of their beams."""
-        matching = matching or self.matching
-        fit = fit_for(matching)
-        for query, found in self._searcher(engine, matching.depth).candidates(held.texts):
-            fit.see(found, engine.numbers[held.of(query)])
-        return replace(engine, fitted={**engine.fitted, matching.way: fit.weights()})
+    def _fitted(self, engine: Clustered, held: Pairs, *ways: MatchOptions) -> Clustered:
+        """With the weights that suit held-out queries, among the documents of their beams; for ways of one depth."""
+        fits = {matching.way: fit_for(matching) for matching in ways or (self.matching,)}
+        depth = ways[0].depth if ways else self.matching.depth
+        for query, found in self._searcher(engine, depth).candidates(held.texts):
+            for fit in fits.values():
+                fit.see(found, engine.numbers[held.of(query)])
+        return replace(engine, fitted={**engine.fitted, **{way: fit.weights() for way, fit in fits.items()}})
 
     # Searching
 

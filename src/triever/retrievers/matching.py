@@ -21,6 +21,7 @@ SHORTER = 0.8
 """By this power of its length a log-probability is divided in the authors' rule."""
 APART = 1.0
 """How far below all others the best document is put that only a wider beam has found, where it would not be below."""
+RULES = ("sum", "loglinear", "learned")
 FEATURES = ("vector", "log P of the cluster", "share in the beam", "rank in the beam")
 """What the rule `learned` weighs; the last one is minus the logarithm of the rank."""
 

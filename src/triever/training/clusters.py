@@ -93,12 +93,11 @@ class ClusterBatches:
         chance = np.random.default_rng((self.views.seed, self.views.round, step, INSIDE))
         negatives = self.negatives_of(drawn, own, relevant, chance)
         documents = np.concatenate([own, negatives.ravel()])
-        excluded = np.stack([among(documents, rows, self.same) for rows in relevant])
         return {
             **self.views.batch_of(drawn),
             **self.documents(documents),
             "positive": torch.arange(len(own)),
-            "excluded": torch.from_numpy(excluded),
+            "excluded": torch.from_numpy(self._is_relevant(documents[None], own, relevant)),
             "weights": torch.from_numpy(self._weights(own, documents)),
         }
 
@@ -117,24 +116,31 @@ class ClusterBatches:
 
     def _beside(self, own: np.ndarray, relevant: Sequence[np.ndarray], chance: np.random.Generator) -> np.ndarray:
         """(texts, inside) rows of each document's cluster that are not relevant to its text, -1 behind the last."""
-        found = [self._some_of(int(self.cluster[row]), rows, chance) for row, rows in zip(own, relevant, strict=True)]
-        pool = np.full((len(own), self.negatives.inside), -1, np.int64)
-        for text, rows in enumerate(found):
-            pool[text, : len(rows)] = rows
-        return pool
-
-    def _some_of(self, cluster: int, relevant: np.ndarray, chance: np.random.Generator) -> np.ndarray:
-        """At most as many of a cluster as are wanted. A few more are drawn, for those that fall away."""
         order, start = self._members
-        low, size = start[cluster], int(start[cluster + 1] - start[cluster])
-        some = chance.choice(size, min(size, 2 * self.negatives.inside + len(relevant)), replace=False)
-        rows = order[low + some]
-        return rows[~among(rows, relevant, self.same)][: self.negatives.inside]
+        low, size = start[self.cluster[own]], np.diff(start)[self.cluster[own]]
+        # Some that follow each other in an order by chance, and a few more, for those that fall away.
+        step = np.arange(2 * self.negatives.inside + max(map(len, relevant), default=0))
+        first = (chance.random(len(own)) * size).astype(np.int64)
+        rows = order[low[:, None] + (first[:, None] + step) % size[:, None]]
+        there = (step < size[:, None]) & ~self._is_relevant(rows, own, relevant)
+        front = np.argsort(~there, axis=1, kind="stable")[:, : self.negatives.inside]
+        return np.where(np.take_along_axis(there, front, 1), np.take_along_axis(rows, front, 1), -1)
+
+    def _is_relevant(self, rows: np.ndarray, own: np.ndarray, relevant: Sequence[np.ndarray]) -> np.ndarray:
+        """(texts, n) which of some rows are relevant to each text, or have the text of one that is.
+
+        Rows are (texts, n), or (1, n) for all texts. What a text stands for is relevant to it; few have others.
+        """
+        found = self.same[rows] == self.same[own][:, None]
+        for text in [number for number, known in enumerate(relevant) if len(known) > 1]:
+            found[text] = among(rows[text % len(rows)], relevant[text], self.same)
+        return found
 
     @cached_property
     def _members(self) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of all documents, cluster by cluster, and where each cluster begins."""
-        order = self.cluster.argsort(kind="stable")
+        """The rows of all documents, cluster by cluster and each in an order by chance, and where each begins."""
+        mixed = np.random.default_rng((self.views.seed, self.views.round, INSIDE)).permutation(len(self.cluster))
+        order = mixed[self.cluster[mixed].argsort(kind="stable")]
         return order, np.searchsorted(self.cluster[order], np.arange(self.cluster.max(initial=-1) + 2))
 
     def _mined(self, drawn: Sequence[Drawn]) -> np.ndarray:
@@ -147,7 +153,7 @@ class ClusterBatches:
     def _weights(self, own: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """(texts, documents) how often a document counts as a negative of a text."""
         together = self.cluster[documents] == self.cluster[own][:, None]
-        return np.where(together, self.negatives.beta, 1.0).astype(np.float32)
+        return np.where(together, np.float32(self.negatives.beta), np.float32(1))
 
 
 def cluster_numbers(docids: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from triever import config
 from triever.config import option
@@ -36,6 +37,8 @@ FINE = 4
 """So many small ones for each of them."""
 SEVERAL = 4
 """Clusters that a document may be in, at most."""
+LOOKED_AT = 1000
+"""Vectors by which it is seen whether all have length one."""
 
 
 @dataclass(eq=False)
@@ -63,6 +66,7 @@ class Cluster(Scheme):
 
     _centroids: Tensor | None = field(default=None, init=False, repr=False)
     _codes: list[Docid] = field(default_factory=list, init=False, repr=False)  # of each centroid; several may share one
+    _unit: bool = field(default=False, init=False, repr=False)  # whether vectors have length one
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -85,10 +89,13 @@ class Cluster(Scheme):
     def rows(self) -> Tensor | None:
         if self._centroids is None or not self.single:
             return None
-        return _means(self._centroids, torch.tensor([code[0] for code in self._codes]), self.width)
+        means = _means(self._centroids, torch.tensor([code[0] for code in self._codes]), self.width)
+        # Else a query would be drawn to small tight clusters, whose means are longer.
+        return functional.normalize(means, dim=1) if self._unit else means
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
         found = self._vectors(vectors, len(documents))
+        self._unit = bool((found[:LOOKED_AT].float().norm(dim=1) - 1).abs().max() < 0.01)
         count = min(self.clusters, len(found))
         centroids, cluster, number = self._clustered(found, count, device)
         self._centroids, cluster = centroids.cpu(), cluster.cpu()
@@ -166,12 +173,13 @@ class Cluster(Scheme):
     def write(self, writer: Writer) -> dict[str, Any]:
         if self._centroids is not None:
             writer.array("docid_centroids", self._centroids.cpu().numpy())
-        return {"codes": [list(code) for code in self._codes]}
+        return {"codes": [list(code) for code in self._codes], "unit": self._unit}
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
         known: dict[Docid, Docid] = {}  # as it was fitted: what is the same is there once
         self._codes = [known.setdefault(code, code) for code in map(tuple, state["codes"])]
         self._centroids = torch.tensor(snapshot.array("docid_centroids"))
+        self._unit = state.get("unit", False)  # earlier ones began with means as they were
 
 
 def _means(centroids: Tensor, cluster: Tensor, count: int) -> Tensor:
