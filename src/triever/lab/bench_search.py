@@ -94,7 +94,8 @@ def _row(
     row |= {"ms_for_one": round(1000 * float(np.median(alone)), 2)}
     row |= {"index_queries_per_second": _index_rate(retriever, queries)}
     row |= {"bytes_per_document": round(retriever.index_bytes / len(retriever), 1)}
-    row |= {"compared": _compared(retriever, queries)}
+    compared = retriever.compared([query.text for query in queries])
+    row |= {"compared": "" if compared is None else round(compared, 4)}
     for depth in (1, 10):
         hits = [_hit(result[:depth], qrels.get(query.id, {})) for query, result in zip(queries, found, strict=True)]
         row[f"Success@{depth}"] = round(float(np.mean(hits)), 4)
@@ -112,13 +113,6 @@ def _index_rate(retriever: Retriever, queries: Sequence[Query]) -> float | str:
     started = time.perf_counter()
     retriever._find(engine, read, 10)
     return round(len(queries) / (time.perf_counter() - started), 1)
-
-
-def _compared(retriever: Retriever, queries: Sequence[Query]) -> float | str:
-    """The share of all vectors that a query is compared with, where there is a choice."""
-    from triever.retrievers.gdr import GDR
-
-    return round(retriever.compared([query.text for query in queries]), 4) if isinstance(retriever, GDR) else ""
 
 
 def _hit(hits: Sequence[Any], judged: Mapping[str, int]) -> bool:

@@ -27,7 +27,6 @@ from typing import Any
 
 from triever.data.dataset import SHIPPED
 from triever.data.datasets import VARIABLE, Dataset, load_dataset, sample
-from triever.data.records import Query
 from triever.data.records import Run as Hits
 from triever.data.writers import write_run
 from triever.errors import DataError, TrieverError, UsageError
@@ -159,6 +158,7 @@ def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, 
         keep = partial(_keep, folder / run.hits_file(split)) if recipe.keeps_runs else None
         reports[split] = compare(systems, dataset, split, recipe.measures, k=recipe.hits, keep=keep).to_dict()
     memory = retriever.memory
+    compared = retriever.compared([query.text for query in dataset.queries(data.test[0])], recipe.hits)
     return {
         "data": asdict(data) | {"dataset": dataset.name, "fingerprint": dataset.fingerprint[:16]},
         "reports": reports,
@@ -167,16 +167,8 @@ def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, 
         "documents": len(retriever),
         "index_bytes": index_size(memory),
         "memory": memory,
-        **_compared(retriever, dataset.queries(data.test[0]), recipe.hits),
+        **({} if compared is None else {"compared": round(compared, 5)}),
     }
-
-
-def _compared(retriever: Retriever, queries: Sequence[Query], hits: int) -> dict[str, float]:
-    """Which share of all vectors a query is compared with, where that is a choice."""
-    from triever.retrievers.gdr import GDR
-
-    asked = [query.text for query in queries]
-    return {"compared": round(retriever.compared(asked, hits), 5)} if isinstance(retriever, GDR) else {}
 
 
 def _keep(path: Path, label: str, hits: Hits) -> None:

@@ -215,6 +215,23 @@ class Tokens:
         return ~np.isin(self.flat, np.asarray(skip, np.int64))
 
 
+def framed(lengths: np.ndarray, before: Sequence[int], after: Sequence[int], dtype: Any) -> tuple[Tokens, np.ndarray]:
+    """Texts of these lengths that are yet to be filled in, with symbols before and behind each, and where each begins.
+
+    >>> tokens, begin = framed(np.array([2, 0]), [7], [8, 9], np.int64)
+    >>> tokens.flat[places(begin, np.array([2, 0]))] = [1, 2]
+    >>> [tokens[0].tolist(), tokens[1].tolist()]
+    [[7, 1, 2, 8, 9], [7, 8, 9]]
+    """
+    starts = _starts([lengths + len(before) + len(after)])
+    flat = np.empty(starts[-1], dtype)
+    for at, symbol in enumerate(before):
+        flat[starts[:-1] + at] = symbol
+    for back, symbol in enumerate(reversed(after), 1):
+        flat[starts[1:] - back] = symbol
+    return Tokens(flat, starts), starts[:-1] + len(before)
+
+
 def by_length(lengths: Any, rows: int = 1024, tokens: int = 65_536) -> list[np.ndarray]:
     """Batches of rows of nearly equal length, the longest first: every row is in exactly one.
 

@@ -294,6 +294,10 @@ class Retriever(ABC):
         then = now if documents is None else documents
         return {**self._computed(held.engine, now, then), **held.store.products(then)}
 
+    def compared(self, queries: Sequence[str], k: int = 10) -> float | None:
+        """The share of all vectors that a query's own is compared with for so many hits; none without a choice."""
+        return None
+
     @property
     def index_bytes(self) -> int:
         """How many bytes a search looks into, without models and without the documents themselves."""

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from triever import artifact, config
-from triever.arrays import starts_of
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
@@ -45,7 +44,7 @@ from triever.models.docid_model import (
 )
 from triever.models.encoder import Encoder, encode_tokens, room
 from triever.models.t5 import T5, laid_out
-from triever.models.tokens import TextTokenizer, Tokens, places
+from triever.models.tokens import TextTokenizer, Tokens, framed, places
 from triever.retrievers import claims
 from triever.retrievers.docid_search import Found, SearchOptions
 from triever.retrievers.encoding import device, most
@@ -559,16 +558,10 @@ def _followed(
     own, behind = titles.lengths, np.zeros(len(titles), np.int64)
     if texts is not None:
         behind = np.minimum(texts.lengths - first - last, np.maximum(0, length - first - last - own))
-    starts = starts_of(first + own + behind + last)
-    flat = np.empty(starts[-1], titles.flat.dtype)
-    begin = starts[:-1] + first
-    for at, symbol in enumerate(tokenizer.before):
-        flat[starts[:-1] + at] = symbol
-    for back, symbol in enumerate(tokenizer.after[::-1], 1):
-        flat[starts[1:] - back] = symbol
-    keep = np.zeros(len(flat), bool)
+    tokens, begin = framed(own + behind, tokenizer.before, tokenizer.after, titles.flat.dtype)
+    keep = np.zeros(len(tokens.flat), bool)
     keep[places(begin, own)] = True
-    flat[keep] = titles.flat
+    tokens.flat[keep] = titles.flat
     if texts is not None:
-        flat[places(begin + own, behind)] = texts.flat[places(texts.starts[:-1] + first, behind)]
-    return Tokens(flat, starts), keep
+        tokens.flat[places(begin + own, behind)] = texts.flat[places(texts.starts[:-1] + first, behind)]
+    return tokens, keep

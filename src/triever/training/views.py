@@ -14,10 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from triever.arrays import starts_of
 from triever.config import option, validate
 from triever.errors import UsageError, nearest
-from triever.models.tokens import TextTokenizer, Tokens, places
+from triever.models.tokens import TextTokenizer, Tokens, framed, places
 from triever.training.pairs import Pairs, passes
 
 VIEWS = {"labelled": "judged queries", "generated": "written queries", "first": "FirstP", "chunks": "DaQ"}
@@ -142,21 +141,16 @@ class Chunks:
         return np.random.default_rng((self.seed, 64)).random(len(self))
 
     def _pieces(self, rows: np.ndarray, share: np.ndarray) -> Tokens:
-        dtype, own = self.documents.flat.dtype, len(self.tokenizer.before)  # `own` stands before a document too
-        before, after = (np.asarray(part, dtype) for part in self._around)
+        own = len(self.tokenizer.before)  # stands before a document too
+        before, after = self._around
         room = max(0, self.length - len(before) - len(after))
         inner = self.documents.starts[rows + 1] - self.documents.starts[rows] - own - len(after)
         length = np.clip(inner, 0, room)
         first = (share * (inner - length + 1)).astype(np.int64)
-        flat = np.empty(int((length + len(before) + len(after)).sum()), dtype)
-        starts = starts_of(length + len(before) + len(after))
-        for at, symbol in enumerate(before):
-            flat[starts[:-1] + at] = symbol
-        for back, symbol in enumerate(after[::-1], 1):
-            flat[starts[1:] - back] = symbol
+        found, begin = framed(length, before, after, self.documents.flat.dtype)
         source = self.documents.starts[rows] + own + first
-        flat[places(starts[:-1] + len(before), length)] = self.documents.flat[places(source, length)]
-        return Tokens(flat, starts)
+        found.flat[places(begin, length)] = self.documents.flat[places(source, length)]
+        return found
 
     @property
     def _around(self) -> tuple[Sequence[int], Sequence[int]]:
