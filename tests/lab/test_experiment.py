@@ -241,6 +241,21 @@ def test_after_a_kill_only_what_is_missing_is_run(here: Path) -> None:
     assert not any((here / "work").rglob("training.json"))
 
 
+def test_a_training_whose_questions_could_not_be_asked_is_not_lost(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_long(*_rest: object, **_options: object) -> None:
+        raise experiment.TooLong("it took longer than 1 s", "raise timeout")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "compare", too_long)
+        assert len(run(KILLED, work="work")[0].failed) == 3
+    (kept,) = (here / "work").rglob("training.json")
+    assert json.loads(kept.read_text())["standing"]["finished"] == "steps"
+    table, _ = run(KILLED, work="work")
+    assert table.failed == []
+    assert json.loads(files()["second-seed0.json"])["resumed"] is True
+    assert not any((here / "work").rglob("training.json"))
+
+
 # --- parts ----------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -123,8 +123,8 @@ def _result(recipe: Recipe, run: Run, workshop: Workshop, folder: Path) -> dict[
         retriever = system.make(partial(workshop.part, system.parts))
         results.forget_peaks()
         started = time.perf_counter()
-        with limit(recipe.timeout):
-            spent = {} if system.is_part else fit_in(workshop.place(run), retriever, dataset)
+        fitting = nullcontext({}) if system.is_part else fitted_in(workshop.place(run), retriever, dataset)
+        with limit(recipe.timeout), fitting as spent:
             workshop.keep(run, retriever)
             found = _measured(recipe, run, retriever, dataset, folder)
         found |= {"system": system.to_dict(), **spent, "parts": workshop.spent(system.parts)}
@@ -298,11 +298,10 @@ class Workshop:
             if (place / "manifest.json").exists() and _beside(place, "json").exists():
                 return load(place)
             retriever = system.make(partial(self.part, system.parts))
-            with limit(self.timeout):
-                spent = fit_in(_beside(place, "work"), retriever, self._dataset[1])
-            with atomic(_beside(place, "json")) as file:
-                file.write(json.dumps(spent).encode())
-            retriever.save(place)
+            with limit(self.timeout), fitted_in(_beside(place, "work"), retriever, self._dataset[1]) as spent:
+                with atomic(_beside(place, "json")) as file:
+                    file.write(json.dumps(spent).encode())
+                retriever.save(place)
             return retriever
 
     def _whole(self, data: Data) -> Dataset:
@@ -325,19 +324,23 @@ def _free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def fit_in(place: Path, retriever: Retriever, dataset: Dataset) -> dict[str, Any]:
-    """Fit with a folder to work in; the folder stays only if there is something in it to go on from."""
+@contextmanager
+def fitted_in(place: Path, retriever: Retriever, dataset: Dataset) -> Generator[dict[str, Any]]:
+    """Fit with a folder to work in, which stays until what follows is done too: what is not kept is not trained twice.
+
+    If something fails, the folder stays if there is something in it to go on from.
+    """
     resumed = any(place.rglob("training.json"))
     started = time.perf_counter()
     try:
         retriever.fit(dataset, work=place)
+        seconds = round(time.perf_counter() - started, 2)
+        yield {"fit_seconds": seconds} | ({"resumed": True} if resumed else {})
     except BaseException:
         if not any(place.rglob("training.json")):
             shutil.rmtree(place, ignore_errors=True)
         raise
-    seconds = round(time.perf_counter() - started, 2)
     shutil.rmtree(place, ignore_errors=True)
-    return {"fit_seconds": seconds} | ({"resumed": True} if resumed else {})
 
 
 def expansions_file(name: str) -> Path | None:
