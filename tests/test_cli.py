@@ -418,6 +418,16 @@ def test_overlap_of_runs_models_and_systems(folder: Path) -> None:
     assert "| none-/again+ |" in page
 
 
+def test_what_is_found_of_documents_that_training_was_about(folder: Path) -> None:
+    words = ("analyse", "seen", "bm25", "model", "--data", "toy", "--plot", "seen.svg", "--out", "seen.json")
+    assert "by what training questions were about" in ok(folder, *words)
+    assert (folder / "seen.svg").exists()
+    found = json.loads((folder / "seen.json").read_text())["finding"]["values"]
+    assert sum(found["questions"].values()) == 2 * found["questions"]["all"] > 0
+    assert found["train"] == "train"
+    assert "tarin" in triever(folder, *words, "--train", "tarin").stderr
+
+
 def test_the_vocabulary_of_a_contextual_model(folder: Path) -> None:
     settings = ("--set", SMALL, "--set", "training.steps=0")
     ok(folder, "fit", "contextual", "--data", "toy", "--out", "titles", *settings)

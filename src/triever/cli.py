@@ -33,6 +33,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "compare": measure.compare,
     "analyse": {
         "overlap": measure.analyse_overlap,
+        "seen": measure.analyse_seen,
         "vocabulary": measure.analyse_vocabulary,
         "memory": measure.analyse_memory,
     },

@@ -16,7 +16,8 @@ from triever import DataError, Dataset, Document, Hit, Query, Result, UsageError
 from triever.data.records import Run
 from triever.data.words import words
 from triever.evaluation.finding import Part
-from triever.evaluation.overlap import TfIdf, hits_needed, overlap
+from triever.evaluation.groups import hits_needed
+from triever.evaluation.overlap import TfIdf, overlap
 from triever.evaluation.report import evaluate
 
 DOCUMENTS = [

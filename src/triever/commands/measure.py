@@ -129,18 +129,20 @@ def _show(report: Report, as_json: bool, plot: Path | None) -> None:
         note(f"wrote {plot}")
 
 
+SystemsAndRuns = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SYSTEM...", help=f"{SYSTEMS_HELP} Runs, as `triever run` writes them, are systems here too."
+    ),
+]
+OneMeasure = Annotated[str, typer.Option("--measure", "-m", help="Such as Success@1, Rprec or KILT-Rprec.")]
+
+
 def analyse_overlap(
-    systems: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SYSTEM...", help=f"{SYSTEMS_HELP} Runs, as `triever run` writes them, are systems here too."
-        ),
-    ],
+    systems: SystemsAndRuns,
     data: DataOption,
     split: Split = "test",
-    measure: Annotated[
-        str, typer.Option("--measure", "-m", help="Such as Success@1, Rprec or KILT-Rprec.")
-    ] = "Success@1",
+    measure: OneMeasure = "Success@1",
     examples: Annotated[
         int, typer.Option(min=0, help="How many questions to show that the second system finds and the first does not.")
     ] = 5,
@@ -150,21 +152,52 @@ def analyse_overlap(
     skip_bad: SkipBad = False,
 ) -> None:
     """What systems find where questions share few words with the titles that they look for, and where many."""
-    from triever.evaluation.compare import questions
-    from triever.evaluation.overlap import hits_needed, overlap
-    from triever.lab.systems import is_run, labels, ready_runs
+    from triever.evaluation.overlap import overlap
 
     started = time.perf_counter()
     check_before_work([measure], plot, out)
     if plot and len(systems) < 2:
         raise UsageError("--plot draws which questions two systems find, and there is one", "name another system")
     dataset = open_data(data, skip_bad)
+    runs = _found(systems, dataset, split, measure)
+    found = overlap(runs, dataset, split, measure, examples=examples, texts=_texts(dataset, [measure]))
+    _tell(found, started, json_, plot, out)
+
+
+def analyse_seen(
+    systems: SystemsAndRuns,
+    data: DataOption,
+    split: Split = "test",
+    train: Annotated[str, typer.Option(help="The questions that systems have learned from.")] = "train",
+    measure: OneMeasure = "Success@1",
+    json_: Json = False,
+    plot: Plot = None,
+    out: Out = None,
+    skip_bad: SkipBad = False,
+) -> None:
+    """What systems find where training questions were about the same documents, and where about none of them."""
+    from triever.evaluation.seen import seen
+
+    started = time.perf_counter()
+    check_before_work([measure], plot, out)
+    dataset = open_data(data, skip_bad)
+    dataset.qrels(train)  # of no such split nothing should be searched
+    runs = _found(systems, dataset, split, measure)
+    found = seen(runs, dataset, split, measure, train=train, texts=_texts(dataset, [measure]))
+    _tell(found, started, json_, plot, out)
+
+
+def _found(systems: list[str], dataset: Dataset, split: str, measure: str) -> dict[str, Run]:
+    """What systems find for the questions of a split, as deep as a measure reads; runs are read."""
+    from triever.evaluation.compare import questions
+    from triever.evaluation.groups import hits_needed
+    from triever.lab.systems import is_run, labels, ready_runs
+
     runs = ready_runs(systems, dataset, split, hits_needed(measure, *questions(dataset, split)))
     for label, what in labels(systems).items():
         if is_run(what):
             _shallow(Path(what), runs[label], [measure], dataset.documents())
-    found = overlap(runs, dataset, split, measure, examples=examples, texts=_texts(dataset, [measure]))
-    _tell(found, started, json_, plot, out)
+    return runs
 
 
 def analyse_vocabulary(

@@ -11,7 +11,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import mean
 from typing import Any
@@ -19,14 +19,11 @@ from typing import Any
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Qrels, Query, Run
 from triever.data.words import words
-from triever.errors import DataError
-from triever.evaluation.compare import DEEP, questions
+from triever.evaluation.compare import questions
 from triever.evaluation.finding import STEP, Bars, Finding, Part
-from triever.evaluation.measures import Texts, depth, per_query
-from triever.evaluation.report import LEVEL, MARK, SIGNIFICANT, Report, Score
+from triever.evaluation.groups import SHOWN, by_question, check_runs, relevant, scores_by_group, scores_part
+from triever.evaluation.measures import Texts
 
-SHOWN = 3
-"""Titles of each system that an example shows."""
 log = logging.getLogger("triever")
 
 
@@ -45,11 +42,11 @@ def overlap(
     the first hit is relevant, whatever the measure. `examples` are questions that only the second finds.
     """
     asked = _Asked.of(dataset, split, runs)
-    _check(runs, asked, dataset, split)
-    columns = {
-        name: per_query(run, asked.qrels, [measure], queries=asked.queries, texts=texts)[measure]
-        for name, run in runs.items()
-    }
+    check_runs(runs, asked.qrels, asked.corpus.unknown, dataset, split, shown=": they are shown by their ids")
+    if asked.corpus.untitled:
+        what = "%s: %d of %d documents have no title: questions are compared with their texts"
+        log.warning(what, dataset.name, asked.corpus.untitled, asked.corpus.documents)
+    columns = by_question(runs, asked.qrels, measure, asked.queries, texts)
     found = {
         name: {query for query in asked.shared if asked.right(run, query)[:1] == [True]} for name, run in runs.items()
     }
@@ -62,26 +59,11 @@ def overlap(
         "measure": measure,
         "average_overlap": asked.average,
         "questions": {group: len(ids) for group, ids in asked.groups.items()},
-        "scores": _scores(columns, measure, asked.groups),
+        "scores": scores_by_group(columns, measure, asked.groups),
         "sets": _four_sets(found, asked.groups),
         "examples": _examples(runs, found, asked)[:examples],
     }
     return Finding(values, _parts(values), _bars(values["sets"]))
-
-
-def hits_needed(measure: str, queries: Iterable[Query], qrels: Qrels) -> int:
-    """How many hits of a question an analysis reads.
-
-    R-precision has no cutoff, but reads no deeper than there are relevant documents: a beam that had to be a thousand
-    wide for it would find other titles than the one that people use.
-    """
-    if measure == "KILT-Rprec":
-        needed = max(
-            max(map(len, query.evidence), default=0) or len(_relevant(qrels.get(query.id, {}))) for query in queries
-        )
-    else:
-        needed = depth([measure], qrels) or DEEP
-    return max(SHOWN, needed)
 
 
 # --- how much a question and a title share --------------------------------------------------------------------
@@ -136,7 +118,7 @@ class _Corpus:
         """The corpus, as far as these questions and what was found for them need it."""
         kept: dict[str, Document] = {}
         results = [run[query.id] for run in runs.values() for query in queries if query.id in run]
-        wanted = {document for grades in qrels.values() for document in _relevant(grades)}
+        wanted = {document for grades in qrels.values() for document in relevant(grades)}
         wanted |= {hit.id for result in results for hit in result[:SHOWN]}
         unseen = {hit.id for result in results for hit in result}
         counted = {"documents": 0, "untitled": 0}
@@ -181,7 +163,7 @@ class _Asked:
             query.id: max(
                 (
                     weights.cosine(query.text, _compared(kept[document]))
-                    for document in _relevant(self.qrels[query.id])
+                    for document in relevant(self.qrels[query.id])
                     if document in kept
                 ),
                 default=0.0,
@@ -214,43 +196,7 @@ def _compared(document: Document) -> str:
     return document.title or document.text
 
 
-def _relevant(grades: Mapping[str, int]) -> list[str]:
-    return [document for document, grade in grades.items() if grade > 0]
-
-
-def _check(runs: Mapping[str, Run], asked: _Asked, dataset: Dataset, split: str) -> None:
-    """Refuse a run of other questions or of another corpus; warn of one that is so in part."""
-    for name, run in runs.items():
-        if not any(query in run for query in asked.qrels):
-            problem = f"{name} has no results for any question of the split {split!r} of {dataset.name}"
-            raise DataError(problem, "name the data and the split that it was made for")
-        hits = {hit.id for query in asked.qrels if query in run for hit in run[query]}
-        strange = sorted(hits & asked.corpus.unknown)
-        if strange and len(strange) == len(hits):
-            problem = f"none of the documents that {name} retrieves is in {dataset.name}, such as {strange[0]!r}"
-            raise DataError(problem, "name the data that it was made for")
-        if strange:
-            what = "%s retrieves %d documents that are not in %s, such as %s: they are shown by their ids"
-            log.warning(what, name, len(strange), dataset.name, strange[0])
-    if asked.corpus.untitled:
-        what = "%s: %d of %d documents have no title: questions are compared with their texts"
-        log.warning(what, dataset.name, asked.corpus.untitled, asked.corpus.documents)
-
-
 # --- what is found --------------------------------------------------------------------------------------------
-
-
-def _scores(
-    columns: Mapping[str, Mapping[str, float]], measure: str, groups: Mapping[str, Sequence[str]]
-) -> dict[str, dict[str, dict[str, Any] | None]]:
-    """System -> group -> its mean with an interval and the test against the first system; None for an empty group."""
-    found: dict[str, dict[str, dict[str, Any] | None]] = {name: {} for name in columns}
-    for group, ids in groups.items():
-        here = {name: {measure: {query: values[query] for query in ids}} for name, values in columns.items()}
-        report = Report.of(here) if ids else None
-        for name in columns:
-            found[name][group] = asdict(report.scores[name][measure]) if report else None
-    return found
 
 
 def _four_sets(found: Mapping[str, set[str]], groups: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
@@ -285,7 +231,7 @@ def _examples(runs: Mapping[str, Run], found: Mapping[str, set[str]], asked: _As
         {
             "question": query.text,
             "overlap": asked.shared[query.id],
-            "right": [asked.corpus.title(document) for document in _relevant(asked.qrels[query.id])],
+            "right": [asked.corpus.title(document) for document in relevant(asked.qrels[query.id])],
             "found": {
                 name: [
                     {"title": asked.corpus.title(hit.id), "right": right}
@@ -303,9 +249,7 @@ def _examples(runs: Mapping[str, Run], found: Mapping[str, set[str]], asked: _As
 
 def _parts(values: Mapping[str, Any]) -> list[Part]:
     names, sets = list(values["scores"]), values["sets"]
-    marks = f"; {MARK} differs from {names[0]} (p < {SIGNIFICANT})" if len(names) > 1 else ""
-    title = f"{values['measure']} by the overlap of questions and titles, with {LEVEL:.0%} intervals{marks}"
-    parts = [Part(title, _score_rows(values), [_what_was_compared(values)])]
+    parts = [scores_part("by the overlap of questions and titles", values, _what_was_compared(values))]
     if sets:
         parts.append(Part("Questions whose first hit is right (+) or not (-)", [_set_row(one) for one in sets]))
         title = f"Found by {names[1]} and not by {names[0]}, least overlap first; right titles stand between asterisks"
@@ -314,20 +258,11 @@ def _parts(values: Mapping[str, Any]) -> list[Part]:
     return parts
 
 
-def _score_rows(values: Mapping[str, Any]) -> list[dict[str, str]]:
-    headers = {group: f"{group} ({count:,})" for group, count in values["questions"].items()}
-    return [
-        {"system": name} | {headers[group]: str(Score(**score)) if score else "none" for group, score in scores.items()}
-        for name, scores in values["scores"].items()
-    ]
-
-
 def _what_was_compared(values: Mapping[str, Any]) -> str:
     untitled = values["documents_without_title"]
     instead = f", or texts, as {untitled:,} of {values['documents']:,} documents have no title" if untitled else ""
-    where = f"data {values['data']}; split {values['split']}; fingerprint {values['fingerprint']}"
     average = f"{values['average_overlap']:.3f}"
-    return f"{where}; low is below {average}, the average TF-IDF cosine of questions and titles{instead}"
+    return f"low is below {average}, the average TF-IDF cosine of questions and titles{instead}"
 
 
 def _set_row(one: Mapping[str, Any]) -> dict[str, str]:

@@ -1,0 +1,94 @@
+"""What systems find in groups of the questions of a split: what analyses share that divide them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from triever.data.datasets import Dataset
+from triever.data.records import Qrels, Query, Run
+from triever.errors import DataError
+from triever.evaluation.compare import DEEP
+from triever.evaluation.finding import Part
+from triever.evaluation.measures import Texts, depth, per_query
+from triever.evaluation.report import LEVEL, MARK, SIGNIFICANT, Report, Score
+
+SHOWN = 3
+"""Hits of a question that an analysis can show."""
+log = logging.getLogger("triever")
+
+
+def relevant(grades: Mapping[str, int]) -> list[str]:
+    """The documents that a question is about."""
+    return [document for document, grade in grades.items() if grade > 0]
+
+
+def hits_needed(measure: str, queries: Iterable[Query], qrels: Qrels) -> int:
+    """How many hits of a question an analysis reads.
+
+    R-precision has no cutoff, but reads no deeper than there are relevant documents: a beam that had to be a thousand
+    wide for it would find other titles than the one that people use.
+    """
+    if measure == "KILT-Rprec":
+        needed = max(
+            max(map(len, query.evidence), default=0) or len(relevant(qrels.get(query.id, {}))) for query in queries
+        )
+    else:
+        needed = depth([measure], qrels) or DEEP
+    return max(SHOWN, needed)
+
+
+def by_question(
+    runs: Mapping[str, Run], qrels: Qrels, measure: str, queries: Sequence[Query], texts: Texts | None
+) -> dict[str, Mapping[str, float]]:
+    """System -> question -> the measure."""
+    return {name: per_query(run, qrels, [measure], queries=queries, texts=texts)[measure] for name, run in runs.items()}
+
+
+def scores_by_group(
+    columns: Mapping[str, Mapping[str, float]], measure: str, groups: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, dict[str, Any] | None]]:
+    """System -> group -> its mean with an interval and the test against the first system; None for an empty group."""
+    found: dict[str, dict[str, dict[str, Any] | None]] = {name: {} for name in columns}
+    for group, ids in groups.items():
+        here = {name: {measure: {query: values[query] for query in ids}} for name, values in columns.items()}
+        report = Report.of(here) if ids else None
+        for name in columns:
+            found[name][group] = asdict(report.scores[name][measure]) if report else None
+    return found
+
+
+def scores_part(divided: str, values: Mapping[str, Any], note: str) -> Part:
+    """A table of systems and groups, and under it what was compared."""
+    first, *others = values["scores"]
+    marks = f"; {MARK} differs from {first} (p < {SIGNIFICANT})" if others else ""
+    headers = {group: f"{group} ({count:,})" for group, count in values["questions"].items()}
+    rows = [
+        {"system": name} | {headers[group]: str(Score(**score)) if score else "none" for group, score in scores.items()}
+        for name, scores in values["scores"].items()
+    ]
+    where = f"data {values['data']}; split {values['split']}; fingerprint {values['fingerprint']}; {note}"
+    return Part(f"{values['measure']} {divided}, with {LEVEL:.0%} intervals{marks}", rows, [where])
+
+
+def check_runs(
+    runs: Mapping[str, Run], qrels: Qrels, unknown: Collection[str], dataset: Dataset, split: str, *, shown: str = ""
+) -> None:
+    """Refuse a run of other questions or of another corpus; warn of one that is so in part.
+
+    `unknown` are documents that were retrieved and are not there; `shown` says what becomes of them.
+    """
+    for name, run in runs.items():
+        if not any(query in run for query in qrels):
+            problem = f"{name} has no results for any question of the split {split!r} of {dataset.name}"
+            raise DataError(problem, "name the data and the split that it was made for")
+        hits = {hit.id for query in qrels if query in run for hit in run[query]}
+        strange = sorted(hits.intersection(unknown))
+        if strange and len(strange) == len(hits):
+            problem = f"none of the documents that {name} retrieves is in {dataset.name}, such as {strange[0]!r}"
+            raise DataError(problem, "name the data that it was made for")
+        if strange:
+            what = "%s retrieves %d documents that are not in %s, such as %s%s"
+            log.warning(what, name, len(strange), dataset.name, strange[0], shown)

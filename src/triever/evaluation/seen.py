@@ -1,0 +1,59 @@
+"""Questions about documents that training questions were about, and about others: what systems find of each.
+
+A model that writes identifiers has learned some of them from questions, and must have another way to those that nobody
+asked for. An average over both hides which of the two it is good at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from triever.data.datasets import Dataset
+from triever.data.records import Run
+from triever.evaluation.compare import questions
+from triever.evaluation.finding import Bars, Finding
+from triever.evaluation.groups import by_question, check_runs, relevant, scores_by_group, scores_part
+from triever.evaluation.measures import Texts
+
+
+def seen(
+    runs: Mapping[str, Run],
+    dataset: Dataset,
+    split: str = "test",
+    measure: str = "Success@1",
+    *,
+    train: str = "train",
+    texts: Texts | None = None,
+) -> Finding:
+    """Measure systems on questions of a split by whether a question of `train` is about one of their documents too."""
+    queries, judged = questions(dataset, split)
+    qrels = {query.id: judged[query.id] for query in queries}
+    learned = {document for grades in dataset.qrels(train).values() for document in relevant(grades)}
+    missing = {hit.id for run in runs.values() for query in qrels if query in run for hit in run[query]}
+    missing.difference_update(document.id for document in dataset.documents())
+    check_runs(runs, qrels, missing, dataset, split)
+    groups: dict[str, list[str]] = {"seen": [], "unseen": [], "all": list(qrels)}
+    for query, grades in qrels.items():
+        groups["unseen" if learned.isdisjoint(relevant(grades)) else "seen"].append(query)
+    values = {
+        "data": dataset.name,
+        "split": split,
+        "train": train,
+        "fingerprint": dataset.fingerprint[:16],
+        "measure": measure,
+        "documents_seen": len(learned),
+        "questions": {group: len(ids) for group, ids in groups.items()},
+        "scores": scores_by_group(by_question(runs, qrels, measure, queries, texts), measure, groups),
+    }
+    note = f"seen: a question of {train} is about one of their documents, of which there are {len(learned):,}"
+    return Finding(values, [scores_part("by what training questions were about", values, note)], [_bars(values)])
+
+
+def _bars(values: Mapping[str, Any]) -> Bars:
+    labels = [f"{group} ({values['questions'][group]:,})" for group in ("seen", "unseen")]
+    series = {
+        name: [scores[group]["mean"] if scores[group] else None for group in ("seen", "unseen")]
+        for name, scores in values["scores"].items()
+    }
+    return Bars(f"{values['measure']} by what training questions were about", labels, series)
