@@ -499,10 +499,15 @@ def trained(run: Run) -> System:
     return system.parts[system.kind.removeprefix("@")] if system.is_part else system
 
 
+STUDIED = {"Async once", "Base, slow reader", "Async, slow reader", "Contra, slow reader"}
+"""Cells that ask why the paper's are as they are, with numbers that are not the paper's."""
+
+
 def test_the_paper_setting_of_contextual_recipes_has_the_paper_s_numbers() -> None:
     for found in (read(path, "paper") for path in CONTEXTUAL):
         assert found.hits == 10
-        for made in (trained(run) for run in found.runs(seeds=[0])):
+        of_the_paper = [run for run in found.runs(seeds=[0]) if run.cell.label not in STUDIED]
+        for made in map(trained, of_the_paper):
             if made.kind != "contextual":
                 continue
             options, training = made.options, made.options["training"]

@@ -348,6 +348,16 @@ def test_a_contrastive_training_comes_first_and_gives_its_encoder_to_the_vocabul
     assert made.rows.equal(after.model.symbols.weight[:-1])
 
 
+def test_a_contrastive_training_may_leave_the_vocabulary_as_it_is() -> None:
+    first = ContrastTuning(steps=3, batch=8, holdout=0.0, reader=1.0, anew=False)
+    before, after = (engine_of(contextual(contrast=one).fit(dataset())) for one in (ContrastTuning(), first))
+    assert before.placer is not None
+    assert after.placer is not None
+    assert same_weights(before.placer, after.placer)
+    assert before.model.symbols.weight.equal(after.model.symbols.weight)
+    assert not same_weights(before.model.reader, after.model.reader), "it was trained nevertheless"
+
+
 def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     theirs = other.state_dict()
     return all(weight.equal(theirs[name]) for name, weight in one.state_dict().items())

@@ -96,6 +96,7 @@ class ContrastTuning(DocidTuning):
     loss: Literal["batch+single", "matrix+single", "matrix+multiple"] = option(
         "matrix+multiple", "what is against what: ids of the batch or of the whole matrix, for one id or all of a title"
     )
+    anew: bool = option(True, "then make the vocabulary anew, with the encoder so trained")
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,7 @@ class Contextual(Generative):
         store: DocumentStore,
         work: Path | None,
     ) -> tuple[Spelled, np.ndarray]:
-        """The model after a training of its first state, and a vocabulary by its encoder."""
+        """The model after a training of its first state, and a vocabulary by its encoder, if that is wanted."""
         views, _ = self._views(engine, dataset, store, work)
         train(
             engine.model,
@@ -257,6 +258,8 @@ class Contextual(Generative):
             device=self.device,
             share=self._share(engine.model, self.contrast),
         )
+        if not self.contrast.anew:
+            return engine, targets
         encoder = copy.deepcopy(reader_of(engine.model)).requires_grad_(False).eval()
         return self._spelled(replace(engine, placer=encoder), docids, store, work)
 
