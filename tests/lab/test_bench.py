@@ -175,6 +175,10 @@ def test_every_kind_of_index_is_measured() -> None:
     rows |= {row["system"]: row for row in bench_search(titles, dataset(), "test")}
     joined = ["cgr, sum of 1", "cgr, sum of 5", "cgr, sum of 20", "cgr, best path", "cgr, regenerated"]
     assert [*rows][13:] == ["cgr, exact", *joined]
+    some = bench_search(titles, dataset(), "test", only=["sum of 5", "best"])
+    assert [(row["system"], row["agreement"]) for row in some] == [("cgr, sum of 5", ""), ("cgr, best path", "")]
+    with pytest.raises(UsageError, match=r"no way to search cgr has 'beam' .*there are: cgr, exact; cgr, sum of 1"):
+        bench_search(titles, dataset(), "test", only=["beam"])
     clusters = {"gdr": GDR(docids=Cluster(clusters=3), backbone=small, training=DocidTuning(steps=0)).fit(dataset())}
     rows |= {row["system"]: row for row in bench_search(clusters, dataset(), "test")}
     widths = ["gdr, all clusters", "gdr, 10 clusters", "gdr, 40 clusters", "gdr, 100 clusters"]

@@ -129,6 +129,10 @@ def bench_search(
     data: DataOption,
     split: Split = "test",
     most: Annotated[int, typer.Option(min=1, help="Only the first so many questions.")] = 1000,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Only ways to search with this text in their names, such as 'beam 10'; repeat for several."),
+    ] = None,
     out: Out = None,
     plot: Plot = None,
     json_: Json = False,
@@ -141,11 +145,12 @@ def bench_search(
     dataset = open_data(data)
     questions(dataset, split)
     check_before_work((), plot, out)
-    rows = _bench(lambda: measure(ready_systems(systems, dataset), dataset, split, most), out, json_)
+    rows = _bench(lambda: measure(ready_systems(systems, dataset), dataset, split, most, only or ()), out, json_)
     if plot:
         from triever.evaluation.picture import draw_points
 
-        draw_points(rows, "queries_per_second", ("Success@1", "agreement"), plot)
+        beside = "Success@10" if any(row["agreement"] == "" for row in rows) else "agreement"
+        draw_points(rows, "queries_per_second", ("Success@1", beside), plot)
         note(f"wrote {plot}")
 
 

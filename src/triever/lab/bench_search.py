@@ -4,7 +4,7 @@ Dense retrievers are measured with each kind of index, multi-vector ones with ea
 ones by exact search and beams of several widths, contextual ones by the ways to join the spellings of a title, those
 that match inside clusters by how many they look at and by how much of docids they write, with the share of all vectors
 that a query is compared with; all without being trained or encoding documents again.
-`agreement` is the share of the first ten of the exact search that is found too.
+`agreement` is the share of the first ten of the exact search that is found too, where that is measured.
 """
 
 from __future__ import annotations
@@ -30,8 +30,13 @@ EVERYTHING = 10**9
 """Prefixes that an exact search may open: all of them, so that what it finds is certain."""
 
 
-def bench_search(models: Mapping[str, Path | Retriever], dataset: Dataset, split: str, most: int = 1000) -> list[dict]:
-    """A row for each system and kind of index, over the first so many queries of a split."""
+def bench_search(
+    models: Mapping[str, Path | Retriever], dataset: Dataset, split: str, most: int = 1000, only: Sequence[str] = ()
+) -> list[dict]:
+    """A row for each system and kind of index, over the first so many queries of a split.
+
+    `only` has texts, of which a row's name must hold one.
+    """
     queries = dataset.queries(split)[:most]
     qrels = dataset.qrels(split)
     rows = []
@@ -40,10 +45,16 @@ def bench_search(models: Mapping[str, Path | Retriever], dataset: Dataset, split
         if not len(retriever):
             raise UsageError(f"{name} holds no documents", "add some, or leave it out")
         exact: list[Result] | None = None
-        for label, variant in track(variants(name, retriever).items(), f"measuring {name}"):
-            row, found = _row(label, variant, queries, qrels)
-            exact = exact or found
-            rows.append(row | {"agreement": round(_agreement(exact, found), 4)})
+        every = variants(name, retriever)
+        wanted = [label for label in every if not only or any(text in label for text in only)]
+        if not wanted:
+            problem = f"no way to search {name} has {' or '.join(map(repr, only))} in its name"
+            raise UsageError(problem, f"there are: {'; '.join(every)}")
+        for label in track(wanted, f"measuring {name}"):
+            row, found = _row(label, every[label], queries, qrels)
+            if label == next(iter(every)):
+                exact = found
+            rows.append(row | {"agreement": "" if exact is None else round(_agreement(exact, found), 4)})
     return rows
 
 
