@@ -9,13 +9,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.retrievers.contract import dataset
 from tests.training.test_loop import options, same
 from tests.training.test_resume import Stop, stopping
 from tests.training.toys import Pairs, Toy, square, toy, worth
+from triever import Dense
 from triever.errors import UsageError
 from triever.models.precision import device_of
 from triever.training import memory
 from triever.training.loop import TrainOptions, train
+from triever.training.metrics import History
+from triever.training.tuning import Tuning
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
@@ -121,3 +125,17 @@ def test_the_estimate_is_within_a_factor_of_two(precision: str) -> None:
 def test_attention_does_not_plan_for_every_shape() -> None:
     assert device_of("cuda").type == "cuda"
     assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_compiled_layers_learn_nearly_what_others_do() -> None:
+    small = "scratch:hidden=64,layers=2,heads=2,vocabulary=500"
+    losses = []
+    for compiled in (False, True):
+        tuning = Tuning(steps=30, batch=8, holdout=0.0, learning_rate=1e-3, compile=compiled, log_every=1)
+        watched: list[float] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(History, "write", lambda _, line, seen=watched: seen.append(line.get("loss")))
+            Dense(backbone=small, training=tuning).fit(dataset())
+        losses.append(watched)
+    assert len(losses[0]) == len(losses[1]) > 0
+    assert losses[1] == pytest.approx(losses[0], rel=0.05, abs=0.05)

@@ -106,8 +106,7 @@ class Encoder(nn.Module):
         if self.longest and ids.shape[1] > self.longest:
             problem = f"a text of {ids.shape[1]} tokens is more than the {self.longest} that {self.backbone.name} reads"
             raise UsageError(problem, f"tokenise with at most {self.longest} tokens")
-        # What is only read comes in batches of nearly equal length; and a compiled model is not to look at numbers.
-        if self.training and not torch.compiler.is_compiling():
+        if self.training:  # what is only read comes in batches of nearly equal length
             return self._states_in_pieces(ids, mask)
         return self.module(input_ids=ids, attention_mask=mask).last_hidden_state
 

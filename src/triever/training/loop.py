@@ -34,6 +34,7 @@ from triever.errors import UsageError, nearest
 from triever.models.precision import device_of
 from triever.training import randomness
 from triever.training.checkpoints import Checkpoints, Standing, set_weights, weights_of
+from triever.training.compiled import CompiledBlocks
 from triever.training.interrupts import Interrupts
 from triever.training.loader import Batches, Feed, Pace, Share, rows
 from triever.training.memory import SMALLER
@@ -202,9 +203,8 @@ class _Run:
         self.accelerator = work.accelerator
         self.device = work.device
         self.model = work.model.to(work.device)
-        objective: nn.Module = _Objective(work.model, work.loss)
-        if work.options.compile:
-            objective = torch.compile(objective)  # ty: ignore[invalid-assignment]
+        objective = _Objective(work.model, work.loss)
+        self.computing = CompiledBlocks(work.model) if work.options.compile else contextlib.nullcontext()
         self.objective = work.accelerator.prepare(objective)
         self.optimizer = make_optimizer(work.model, work.options, work.share)
         self.parameters = list(trained(work.model).values())
@@ -374,7 +374,8 @@ class _Run:
     def _micro_step(self, batch: Any, count: int, *, last: bool) -> None:
         together = contextlib.nullcontext() if last else self.accelerator.no_sync(self.objective)
         with together:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.work.precision == "bfloat16"):
+            lower = torch.autocast(self.device.type, torch.bfloat16, enabled=self.work.precision == "bfloat16")
+            with self.computing, lower:
                 total, parts = self.objective(batch)
             self.accelerator.backward(total / count)
         named = {f"parts/{name}": value for name, value in parts.items()}

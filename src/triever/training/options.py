@@ -29,7 +29,7 @@ class TrainOptions:
     precision: Literal["auto", "float32", "bfloat16"] = option(
         "auto", "numbers of the forward pass; weights stay float32; auto is bfloat16 on CUDA and float32 elsewhere"
     )
-    compile: bool = option(False, "let torch compile the model first: slow to start, faster steps, on a GPU")
+    compile: bool = option(False, "let torch compile the layers first: slow to start, faster steps, on a GPU")
     seed: int = option(0, "of everything that is random in the training")
     evaluate_every: int = option(1, "rounds from one evaluation to the next; 0 evaluates only at the end")
     patience: int = option(0, "evaluations without a new best before the training stops; 0 never stops it")
