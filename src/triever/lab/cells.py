@@ -20,6 +20,8 @@ from triever.lab.said import Table, part_name
 from triever.retrievers.base import Retriever, system
 
 LONGEST = 100  # letters of a file's name
+BESIDES = {"compile", "workers", "tensorboard", "log_every", "checkpoint_every", "checkpoint_minutes"}
+"""Options of a training that change its pace and what it leaves beside the model, and nothing of what is learned."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,21 @@ class Cell(Named):
     seeds: tuple[int, ...] = ()
 
     def said(self) -> dict[str, Any]:
-        """What was said of it; options that nobody set are left out, so that a new one changes no definition."""
+        """What was said of it; options that nobody set are left out, so that a new one changes no definition.
+
+        So are those that say how fast it is done, or what is told of it meanwhile.
+        """
         usual = config.options(Data)
         data = {key: value for key, value in asdict(self.data).items() if value != usual[key].default}
-        return {"data": data, "system": self.system.to_dict()}
+        return {"data": data, "system": _decisive(self.system.to_dict())}
+
+
+def _decisive(options: Table) -> dict[str, Any]:
+    return {
+        key: _decisive(value) if isinstance(value, Mapping) else value
+        for key, value in options.items()
+        if key not in BESIDES
+    }
 
 
 def digest(said: Table) -> str:
