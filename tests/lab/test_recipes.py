@@ -285,7 +285,7 @@ def test_the_definition_is_what_was_said_and_nothing_else(tmp_path: Path) -> Non
 
 
 def test_how_fast_a_training_goes_is_no_part_of_its_definition(tmp_path: Path) -> None:
-    said = HEAD + '[[cells]]\nkind = "dense"\ntraining = { steps = 3 }\n[settings.smoke]\n'
+    said = HEAD + '[[cells]]\nlabel = "one"\nkind = "dense"\ntraining = { steps = 3 }\n[settings.smoke]\n'
     (plain,) = recipe(tmp_path, said).runs()
     (compiled,) = recipe(tmp_path, said.replace("steps = 3", "steps = 3, compile = true, workers = 1")).runs()
     (longer,) = recipe(tmp_path, said.replace("steps = 3", "steps = 4")).runs()
