@@ -46,3 +46,12 @@ def test_mistakes_are_named() -> None:
         store.with_added([Document("beta", "z")])
     with pytest.raises(UsageError, match="no document with id 'alhpa'; did you mean alpha"):
         store.without(["alhpa"])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [Document("odd", "\ud83d"), Document("odd", "x", "a \udcff"), Document("odd", "x", expansions=("fine", "\ud800"))],
+)
+def test_half_of_a_letter_is_named(document: Document) -> None:
+    with pytest.raises(DataError, match=r"document 'odd' holds '\\ud...', half of a surrogate pair; decode"):
+        DocumentStore.of([Document("a", "fine"), document])

@@ -47,7 +47,10 @@ class DocumentStore:
         stream = iter(documents)
         batches = []
         while batch := list(islice(stream, BATCH)):
-            batches.append(pa.RecordBatch.from_pylist([_row(document) for document in batch], SCHEMA))
+            try:
+                batches.append(pa.RecordBatch.from_pylist([_row(document) for document in batch], SCHEMA))
+            except UnicodeEncodeError:
+                raise _no_text(batch) from None
         store = cls(pa.Table.from_batches(batches, SCHEMA))
         store._refuse_duplicates()
         return store
@@ -149,6 +152,17 @@ class DocumentStore:
         if len(self._rows) < len(self):
             twice = next(one for row, one in enumerate(self.ids) if self._rows[one] != row)
             raise DataError(f"two documents have the id {twice!r}", "give every document an id of its own")
+
+
+def _no_text(documents: Iterable[Document]) -> DataError:
+    """Of documents that cannot be stored, the first, by name."""
+    for document in documents:
+        try:
+            "".join((document.id, document.title, document.text, *document.expansions)).encode()
+        except UnicodeEncodeError as error:
+            problem = f"document {document.id!r} holds {error.object[error.start]!r}, half of a surrogate pair"
+            return DataError(problem, "decode its text anew, or remove that letter")
+    return DataError("a document's metadata hold half of a surrogate pair", "remove it")
 
 
 def _row(document: Document) -> dict[str, object]:
