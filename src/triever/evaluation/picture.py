@@ -25,8 +25,8 @@ PICTURES = (".pdf", ".png", ".svg")
 PANELS_ACROSS = 3
 INK, MUTED, GRID = "#1f2933", "#616e7c", "#e4e7eb"
 BASELINE_BAR, BAR, BEST_BAR = "#9aa5b1", "#7fb2e5", "#2b6cb0"
-SERIES = ("#2b6cb0", "#d9694f", "#9aa5b1")
-FAMILIES = (*SERIES, "#4c9f70", "#8e6bbf", "#c9a227", "#3a8f9e", "#b05c8e")
+COLOURS = ("#2b6cb0", "#d9694f", "#9aa5b1", "#4c9f70", "#8e6bbf", "#c9a227", "#3a8f9e", "#b05c8e")
+"""Of what stands side by side: series of bars, families of points."""
 MARKS = ("o", "^", "D", "v", "X", "P", "<", ">", "*", "h")
 LEGEND_POINTS = 7.5
 
@@ -82,7 +82,7 @@ def _bars_panel(axes: Axes, panel: Bars) -> None:
     for at, (name, given) in enumerate(panel.series.items()):
         places = [row + (at - (len(panel.series) - 1) / 2) * height for row in range(len(panel.labels))]
         values = [value or 0.0 for value in given]
-        axes.barh(places, values, height=0.9 * height, color=SERIES[at % len(SERIES)], label=name, zorder=2)
+        axes.barh(places, values, height=0.9 * height, color=COLOURS[at % len(COLOURS)], label=name, zorder=2)
         for place, value, shown in zip(places, values, map(_bar_text, given), strict=True):
             axes.annotate(shown, (value, place), (4, 0), textcoords="offset points", va="center", color=INK, fontsize=8)
     axes.margins(x=0.22)  # room for the number behind the longest bar
@@ -107,7 +107,7 @@ def _points_figure(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str])
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     names = [tuple(row["system"].partition(", ")[::2]) for row in rows]
-    colours = dict(zip(dict.fromkeys(family for family, _ in names), cycle(FAMILIES)))
+    colours = dict(zip(dict.fromkeys(family for family, _ in names), cycle(COLOURS)))
     marks = dict(zip(dict.fromkeys(variant for _, variant in names), cycle(MARKS)))
     figure = Figure(figsize=(4.6 * len(ys), 4.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
     for panel, y in zip(figure.subplots(1, len(ys), squeeze=False).ravel(), ys, strict=True):
