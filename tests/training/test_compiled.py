@@ -16,7 +16,7 @@ from triever.retrievers.base import Retriever
 from triever.training.compiled import CompiledBlocks, repeated
 from triever.training.tuning import Tuning
 
-SMALL = "scratch:hidden=32,layers=2,heads=2,vocabulary=500"
+SMALL = "scratch:hidden=32,layers=4,heads=2,vocabulary=500"
 LITTLE = {"steps": 3, "batch": 4, "holdout": 0.0, "learning_rate": 1e-3}
 
 
@@ -57,7 +57,7 @@ def test_compiled_layers_learn_what_others_do(kind: str, programs: list[Any]) ->
     assert not programs
     compiled = fitted(kind, program=True)
     assert programs
-    assert len(programs) <= 4, "one for each kind of layer, whichever layer it is and however long texts are"
+    assert len(programs) <= 3, "for a kind of layer, not for each layer or each length of texts"
     pairs = list(zip(models(plain), models(compiled), strict=True))
     assert pairs
     for one, other in pairs:
