@@ -47,13 +47,14 @@ from triever.models.tokens import Tokens
 from triever.retrievers.base import Retriever
 from triever.retrievers.bm25 import BM25, Index, Terms, weights
 from triever.retrievers.cluster_search import Clustered
-from triever.retrievers.contextual import Contextual, Spelled
+from triever.retrievers.contextual import Contextual
 from triever.retrievers.dense import Dense
 from triever.retrievers.encoding import Encoded
 from triever.retrievers.gdr import GDR
 from triever.retrievers.generative import Generative
 from triever.retrievers.multivector import MultiVector
 from triever.retrievers.reranker import Reranked, RerankedEngine, Reranker
+from triever.retrievers.titles import Spelled
 from triever.retrievers.writing import Writing
 from triever.storage import Products, Stored, computed, fitted, part_sizes
 from triever.terminal import emit, note, table

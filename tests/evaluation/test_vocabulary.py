@@ -21,7 +21,8 @@ from triever.docids.schemes import Title
 from triever.evaluation import vocabulary as module
 from triever.evaluation.finding import Finding
 from triever.evaluation.vocabulary import clustered, same_token, storage, top_share, uniformity, vocabulary
-from triever.retrievers.contextual import Contextual, InContext, VocabularyOptions
+from triever.retrievers.contextual import Contextual, VocabularyOptions
+from triever.retrievers.titles import InContext
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,9 @@ from triever.models import encoder as encoder_module
 from triever.models.backbones import learn_tokenizer
 from triever.models.docid_model import SHARP, reader_of, words_of
 from triever.retrievers import contextual as contextual_module
-from triever.retrievers.contextual import Contextual, ContrastTuning, Spelled, SpellingOptions, VocabularyOptions
+from triever.retrievers.contextual import Contextual, ContrastTuning, SpellingOptions, VocabularyOptions
 from triever.retrievers.docid_search import SearchOptions
+from triever.retrievers.titles import Spelled
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED, ViewOptions
 

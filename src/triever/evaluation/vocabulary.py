@@ -25,7 +25,8 @@ from triever.errors import UsageError
 from triever.errors import nearest as closest
 from triever.evaluation.finding import STEP, Bars, Finding, Part
 from triever.retrievers.base import Retriever
-from triever.retrievers.contextual import Contextual, InContext
+from triever.retrievers.contextual import Contextual
+from triever.retrievers.titles import InContext
 
 PAIRED = 5_000
 """Ids whose pairs give the uniformity, at most."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -24,7 +24,7 @@ from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
-from triever.docids.contextual import IdWalk, Vocabulary, about, contextual_vocabulary
+from triever.docids.contextual import Vocabulary, about, contextual_vocabulary
 from triever.docids.schemes import Docid, Scheme, Title
 from triever.docids.trie import Trie
 from triever.errors import UsageError
@@ -39,20 +39,28 @@ from triever.models.docid_model import (
     is_bert,
     length_of,
     reader_of,
-    respelled,
     words_of,
 )
-from triever.models.encoder import Encoder, encode_tokens, room
+from triever.models.encoder import Encoder, room
 from triever.models.t5 import T5, laid_out
-from triever.models.tokens import TextTokenizer, Tokens, framed, places
+from triever.models.tokens import Tokens
 from triever.retrievers import claims
 from triever.retrievers.docid_search import Found, SearchOptions
 from triever.retrievers.encoding import device, most
 from triever.retrievers.generative import Generative, Lesson
+from triever.retrievers.titles import (
+    InContext,
+    Spelled,
+    start_row,
+    stop_row,
+    title_states,
+    title_symbols,
+    title_tokens,
+    writing_in,
+)
 from triever.retrievers.writing import Writing
 from triever.search.beam import beam
 from triever.search.hits import best, best_ranks
-from triever.storage import Product, Products, Stored, scaled
 from triever.training.loop import train
 from triever.training.losses import CONTRASTS
 from triever.training.tuning import DocidTuning
@@ -114,60 +122,6 @@ class SpellingOptions:
             raise UsageError(f"spelling.paths = {self.paths} should be above zero", "the default is 5")
 
 
-@dataclass(frozen=True)
-class Spelled(Writing):
-    """A model that writes titles in a vocabulary of its own."""
-
-    vocabulary: Vocabulary | None = None
-    k: int = 0  # ids that a token may have
-
-    @cached_property
-    def id_walk(self) -> IdWalk:
-        """The trie, walked by ids."""
-        assert self.vocabulary is not None
-        return IdWalk(self.trie, self.vocabulary, self.model.device)
-
-    def stored(self) -> Stored:
-        known = self.vocabulary
-        spellings: Stored = {"spellings": [known.start, known.count, known.table, known.symbol]} if known else {}
-        return {**super().stored(), **spellings}
-
-    def products(self, now: int, then: int) -> dict[str, Products]:
-        parts, known = super().products(now, then), self.vocabulary
-        if known is None:
-            return parts
-        of_tokens = Product(len(known.count), "tokens", 16 + 8 * known.most, f"first id, ids, list of {known.most}")
-        return {**parts, "spellings": [of_tokens, Product(self._ids_among(known, now, then), "ids", 8, "token")]}
-
-    def row_products(self, now: int, then: int) -> Products:
-        if self.vocabulary is None:
-            return super().row_products(now, then)
-        size, ids = self.model.shape.d_model, self._ids_among(self.vocabulary, now, then)
-        return [Product(ids + 1, "ids of tokens, and what begins a title", 4 * size, f"{size} numbers of 4")]
-
-    def _ids_among(self, known: Vocabulary, now: int, then: int) -> int:
-        """At most so many ids: as many more as there are documents, but no more than all tokens can have."""
-        ids, tokens = len(known), len(known.count)
-        return min(scaled(ids, now, then), max(ids, self.k * (tokens - 1) + 1))  # an end has one
-
-
-@dataclass(frozen=True)
-class InContext:
-    """Titles as the encoder of a vocabulary reads them: every token of every title, end to end."""
-
-    vocabulary: Vocabulary
-    scheme: Scheme
-    plain: Tensor  # (tokens, hidden) the vocabulary of the backbone
-    symbols: np.ndarray  # (n,) which token occurs
-    documents: np.ndarray  # (n,) in the title of which row of the store
-    read: Callable[[], np.ndarray]
-
-    @cached_property
-    def states(self) -> np.ndarray:
-        """(n, hidden) its state in context; all titles are read for it, so only when it is asked for."""
-        return self.read()
-
-
 @dataclass(eq=False)
 class Contextual(Generative):
     """Contextualized generative retrieval: `Contextual(training=DocidTuning(steps=4000)).fit(data)`."""
@@ -226,7 +180,7 @@ class Contextual(Generative):
         if self.contrast.steps:
             engine, targets = self._contrasted(engine, docids, targets, dataset, store, work)
         trained = self._train(engine, targets, dataset, store, work)
-        return self._finished(engine, trained, _title_tokens(docids))
+        return self._finished(engine, trained, title_tokens(docids))
 
     def _sharpen(self, model: T5, encoder: Encoder, docids: Sequence[Docid], store: DocumentStore) -> None:
         """Let a word that a state fits have the score that an id would have: words are shorter than states."""
@@ -280,7 +234,7 @@ class Contextual(Generative):
             words = words_of(encoder)
             # A T5 may have rows for more tokens than its tokenizer knows.
             model.symbols.weight[: width - 1] = words[: width - 1]
-            model.symbols.weight[width - 1], model.symbols.weight[width] = _stop_row(encoder), _start_row(encoder)
+            model.symbols.weight[width - 1], model.symbols.weight[width] = stop_row(encoder), start_row(encoder)
         return model.to(device(self.device)).eval()
 
     def _spelled(
@@ -291,7 +245,7 @@ class Contextual(Generative):
         assert encoder is not None
         states = self._states(encoder, store, docids, work)
         known = self._clustered(engine, docids, states, None)
-        made = _writing_in(engine, known, as_long_as(known.rows, _start_row(encoder)))
+        made = writing_in(engine, known, as_long_as(known.rows, start_row(encoder)))
         return made, docid_rows(self._rewritten(made, docids, states))
 
     def _clustered(
@@ -301,9 +255,9 @@ class Contextual(Generative):
         assert encoder is not None
         assert stop is not None
         made, _ = contextual_vocabulary(
-            _title_symbols(docids),
+            title_symbols(docids),
             states,
-            {stop: _stop_row(encoder)},
+            {stop: stop_row(encoder)},
             width=engine.scheme.width,
             k=self.vocabulary.k,
             seed=self.training.seed,
@@ -319,11 +273,11 @@ class Contextual(Generative):
         self, encoder: Encoder, documents: Documents, docids: Sequence[Docid], work: Path | None = None
     ) -> np.ndarray:
         """(title tokens of all documents, hidden) the states of their titles in context; many lie in a file."""
-        states = room((_title_tokens(docids), encoder.backbone.hidden), work)
+        states = room((title_tokens(docids), encoder.backbone.hidden), work)
         end = 0
         for number, texts in enumerate(self._texts(encoder, documents, len(docids), work)):
             titles = docids[number * TOGETHER : (number + 1) * TOGETHER]
-            part = _title_states(encoder, titles, texts, most(encoder, self.vocabulary.length))
+            part = title_states(encoder, titles, texts, most(encoder, self.vocabulary.length))
             begin, end = end, end + len(part)
             states[begin:end] = part
         return states
@@ -346,7 +300,7 @@ class Contextual(Generative):
     def _rewritten(self, engine: Spelled, docids: Sequence[Docid], states: np.ndarray) -> Sequence[Docid]:
         """Docids as ids of the vocabulary, each token by the id that is nearest to its state."""
         assert engine.vocabulary is not None
-        _, ids = engine.vocabulary.placed(_title_symbols(docids), states)
+        _, ids = engine.vocabulary.placed(title_symbols(docids), states)
         end = int(engine.vocabulary.start[engine.scheme.stop])
         cuts = np.cumsum([len(docid) - 1 for docid in docids])[:-1]
         return [(*some.tolist(), end) for some in np.split(ids, cuts)] if len(docids) else []
@@ -464,7 +418,7 @@ class Contextual(Generative):
             engine.vocabulary,
             engine.scheme,
             words_of(encoder),
-            _title_symbols(docids),
+            title_symbols(docids),
             np.repeat(np.arange(len(docids)), [len(docid) - 1 for docid in docids]),
             partial(self._states, encoder, held.store, docids),
         )
@@ -481,11 +435,11 @@ class Contextual(Generative):
         if engine.vocabulary is None or engine.placer is None:
             return engine
         docids = [engine.scheme.place(document) for document in documents]
-        symbols = _title_symbols(docids)
+        symbols = title_symbols(docids)
         if engine.vocabulary.count[symbols].all():
             return engine
         larger, _ = engine.vocabulary.placed(symbols, self._states(engine.placer, documents, docids))
-        return _writing_in(engine, larger, engine.model.symbols.weight[-1])
+        return writing_in(engine, larger, engine.model.symbols.weight[-1])
 
     # Keeping
 
@@ -517,54 +471,3 @@ def _own_ids(docids: Tensor) -> Tensor:
     """(rows, longest - 1) the ids of titles without the end, IGNORED behind them."""
     last = (docids != IGNORED).sum(1, keepdim=True) - 1
     return docids.scatter(1, last, IGNORED)[:, : max(1, docids.shape[1] - 1)]
-
-
-def _writing_in(engine: Spelled, vocabulary: Vocabulary, start: Tensor) -> Spelled:
-    """The engine with a vocabulary, whose rows are those of the model: one memory for both."""
-    model = respelled(engine.model, vocabulary.rows.to(engine.model.device), start)
-    return replace(engine, model=model, vocabulary=replace(vocabulary, rows=model.symbols.weight[:-1]))
-
-
-def _stop_row(encoder: Encoder) -> Tensor:
-    """What the end of a title is: what stands behind every text."""
-    return words_of(encoder)[(encoder.tokenizer.after or [encoder.tokenizer.pad])[0]].clone()
-
-
-def _start_row(encoder: Encoder) -> Tensor:
-    """What every title begins from: what stands before every text, or the padding, as T5 has it."""
-    return words_of(encoder)[(encoder.tokenizer.before or [encoder.tokenizer.pad])[0]].clone()
-
-
-def _title_tokens(docids: Sequence[Docid]) -> int:
-    """How many tokens all titles have, without their ends."""
-    return sum(map(len, docids)) - len(docids)
-
-
-def _title_symbols(docids: Sequence[Docid]) -> np.ndarray:
-    """The tokens of all titles, end to end."""
-    symbols = (symbol for docid in docids for symbol in docid[:-1])
-    return np.fromiter(symbols, np.int64, _title_tokens(docids))
-
-
-def _title_states(encoder: Encoder, docids: Sequence[Docid], texts: Tokens | None, length: int) -> np.ndarray:
-    """The states of title tokens, each title followed by the text of its document up to a length in all."""
-    tokens, keep = _followed(encoder.tokenizer, docids, texts, length)
-    return encode_tokens(encoder, tokens, keep=keep, plain=True, what="reading titles")[0]
-
-
-def _followed(
-    tokenizer: TextTokenizer, docids: Sequence[Docid], texts: Tokens | None, length: int
-) -> tuple[Tokens, np.ndarray]:
-    """Titles, each followed by as much of a text as there is room for, and which of all tokens are those of titles."""
-    titles = Tokens.from_lists([docid[:-1] for docid in docids], tokenizer.size)
-    first, last = len(tokenizer.before), len(tokenizer.after)
-    own, behind = titles.lengths, np.zeros(len(titles), np.int64)
-    if texts is not None:
-        behind = np.minimum(texts.lengths - first - last, np.maximum(0, length - first - last - own))
-    tokens, begin = framed(own + behind, tokenizer.before, tokenizer.after, titles.flat.dtype)
-    keep = np.zeros(len(tokens.flat), bool)
-    keep[places(begin, own)] = True
-    tokens.flat[keep] = titles.flat
-    if texts is not None:
-        tokens.flat[places(begin + own, behind)] = texts.flat[places(texts.starts[:-1] + first, behind)]
-    return tokens, keep
