@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -158,9 +159,7 @@ def analyse_overlap(
     check_before_work([measure], plot, out)
     if plot and len(systems) < 2:
         raise UsageError("--plot draws which questions two systems find, and there is one", "name another system")
-    dataset = open_data(data, skip_bad)
-    runs = _found(systems, dataset, split, measure)
-    found = overlap(runs, dataset, split, measure, examples=examples, texts=_texts(dataset, [measure]))
+    found = _analysed(partial(overlap, examples=examples), systems, open_data(data, skip_bad), split, measure)
     _tell(found, started, json_, plot, out)
 
 
@@ -181,14 +180,14 @@ def analyse_seen(
     started = time.perf_counter()
     check_before_work([measure], plot, out)
     dataset = open_data(data, skip_bad)
-    dataset.qrels(train)  # of no such split nothing should be searched
-    runs = _found(systems, dataset, split, measure)
-    found = seen(runs, dataset, split, measure, train=train, texts=_texts(dataset, [measure]))
-    _tell(found, started, json_, plot, out)
+    dataset.parts_of(train)  # of no such split nothing should be searched
+    _tell(_analysed(partial(seen, train=train), systems, dataset, split, measure), started, json_, plot, out)
 
 
-def _found(systems: list[str], dataset: Dataset, split: str, measure: str) -> dict[str, Run]:
-    """What systems find for the questions of a split, as deep as a measure reads; runs are read."""
+def _analysed(
+    analysis: Callable[..., Finding], systems: list[str], dataset: Dataset, split: str, measure: str
+) -> Finding:
+    """An analysis of what systems find for the questions of a split, as deep as a measure reads; runs are read."""
     from triever.evaluation.compare import questions
     from triever.evaluation.groups import hits_needed
     from triever.lab.systems import is_run, labels, ready_runs
@@ -197,7 +196,7 @@ def _found(systems: list[str], dataset: Dataset, split: str, measure: str) -> di
     for label, what in labels(systems).items():
         if is_run(what):
             _shallow(Path(what), runs[label], [measure], dataset.documents())
-    return runs
+    return analysis(runs, dataset, split, measure, texts=_texts(dataset, [measure]))
 
 
 def analyse_vocabulary(

@@ -46,14 +46,14 @@ def bench_search(
             raise UsageError(f"{name} holds no documents", "add some, or leave it out")
         exact: list[Result] | None = None
         every = variants(name, retriever)
+        first = next(iter(every))
         wanted = [label for label in every if not only or any(text in label for text in only)]
         if not wanted:
             problem = f"no way to search {name} has {' or '.join(map(repr, only))} in its name"
             raise UsageError(problem, f"there are: {'; '.join(every)}")
         for label in track(wanted, f"measuring {name}"):
             row, found = _row(label, every[label], queries, qrels)
-            if label == next(iter(every)):
-                exact = found
+            exact = found if label == first else exact
             rows.append(row | {"agreement": "" if exact is None else round(_agreement(exact, found), 4)})
     return rows
 

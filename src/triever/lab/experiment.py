@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -301,7 +301,9 @@ class Workshop:
             if (place / "manifest.json").exists() and _beside(place, "json").exists():
                 return load(place)
             retriever = system.make(partial(self.part, system.parts))
-            with limit(self.timeout), fitted_in(_beside(place, "work"), retriever, self._dataset[1]) as spent:
+            with ExitStack() as saved:
+                with limit(self.timeout):  # of the fit alone: a save is not cut short
+                    spent = saved.enter_context(fitted_in(_beside(place, "work"), retriever, self._dataset[1]))
                 with atomic(_beside(place, "json")) as file:
                     file.write(json.dumps(spent).encode())
                 retriever.save(place)
