@@ -20,6 +20,7 @@ def main() -> None:
     draw_points(rows, "queries_per_second", ("Success@10", "agreement"), FIGURES / "search_docids.svg")
     sources = ("nq", "entityq", "opentrivia")
     draw_bars([_seen(source) for source in sources], FIGURES / "contextual_seen.svg")
+    draw_bars([_ids_of_a_token(source) for source in sources], FIGURES / "contextual_k.svg")
 
 
 def _seen(source: str) -> Bars:
@@ -33,6 +34,17 @@ def _seen(source: str) -> Bars:
         for name in found[0]["scores"]
     }
     return Bars(f"{source}: R-precision", labels, series)
+
+
+def _ids_of_a_token(source: str) -> Bars:
+    """Figure 5 of the paper: what more ids for each token of titles are worth, of one seed."""
+    cells = {0: "GENRE", 5: "Base"} | {k: f"k={k}" for k in (1, 2, 3, 10, 20)}
+    folder = RESULTS / "contextual" / "variants" / "mini"
+    found = []
+    for k in sorted(cells):
+        [scores] = _read(folder / f"{cells[k]}-seed0.json")["reports"][f"dev.{source}"]["scores"].values()
+        found.append(scores["Rprec"]["mean"])
+    return Bars(f"{source}: R-precision", [f"k={k}" for k in sorted(cells)], {"ids of a token": found})
 
 
 def _read(path: Path) -> dict[str, Any]:
