@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it fo
 def no_network() -> None:
     """Nothing may reach a model hub from a test."""
     os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_precision() -> Iterator[None]:
+    """Compute in float32 on every processor: oracles are about what is computed, and not about its last bits.
+
+    What is different where a processor is faster in bfloat16 has tests of its own.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("triever.models.precision.has_matrix_unit", lambda: False)
+        yield
 
 
 @pytest.fixture(scope="session")

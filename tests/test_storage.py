@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def test_lists_and_dicts_are_counted_with_what_is_in_them() -> None:
     assert python_bytes(texts) == sys.getsizeof(texts) + own
     assert python_bytes(texts, rows) == sys.getsizeof(texts) + own + sys.getsizeof(rows) + 3 * sys.getsizeof(1000)
     assert python_bytes([(1, 2), (3, 256)]) == sys.getsizeof([1, 2]) + 2 * sys.getsizeof((1, 2)), "small numbers"
+
+
+@pytest.mark.parametrize("text", ["é", "東京 tower", "fox 🦊", "plain"])
+def test_what_python_keeps_beside_a_text_is_not_counted(text: str) -> None:
+    fresh = "".join(list(text))
+    before, least = python_bytes([fresh]), sys.getsizeof([fresh]) + sys.getsizeof(fresh)
+    ctypes.pythonapi.PyUnicode_AsUTF8(ctypes.py_object(fresh))
+    assert python_bytes([fresh]) == before == least
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 10, 11, 170, 171, 1000, 5461, 5462, 43_690, 43_691, 200_000])

@@ -129,12 +129,20 @@ def python_bytes(*values: Any) -> int:
         if id(value) in seen or (isinstance(value, int) and -5 <= value < OWN_NUMBERS):
             continue
         seen.add(id(value))
-        total += sys.getsizeof(value)
+        total += _own_bytes(value)
         if isinstance(value, Mapping):
             left += [*value, *value.values()]
         elif isinstance(value, list | tuple):
             left += value
     return total
+
+
+def _own_bytes(value: Any) -> int:
+    """Without what it refers to, and of a text without the UTF-8 that Python keeps beside it once it was asked for."""
+    if isinstance(value, str) and not value.isascii():  # which is its own UTF-8
+        one, two = sys.getsizeof(value + "a"), sys.getsizeof(value + "aa")
+        return one - (two - one)
+    return sys.getsizeof(value)
 
 
 def weights_in(*modules: nn.Module | None) -> list[Tensor]:

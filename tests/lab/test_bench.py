@@ -175,6 +175,10 @@ def test_every_kind_of_index_is_measured() -> None:
     rows |= {row["system"]: row for row in bench_search(titles, dataset(), "test")}
     joined = ["cgr, sum of 1", "cgr, sum of 5", "cgr, sum of 20", "cgr, best path", "cgr, regenerated"]
     assert [*rows][13:] == ["cgr, exact", *joined]
+    with pytest.MonkeyPatch.context() as patch:  # what is not wanted is not made: here there is no faiss, say
+        patch.setitem(sys.modules, "faiss", None)
+        flat = bench_search({"dense": fitted["dense"]}, dataset(), "test", only=["flat"])
+    assert [row["system"] for row in flat] == ["dense, flat"]
     some = bench_search(titles, dataset(), "test", only=["sum of 5", "best"])
     assert [(row["system"], row["agreement"]) for row in some] == [("cgr, sum of 5", ""), ("cgr, best path", "")]
     with pytest.raises(UsageError, match=r"no way to search cgr has 'beam' .*there are: cgr, exact; cgr, sum of 1"):

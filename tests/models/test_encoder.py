@@ -21,12 +21,6 @@ from triever.models.tokens import Tokens, in_pieces
 TEXTS = ["the fox", "who reads this, and why? the quick brown fox", "", "東京", "a lazy dog. " * 3, "numbers 1 2 3"]
 
 
-@pytest.fixture(autouse=True)
-def exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute in float32 on every processor."""
-    monkeypatch.setattr(encoders, "fast_dtype", lambda _device: torch.float32)
-
-
 @pytest.fixture(params=list(KINDS))
 def backbone(request: pytest.FixtureRequest, folders: dict[str, Path]) -> Any:  # noqa: F811 - the fixture
     return load_backbone(str(folders[request.param]))

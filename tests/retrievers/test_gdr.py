@@ -274,6 +274,8 @@ def test_no_more_of_a_cluster_is_looked_at_than_can_be_wanted(monkeypatch: pytes
     assert asked == [4], "and none a second time"
     twins = [Document(f"twin {number}", "One text for all of them.") for number in range(9)]
     equal = gdr(matching=MatchOptions(depth=0)).fit(dataset(twins))
+    vectors = engine_of(equal).below.parts[0].array
+    vectors[:] = np.eye(1, vectors.shape[1])  # one number each: sums of several are not rounded alike in all rows
     assert [hit.id for hit in equal.search("text", 3)] == ["twin 8", "twin 7", "twin 6"]
     assert asked == [4, 4, None], "of those that tie, ids decide: all are looked at"
 

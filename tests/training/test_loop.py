@@ -106,7 +106,9 @@ def test_gradients_are_clipped(tmp_path: Path) -> None:
     ours, theirs = toy(), toy()
     train(ours, square, Pairs, options(clip=0.05, log_every=1, weight_decay=0.0), folder=tmp_path)
     norms = naive(theirs, ten_batches(), torch.optim.AdamW(theirs.parameters(), lr=0.01, weight_decay=0.0), 0.05)
-    assert same(ours, theirs)
+    for name, part in weights(ours).items():  # but for the order in which the squares of gradients are added up
+        torch.testing.assert_close(part, weights(theirs)[name], rtol=1e-5, atol=1e-6)
+    assert not torch.equal(ours.first.weight, toy().first.weight)
     assert [line["gradient_norm"] for line in lines(tmp_path)] == pytest.approx(norms)
     assert min(norms) > 0.05, "nothing was clipped"
 

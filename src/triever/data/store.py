@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import islice
@@ -120,7 +119,7 @@ class DocumentStore:
 
     def stored(self) -> Stored:
         """What takes memory."""
-        rows = python_bytes(self._rows) - sum(map(sys.getsizeof, self.ids))  # its keys are the ids themselves
+        rows = python_bytes(self.ids, self._rows) - python_bytes(self.ids)  # its keys are the ids themselves
         return {"texts": [self.table.nbytes], "ids": [python_bytes(self.ids)], "rows by id": [rows]}
 
     def products(self, documents: int) -> dict[str, Products]:

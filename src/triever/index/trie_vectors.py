@@ -30,8 +30,6 @@ LINES = 2**22
 
 Spans = Sequence[tuple[int, slice]]
 """Entries of the trie: in which part, and which."""
-Lines = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""A part of a Below, by its columns."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,9 @@ class Below:
     places: np.ndarray  # (lines,) which of the query's prefixes
     entries: np.ndarray  # (lines,) of the trie, all its parts end to end
     last: np.ndarray  # (lines,) bool: others were left out behind it, none of which has a greater product
+
+
+_NOTHING = Below(*(np.empty(0, dtype) for dtype in (np.int64, np.float32, np.int64, np.int64, bool)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +129,8 @@ class TrieVectors:
         always (entries,) bool. Queries that look below the same node are compared with its slice together, as many of
         them as may be held at once.
         """
-        spans = {tuple(state): walk.spans(state) for prefixes in states for state in prefixes}
+        unlike = {tuple(state) for prefixes in states for state in prefixes}
+        spans = {state: walk.spans(state) for state in unlike}
         lines = [sum(_size(spans[tuple(state)]) for state in prefixes) for prefixes in states]
         for group in _groups(lines, LINES if most is None or always is not None else CHUNK):
             some = slice(group.start, group.stop)
@@ -145,18 +147,15 @@ class TrieVectors:
         for query, prefixes in enumerate(states):
             for place, state in enumerate(prefixes):
                 looking[tuple(state)].append((query, place))
-        lines: list[list[Lines]] = [[] for _ in states]
-        for state, who in looking.items():
-            asked = queries[[query for query, _ in who]]
+        found: list[_Some] = []
+        for state, pairs in looking.items():
+            who = np.array(pairs)
+            asked = queries[torch.from_numpy(who[:, 0]).to(queries.device)]
             for at, span in spans[state]:
-                for entries, products, more in self._slice(at, span, asked, wanted):
-                    for (query, place), *row in zip(who, entries, products, strict=True):
-                        lines[query].append(self._lines(at, place, *row, more))
-        return [_joined(some) for some in lines]
+                found += [_Some(who, *some) for some in self._slice(at, span, asked, wanted)]
+        return self._by_query(found, len(states))
 
-    def _slice(
-        self, at: int, span: slice, queries: Tensor, wanted: _Wanted
-    ) -> Iterator[tuple[Sequence[np.ndarray], np.ndarray, bool]]:
+    def _slice(self, at: int, span: slice, queries: Tensor, wanted: _Wanted) -> Iterator[tuple[Tensor, Tensor, bool]]:
         """For queries (q, d) what is wanted of a slice, in parts: entries and inner products (q, n), and if more are.
 
         Where more are, the least product stands last.
@@ -164,26 +163,46 @@ class TrieVectors:
         held, alive = self.parts[at], self.trie.alive[at]
         vectors = held.tensor[span].to(held.device, torch.float32)
         products = queries.to(held.device, torch.float32) @ vectors.T
-        entries = np.arange(span.start, span.stop)
+        entries = torch.arange(span.start, span.stop, device=held.device) + int(self._first[at])
         if alive is not None:
             entries, products = _chosen(alive[span], entries, products)
         if wanted.most is None or len(entries) <= wanted.most:
-            yield [entries] * len(queries), products.cpu().numpy(), False
+            yield entries.expand_as(products), products, False
             return
         if wanted.always is not None:
-            always = wanted.always[self._first[at] + entries]
+            always = wanted.always[entries.cpu().numpy()]
             kept, theirs = _chosen(always, entries, products)
-            yield [kept] * len(queries), theirs.cpu().numpy(), False
+            yield kept.expand_as(theirs), theirs, False
             entries, products = _chosen(~always, entries, products)
         most = min(wanted.most, len(entries))
-        greatest, places = (one.cpu().numpy() for one in products.topk(most, dim=1))
-        yield list(entries[places]), greatest, most < len(entries)
+        greatest, places = products.topk(most, dim=1)
+        yield entries[places], greatest, most < len(entries)
 
-    def _lines(self, at: int, place: int, entries: np.ndarray, products: np.ndarray, more: bool) -> Lines:
-        numbers = np.asarray(self.trie.parts[at].document[entries], np.int64)
-        last = np.zeros(len(entries), bool)
-        last[-1:] = more
-        return numbers, products, np.full(len(entries), place), entries + self._first[at], last
+    def _by_query(self, found: Sequence[_Some], queries: int) -> list[Below]:
+        """What was found slice by slice, for each query; made for all at once, since slices are many and small."""
+        if not found:
+            return [_NOTHING] * queries
+        width = np.array([some.products.shape[1] for some in found])
+        who = np.concatenate([some.who for some in found])
+        each = np.repeat(width, [len(some.who) for some in found])  # lines of each query in each slice
+        more = np.repeat([some.more for some in found], [len(some.who) for some in found])
+        last = np.zeros(each.sum(), bool)
+        last[each.cumsum()[more & (each > 0)] - 1] = True
+        entries = torch.cat([some.entries.flatten() for some in found]).cpu().numpy()
+        products = torch.cat([some.products.flatten() for some in found]).cpu().numpy()
+        query, places = np.repeat(who, each, axis=0).T
+        order = query.argsort(kind="stable")
+        columns = (self._documents_of(entries), products, places, entries, last)
+        ends = np.bincount(query, minlength=queries).cumsum()[:-1]
+        return [Below(*some) for some in zip(*(np.split(column[order], ends) for column in columns), strict=True)]
+
+    def _documents_of(self, entries: np.ndarray) -> np.ndarray:
+        """(n,) the numbers of the documents of entries of all parts (n,)."""
+        numbers = np.empty(len(entries), np.int64)
+        for part, first, end in zip(self.trie.parts, self._first, self._first[1:], strict=False):
+            inside = (entries >= first) & (entries < end)
+            numbers[inside] = part.document[entries[inside] - first]
+        return numbers
 
     @cached_property
     def several(self) -> np.ndarray:
@@ -217,6 +236,16 @@ class _Wanted:
     always: np.ndarray | None
 
 
+@dataclass(frozen=True)
+class _Some:
+    """Some entries below one node, for those queries that look there."""
+
+    who: np.ndarray  # (q, 2) their numbers, and which of their prefixes it is
+    entries: Tensor  # (q, n) of the trie, all its parts end to end
+    products: Tensor  # (q, n) the least last, if there are
+    more: bool  # that were left out
+
+
 @dataclass(frozen=True, eq=False)
 class _Known:
     """Vectors by the numbers of documents, in arrays that are counted as if they lay end to end."""
@@ -243,14 +272,10 @@ class _Known:
         return found
 
 
-def _joined(lines: Sequence[Lines]) -> Below:
-    empty = tuple(np.empty(0, dtype) for dtype in (np.int64, np.float32, np.int64, np.int64, bool))
-    return Below(*(np.concatenate(column) for column in zip(empty, *lines, strict=True)))
-
-
-def _chosen(which: np.ndarray, entries: np.ndarray, products: Tensor) -> tuple[np.ndarray, Tensor]:
+def _chosen(which: np.ndarray, entries: Tensor, products: Tensor) -> tuple[Tensor, Tensor]:
     """Some of the entries (n,) bool, with their columns of products (q, n)."""
-    return entries[which], products[:, torch.from_numpy(np.flatnonzero(which)).to(products.device)]
+    chosen = torch.from_numpy(np.flatnonzero(which)).to(entries.device)
+    return entries[chosen], products[:, chosen]
 
 
 def _size(spans: Spans) -> int:

@@ -10,7 +10,8 @@ that a query is compared with; all without being trained or encoding documents a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,41 +53,44 @@ def bench_search(
             problem = f"no way to search {name} has {' or '.join(map(repr, only))} in its name"
             raise UsageError(problem, f"there are: {'; '.join(every)}")
         for label in track(wanted, f"measuring {name}"):
-            row, found = _row(label, every[label], queries, qrels)
+            row, found = _row(label, every[label](), queries, qrels)
             exact = found if label == first else exact
             rows.append(row | {"agreement": "" if exact is None else round(_agreement(exact, found), 4)})
     return rows
 
 
-def variants(name: str, retriever: Retriever) -> dict[str, Retriever]:
-    """A retriever with each kind of index it can have; the exact one first."""
+def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retriever]]:
+    """What makes a retriever with each kind of index it can have, and the exact one first; most are never wanted."""
     from triever.retrievers.contextual import Contextual
     from triever.retrievers.dense import Dense
     from triever.retrievers.gdr import GDR
     from triever.retrievers.generative import Generative
     from triever.retrievers.multivector import MultiVector
 
+    made: dict[str, Callable[[], Retriever]]
     if isinstance(retriever, Contextual) and retriever.vocabulary.k:
-        joined = {f"{name}, sum of {paths}": {"join": "sum", "paths": paths} for paths in PATHS}
-        joined |= {f"{name}, best path": {"join": "max"}, f"{name}, regenerated": {"join": "regenerate"}}
-        beams = {label: {"spelling": how, "search_options": {"method": "beam"}} for label, how in joined.items()}
-        whole = {f"{name}, exact": {"spelling": {"join": "sum"}, "search_options": {"method": "exact"}}}
-        return {label: retriever.searched_with(how) for label, how in (whole | beams).items()}
-    if isinstance(retriever, GDR):
-        clusters: dict[str, Retriever] = {f"{name}, all clusters": retriever.searching(width=len(retriever))}
-        clusters |= {f"{name}, {width} clusters": retriever.searching(width=width) for width in WIDTHS}
-        depths = {f"{name}, depth {depth}": {"matching": {"depth": depth}} for depth in retriever.depths}
-        return clusters | {label: retriever.searched_with(how) for label, how in depths.items()}
-    if isinstance(retriever, Generative):
-        whole: dict[str, Retriever] = {f"{name}, exact": retriever.searching(method="exact", budget=EVERYTHING)}
-        beams = {f"{name}, beam {width}": retriever.searching(method="beam", width=width) for width in WIDTHS}
-        return whole | beams | {f"{name}, free 10": retriever.searching(method="free", width=10)}
-    if isinstance(retriever, Dense):
-        return {f"{name}, {kind}": retriever.reindexed(kind=kind) for kind in KINDS}
-    if isinstance(retriever, MultiVector):
-        every = {f"{name}, all compared": retriever.reindexed(bits=16, candidates=0)}
-        return every | {f"{name}, {bits} bits": retriever.reindexed(bits=bits) for bits in BITS}
-    return {name: retriever}
+        joined = {f"sum of {paths}": {"join": "sum", "paths": paths} for paths in PATHS}
+        joined |= {"best path": {"join": "max"}, "regenerated": {"join": "regenerate"}}
+        ways: dict[str, Any] = {"exact": {"spelling": {"join": "sum"}, "search_options": {"method": "exact"}}}
+        ways |= {label: {"spelling": how, "search_options": {"method": "beam"}} for label, how in joined.items()}
+        made = {label: partial(retriever.searched_with, how) for label, how in ways.items()}
+    elif isinstance(retriever, GDR):
+        made = {"all clusters": partial(retriever.searching, width=len(retriever))}
+        made |= {f"{width} clusters": partial(retriever.searching, width=width) for width in WIDTHS}
+        depths = {f"depth {depth}": {"matching": {"depth": depth}} for depth in retriever.depths}
+        made |= {label: partial(retriever.searched_with, how) for label, how in depths.items()}
+    elif isinstance(retriever, Generative):
+        made = {"exact": partial(retriever.searching, method="exact", budget=EVERYTHING)}
+        made |= {f"beam {width}": partial(retriever.searching, method="beam", width=width) for width in WIDTHS}
+        made |= {"free 10": partial(retriever.searching, method="free", width=10)}
+    elif isinstance(retriever, Dense):
+        made = {kind: partial(retriever.reindexed, kind=kind) for kind in KINDS}
+    elif isinstance(retriever, MultiVector):
+        made = {"all compared": partial(retriever.reindexed, bits=16, candidates=0)}
+        made |= {f"{bits} bits": partial(retriever.reindexed, bits=bits) for bits in BITS}
+    else:
+        return {name: lambda: retriever}
+    return {f"{name}, {label}": make for label, make in made.items()}
 
 
 def _row(

@@ -29,6 +29,8 @@ from triever.storage import Product, Products, Stored, Thing, weight_products, w
 
 WIDER = "found by a wider beam"
 """The name of what a score was moved by, so that it comes behind those that were found before."""
+TOGETHER = 1024
+"""Queries that look into clusters together, so that those who look into the same one are compared with it at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,15 +158,24 @@ class ClusterSearch:
         # Lengths count in the rule `sum`: so a prefix that is alone goes on to its depth like all others.
         options = replace(self.options.beam(1), width=width, finish=False)
         rows = max(1, ROWS * self.options.width // width)  # a wider beam takes no more memory
+        places: list[int] = []
+        seen: list[Seen] = []
         for batch, cache, hidden in read_together(self.generator, queries, rows):
             frontier = beam(self.generator, cache, hidden, self.engine.walk, options, depth=self.depth)
-            yield batch.tolist(), _one_by_one(cache.vectors, frontier)
+            places += batch.tolist()
+            seen += _one_by_one(cache.vectors, frontier)
+            if len(places) >= TOGETHER:
+                yield places, seen
+                places, seen = [], []
+        yield places, seen
 
     def _inside(self, seen: Sequence[Seen], each: int | None = None) -> Iterator[Candidates]:
         """For each query the documents of its clusters: all, or so many of each that are nearest.
 
         Of those in several clusters all: they may be first by what these give them together.
         """
+        if not seen:
+            return
         engine, vectors = self.engine, torch.stack([one.vector for one in seen])
         always = None if each is None or engine.single else engine.below.several
         found = engine.below.below(engine.walk, vectors, [one.states for one in seen], each, always)
@@ -174,10 +185,12 @@ class ClusterSearch:
 
 def _one_by_one(vectors: Tensor, frontier: Frontier) -> list[Seen]:
     """What was found for each query, without the places in which nothing is."""
-    columns = (vectors, frontier.state, frontier.logprob.double(), frontier.length, frontier.logprob.isfinite())
+    # All come from a GPU at once: to wait for it query by query takes longer than the search.
+    columns = (frontier.state, frontier.logprob.double(), frontier.length, frontier.logprob.isfinite())
+    found = zip(vectors, *(column.cpu().numpy() for column in columns), strict=True)
     return [
-        Seen(vector, state[there].tolist(), logprob[there].cpu().numpy(), length[there].cpu().numpy())
-        for vector, state, logprob, length, there in zip(*columns, strict=True)
+        Seen(vector, state[there].tolist(), logprob[there], length[there])
+        for vector, state, logprob, length, there in found
     ]
 
 

@@ -226,9 +226,11 @@ class QueryWriter:
         """What writes with the model as it is now."""
         engine = self._ready()
         place = torch.device(device(self.device))
-        dtype = fast_dtype(place)
+        # What is drawn hangs on the last bits. On a processor it must not depend on who is read beside a document,
+        # which fewer bits would make it do.
+        dtype = torch.float32 if place.type == "cpu" else fast_dtype(place)
         module = engine.module
-        if place.type != "cpu" or dtype != torch.float32:
+        if place.type != "cpu":
             module = copy.deepcopy(module).to(place, dtype)  # the model keeps its own numbers, to be saved
         frame = self._frame(engine.backbone)
         return Pen(
