@@ -18,6 +18,9 @@ FIGURES = HERE.parent / "docs" / "figures"
 def main() -> None:
     rows = _read(HERE / "search_docids.json")["rows"]
     draw_points(rows, "queries_per_second", ("Success@10", "agreement"), FIGURES / "search_docids.svg")
+    cut = [row for row in _read(HERE / "clusters.json")["rows"] if row["margin"] == row["alpha"] == 0]
+    named = [{"system": f"{row['clusters']:,} clusters", **row} for row in cut]
+    draw_points(named, "compared", ("Success@1", "Success@100"), FIGURES / "gdr_clusters.svg")
     sources = ("nq", "entityq", "opentrivia")
     draw_bars([_seen(source) for source in sources], FIGURES / "contextual_seen.svg")
     draw_bars([_ids_of_a_token(source) for source in sources], FIGURES / "contextual_k.svg")

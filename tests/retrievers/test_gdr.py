@@ -287,7 +287,7 @@ def test_no_more_of_a_cluster_is_looked_at_than_can_be_wanted(monkeypatch: pytes
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_without_a_symbol_it_is_dense_retrieval(scheme: str, rule: str) -> None:
     dense = Dense(backbone=SMALL, pooling="first", query_prefix="asked: ", document_prefix="a: ").fit(dataset())
-    matching = MatchOptions(depth=0, rule=rule)  # ty: ignore[invalid-argument-type]
+    matching = MatchOptions(depth=0, rule=rule, alpha=1.0)  # ty: ignore[invalid-argument-type]
     fitted = gdr(scheme, vectors=dense, matching=matching).fit(dataset())
     for result, expected in zip(fitted.search_many(QUERIES, 10), dense.search_many(QUERIES, 10), strict=True):
         assert [hit.id for hit in result] == [hit.id for hit in expected]
@@ -315,7 +315,7 @@ def test_with_the_whole_docid_it_is_generative_retrieval(scheme: str) -> None:
     training = DocidTuning(steps=4, batch=8, rounds=1, holdout=0.0)
     options = {"backbone": SMALL, "training": training, "search_options": ALL, "views": ViewOptions(length=8)}
     written = Generative(docids=SCHEMES[scheme], **options).fit(dataset())  # ty: ignore[invalid-argument-type]
-    decides = MatchOptions(rule="loglinear", temperature=1e9)
+    decides = MatchOptions(rule="loglinear", alpha=1.0, temperature=1e9)
     both = gdr(scheme, matching=decides, losses=LossWeights(contrastive=0), **options).fit(dataset())
     for result, expected in zip(both.search_many(QUERIES, 10), written.search_many(QUERIES, 10), strict=True):
         assert [hit.id for hit in result] == [hit.id for hit in expected]

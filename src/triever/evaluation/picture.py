@@ -105,6 +105,7 @@ def _bar_text(value: float | None) -> str:
 def _points_figure(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import LogLocator, NullLocator
 
     names = [tuple(row["system"].partition(", ")[::2]) for row in rows]
     colours = dict(zip(dict.fromkeys(family for family, _ in names), cycle(COLOURS)))
@@ -114,6 +115,9 @@ def _points_figure(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str])
         for row, (family, variant) in zip(rows, names, strict=True):
             panel.plot(row[x], row[y], marks[variant], color=colours[family], markersize=6.5, alpha=0.85, zorder=2)
         panel.set_xscale("log")
+        panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.xaxis.set_major_formatter("{x:,g}")
+        panel.xaxis.set_minor_locator(NullLocator())
         panel.margins(x=0.12, y=0.12)
         panel.set_xlabel(x.replace("_", " "), color=MUTED)
         panel.set_title(y, loc="left", color=INK, fontsize=10, fontweight="bold")

@@ -38,7 +38,9 @@ class MatchOptions:
         "tanh(q·d) + alpha · softmax over the beam (sum), q·d / temperature + alpha · log P (loglinear), or both and "
         "the rank, with weights learned on held-out queries (learned)",
     )
-    alpha: float = option(1.0, "what the cluster counts for beside the vector, but in the rule learned")
+    alpha: float = option(
+        0.01, "what the cluster counts for beside the vector, but in the rule learned; as held-out queries choose it"
+    )
     fit: bool = option(
         False, "choose alpha by held-out training queries, for this rule and depth; the given one where none was chosen"
     )

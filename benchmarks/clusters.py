@@ -1,0 +1,71 @@
+"""How many clusters, and how many of them a search looks into: what is found, by the share of what is compared.
+
+    TRIEVER_DATA=... python benchmarks/clusters.py nq-gold --split dev --out benchmarks/clusters.json
+
+No model is trained: rows of docids are the centroids of clusters, so that a beam looks into those which are nearest, as
+an inverted file does. A training makes the choice better; how finely a corpus is cut decides what it can choose.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import triever
+from triever import GDR, Cluster, Dataset, Dense, DocidTuning
+from triever.lab import results
+from triever.retrievers.base import Retriever
+from triever.terminal import emit, table
+
+DEPTH = 100
+
+
+def found(retriever: Retriever, data: Dataset, split: str, most: int) -> dict[str, float]:
+    queries, qrels = data.queries(split)[:most], data.qrels(split)
+    ranked = [[hit.id for hit in result] for result in retriever.search_many(queries, DEPTH)]
+    right = [{document for document, grade in qrels[query.id].items() if grade > 0} for query in queries]
+    first = {k: sum(bool(good & set(ids[:k])) for ids, good in zip(ranked, right, strict=True)) for k in (1, 10, DEPTH)}
+    return {f"Success@{k}": round(count / len(queries), 4) for k, count in first.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data")
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--most", type=int, default=1000, help="only the first so many questions")
+    parser.add_argument("--clusters", type=int, nargs="+", default=[100, 250, 1000, 2500])
+    parser.add_argument("--margins", type=float, nargs="+", default=[0.0, 0.1])
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.03, 0.1, 0.2], help="of all vectors, about")
+    parser.add_argument("--alphas", type=float, nargs="+", default=[0.0, 0.01, 1.0], help="what clusters count for")
+    parser.add_argument("--backbone", default="minilm")
+    parser.add_argument("--out", type=Path)
+    words = parser.parse_args()
+    data = triever.load_dataset(words.data)
+    dense = Dense(backbone=words.backbone).fit(data)
+    whole = {"clusters": "", "margin": "", "width": "", "vectors": len(dense), "compared": 1.0, "alpha": ""}
+    rows: list[dict[str, Any]] = [whole | found(dense, data, words.split, words.most)]
+    emit(rows[-1])
+    for clusters in words.clusters:
+        for margin in words.margins:
+            scheme = Cluster(clusters=clusters, margin=margin)
+            model = GDR(vectors=dense, docids=scheme, training=DocidTuning(steps=0)).fit(data)
+            vectors = model._checked().engine.below.count  # a document in several clusters has its vector in each
+            for share in words.shares:
+                width = max(1, round(share * clusters * len(model) / vectors))
+                row = {"clusters": clusters, "margin": margin, "width": width, "vectors": vectors}
+                search = model.searching(width=width)
+                texts = [query.text for query in data.queries(words.split)[: words.most]]
+                row["compared"] = round(search.compared(texts, DEPTH) * vectors / len(model), 4)
+                for alpha in words.alphas:
+                    ranked = search.searched_with({"matching": {"alpha": alpha}})
+                    rows.append(row | {"alpha": alpha} | found(ranked, data, words.split, words.most))
+                    emit(rows[-1])
+    emit(table(rows))
+    if words.out:
+        command = ["python", "benchmarks/clusters.py", words.data, "--split", words.split]
+        results.write(words.out, results.benchmark(command, rows))
+
+
+if __name__ == "__main__":
+    main()
