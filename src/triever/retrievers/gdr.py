@@ -347,7 +347,7 @@ class GDR(Generative):
         entry = {store.ids[row]: one for row, one in zip(rows, found.entries.tolist(), strict=True)}
         # Without a logprob: that of a cluster is no probability of a document.
         best = ranked(Hit(name, score) for name, score in zip(entry, found.scores.tolist(), strict=True))
-        hits = (replace(hit, docid=engine.scheme.readable(engine.docid_of(entry[hit.id]))) for hit in best[:k])
+        hits = (Hit(hit.id, hit.score, engine.scheme.readable(engine.docid_of(entry[hit.id]))) for hit in best[:k])
         return Result(tuple(hits), note=found.note)
 
     # Changing
