@@ -185,7 +185,7 @@ def test_every_kind_of_index_is_measured() -> None:
         bench_search(titles, dataset(), "test", only=["beam"])
     clusters = {"gdr": GDR(docids=Cluster(clusters=3), backbone=small, training=DocidTuning(steps=0)).fit(dataset())}
     rows |= {row["system"]: row for row in bench_search(clusters, dataset(), "test")}
-    widths = ["gdr, all clusters", "gdr, 10 clusters", "gdr, 40 clusters", "gdr, 100 clusters"]
+    widths = ["gdr, all clusters", *(f"gdr, {width} clusters" for width in (10, 20, 40, 100))]
     assert [*rows][19:] == [*widths, "gdr, depth 0", "gdr, depth 1"]
     assert rows["gdr, 10 clusters"]["agreement"] == 1
     assert rows["gdr, depth 0"]["compared"] == rows["gdr, all clusters"]["compared"] == 1

@@ -76,7 +76,8 @@ def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retrieve
         made = {label: partial(retriever.searched_with, how) for label, how in ways.items()}
     elif isinstance(retriever, GDR):
         made = {"all clusters": partial(retriever.searching, width=len(retriever))}
-        made |= {f"{width} clusters": partial(retriever.searching, width=width) for width in WIDTHS}
+        widths = sorted({*WIDTHS, retriever.search_options.width})  # its own too
+        made |= {f"{width} clusters": partial(retriever.searching, width=width) for width in widths}
         depths = {f"depth {depth}": {"matching": {"depth": depth}} for depth in retriever.depths}
         made |= {label: partial(retriever.searched_with, how) for label, how in depths.items()}
     elif isinstance(retriever, Generative):
