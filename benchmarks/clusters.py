@@ -9,6 +9,7 @@ an inverted file does. A training makes the choice better; how finely a corpus i
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,7 @@ def main() -> None:
                     emit(rows[-1])
     emit(table(rows))
     if words.out:
-        command = ["python", "benchmarks/clusters.py", words.data, "--split", words.split]
-        results.write(words.out, results.benchmark(command, rows))
+        results.write(words.out, results.benchmark(["python", "benchmarks/clusters.py", *sys.argv[1:]], rows))
 
 
 if __name__ == "__main__":
