@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     words = parser.parse_args()
     data = triever.load_dataset(words.data)
+    texts = [query.text for query in data.queries(words.split)[: words.most]]
     dense = Dense(backbone=words.backbone).fit(data)
     whole = {"clusters": "", "margin": "", "width": "", "vectors": len(dense), "compared": 1.0, "alpha": ""}
     rows: list[dict[str, Any]] = [whole | found(dense, data, words.split, words.most)]
@@ -56,7 +57,6 @@ def main() -> None:
                 width = max(1, round(share * clusters * len(model) / vectors))
                 row = {"clusters": clusters, "margin": margin, "width": width, "vectors": vectors}
                 search = model.searching(width=width)
-                texts = [query.text for query in data.queries(words.split)[: words.most]]
                 row["compared"] = round(search.compared(texts, DEPTH) * vectors / len(model), 4)
                 for alpha in words.alphas:
                     ranked = search.searched_with({"matching": {"alpha": alpha}})

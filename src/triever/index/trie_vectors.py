@@ -182,10 +182,10 @@ class TrieVectors:
         """What was found slice by slice, for each query; made for all at once, since slices are many and small."""
         if not found:
             return [_NOTHING] * queries
-        width = np.array([some.products.shape[1] for some in found])
+        lookers, width = np.array([some.products.shape for some in found]).T
         who = np.concatenate([some.who for some in found])
-        each = np.repeat(width, [len(some.who) for some in found])  # lines of each query in each slice
-        more = np.repeat([some.more for some in found], [len(some.who) for some in found])
+        each = np.repeat(width, lookers)  # lines of each query in each slice
+        more = np.repeat([some.more for some in found], lookers)
         last = np.zeros(each.sum(), bool)
         last[each.cumsum()[more & (each > 0)] - 1] = True
         entries = torch.cat([some.entries.flatten() for some in found]).cpu().numpy()

@@ -167,15 +167,14 @@ class ClusterSearch:
             if len(places) >= TOGETHER:
                 yield places, seen
                 places, seen = [], []
-        yield places, seen
+        if places:
+            yield places, seen
 
     def _inside(self, seen: Sequence[Seen], each: int | None = None) -> Iterator[Candidates]:
         """For each query the documents of its clusters: all, or so many of each that are nearest.
 
         Of those in several clusters all: they may be first by what these give them together.
         """
-        if not seen:
-            return
         engine, vectors = self.engine, torch.stack([one.vector for one in seen])
         always = None if each is None or engine.single else engine.below.several
         found = engine.below.below(engine.walk, vectors, [one.states for one in seen], each, always)

@@ -226,12 +226,11 @@ class QueryWriter:
         """What writes with the model as it is now."""
         engine = self._ready()
         place = torch.device(device(self.device))
-        # What is drawn hangs on the last bits. On a processor it must not depend on who is read beside a document,
-        # which fewer bits would make it do.
-        dtype = torch.float32 if place.type == "cpu" else fast_dtype(place)
         module = engine.module
+        # What is drawn hangs on the last bits. On a processor it must not depend on who is read beside a document,
+        # which fewer bits than the model's own would make it do.
         if place.type != "cpu":
-            module = copy.deepcopy(module).to(place, dtype)  # the model keeps its own numbers, to be saved
+            module = copy.deepcopy(module).to(place, fast_dtype(place))  # the model keeps its own numbers, to be saved
         frame = self._frame(engine.backbone)
         return Pen(
             module,
