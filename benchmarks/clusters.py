@@ -52,12 +52,12 @@ def main() -> None:
         for margin in words.margins:
             scheme = Cluster(clusters=clusters, margin=margin)
             model = GDR(vectors=dense, docids=scheme, training=DocidTuning(steps=0)).fit(data)
-            vectors = model._checked().engine.below.count  # a document in several clusters has its vector in each
+            vectors = len(model._checked().engine.trie)  # a document in several clusters has its vector in each
             for share in words.shares:
                 width = max(1, round(share * clusters * len(model) / vectors))
                 row = {"clusters": clusters, "margin": margin, "width": width, "vectors": vectors}
                 search = model.searching(width=width)
-                row["compared"] = round(search.compared(texts, DEPTH) * vectors / len(model), 4)
+                row["compared"] = round(search.compared(texts, DEPTH), 4)
                 for alpha in words.alphas:
                     ranked = search.searched_with({"matching": {"alpha": alpha}})
                     rows.append(row | {"alpha": alpha} | found(ranked, data, words.split, words.most))

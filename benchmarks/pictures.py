@@ -8,7 +8,7 @@ from statistics import mean
 from typing import Any
 
 from triever.evaluation.finding import Bars
-from triever.evaluation.picture import draw_bars, draw_points
+from triever.evaluation.picture import draw_bars, draw_lines, draw_points
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
@@ -24,6 +24,43 @@ def main() -> None:
     sources = ("nq", "entityq", "opentrivia")
     draw_bars([_seen(source) for source in sources], FIGURES / "contextual_seen.svg")
     draw_bars([_ids_of_a_token(source) for source in sources], FIGURES / "contextual_k.svg")
+    draw_lines(_dial(), FIGURES / "gdr_dial.svg")
+
+
+def _dial() -> list[Bars]:
+    """What is found, how long one query takes and what is held, from dense to generative retrieval."""
+    kinds, steps = ("semantic", "codebook"), ("depth=0", "depth=1", "depth=2", "depth=3", "depth=4", "whole", "written")
+    cells = {
+        kind: [_read(RESULTS / "gdr" / "depth" / "mini" / f"{kind}-{step}-seed0.json") for step in steps]
+        for kind in kinds
+    }
+    labels = [step.removeprefix("depth=") for step in steps]
+    panels = [
+        Bars(measure, labels, {kind: [_score(cell, measure) for cell in cells[kind]] for kind in kinds})
+        for measure in ("R@1", "R@100")
+    ]
+    panels += [Bars("ms for one question", labels, {kind: _milliseconds(kind) for kind in kinds})]
+    held = {kind: [_held_at(step, cell) for step, cell in zip(steps, cells[kind], strict=True)] for kind in kinds}
+    return [*panels, Bars("bytes for a document", labels, held)]
+
+
+def _score(cell: dict[str, Any], measure: str) -> float:
+    [report] = cell["reports"].values()
+    [scores] = report["scores"].values()
+    return scores[measure]["mean"]
+
+
+def _milliseconds(kind: str) -> list[float | None]:
+    """Of a search at depths 0 to 4 and to the end; to write alone was not timed, and takes what the end takes."""
+    rows = [row for row in _read(HERE / "search_depth.json")["rows"] if row["system"].startswith(f"{kind}, ")]
+    return [row["ms_for_one"] for row in (*rows[:5], rows[-1])] + [None]
+
+
+def _held_at(step: str, cell: dict[str, Any]) -> float:
+    """What such a search has to hold: vectors, if any are matched, and what names docids, if any are written."""
+    written = 0 if step == "depth=0" else sum(cell["memory"][part] for part in ("trie", "walk", "docids", "numbers"))
+    matched = 0 if step == "written" else cell["memory"]["cluster vectors"]
+    return (written + matched) / cell["documents"]
 
 
 def _seen(source: str) -> Bars:

@@ -258,6 +258,38 @@ def test_a_training_whose_questions_could_not_be_asked_is_not_lost(here: Path, m
 
 # --- parts ----------------------------------------------------------------------------------------------------
 
+RESTS = f"""
+title = "What rests on a part"
+[data]
+name = "toy"
+train = "train"
+[parts.encoder]
+kind = "dense"
+backbone = "{SMALL}"
+[[cells]]
+label = "gdr"
+kind = "gdr"
+vectors = "@encoder"
+docids = {{ kind = "cluster", clusters = 3 }}
+training = {{ steps = 4, batch = 2, holdout = 0.0 }}
+[settings.smoke]
+"""
+
+
+def test_what_rests_on_a_part_goes_on_where_it_was(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the part was made by the run that was cut off, and is read from disk by the one that goes on."""
+
+    def cut_off(*_rest: object, **_options: object) -> None:
+        raise RuntimeError("the machine is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "compare", cut_off)
+        assert len(run(RESTS, work="work")[0].failed) == 1
+    assert any((here / "work").rglob("training.json"))
+    table, _ = run(RESTS, work="work")
+    assert table.failed == []
+    assert json.loads(files()["gdr-seed0.json"])["resumed"] is True
+
 
 def test_a_part_is_made_once_for_each_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []

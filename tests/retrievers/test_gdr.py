@@ -610,6 +610,9 @@ def test_a_document_at_a_boundary_is_found_by_each_of_its_clusters() -> None:
         docids[number] = docids.get(number, 0) + 1
     assert max(docids.values()) > 1
     assert len(engine.numbers) == len(DOCUMENTS)
+    # A vector that is there twice is compared twice, which dense retrieval does not do.
+    everything = fitted.searching(width=200).compared([query.text for query in QUERIES])
+    assert everything == sum(docids.values()) / len(DOCUMENTS) > 1
 
 
 @pytest.mark.parametrize("method", ["kmeans", "balanced"])

@@ -32,7 +32,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Bars:
-    """A panel of bars: for each label one of each series, None where there is nothing to draw."""
+    """A panel of bars, or of lines: for each label one of each series, None where there is nothing to draw."""
 
     title: str
     labels: Sequence[str]

@@ -1,4 +1,4 @@
-"""Pictures: a report as bars with intervals, rows of a benchmark as points, an analysis as bars.
+"""Pictures: a report as bars with intervals, rows of a benchmark as points, an analysis as bars or lines.
 
 The only file that needs matplotlib.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from triever.errors import MissingExtra, UsageError
 from triever.evaluation.finding import Bars
@@ -56,6 +56,11 @@ def draw_bars(panels: Sequence[Bars], path: str | Path) -> None:
     _save(lambda: _bars_figure(panels), path)
 
 
+def draw_lines(panels: Sequence[Bars], path: str | Path) -> None:
+    """Draw the same as lines, whose labels are steps from left to right: for what rises and falls along them."""
+    _save(lambda: _lines_figure(panels), path)
+
+
 def _save(figure: Callable[[], Figure], path: str | Path) -> None:
     check_picture(path)
     target = Path(path)
@@ -91,9 +96,34 @@ def _bars_panel(axes: Axes, panel: Bars) -> None:
     axes.set_title(textwrap.fill(panel.title, 36), loc="left", color=INK, fontsize=10, fontweight="bold")
     if len(panel.series) > 1:
         axes.legend(frameon=False, fontsize=LEGEND_POINTS, loc="upper left", bbox_to_anchor=(0, -0.08), ncols=3)
-    axes.grid(axis="x", color=GRID, zorder=0)
-    axes.tick_params(length=0, which="both", colors=MUTED, labelsize=8)
+    _plain(axes, "x")
     axes.tick_params(axis="y", colors=INK, labelsize=9)
+
+
+def _lines_figure(panels: Sequence[Bars]) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=(3.4 * len(panels), 3.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False).ravel(), panels, strict=True):
+        for at, (name, given) in enumerate(panel.series.items()):
+            there = [(place, value) for place, value in enumerate(given) if value is not None]
+            axes.plot(*zip(*there, strict=True), "o-", color=COLOURS[at % len(COLOURS)], label=name, zorder=2)
+        axes.set_xticks(range(len(panel.labels)), panel.labels)
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.set_title(textwrap.fill(panel.title, 36), loc="left", color=INK, fontsize=10, fontweight="bold")
+        _plain(axes, "both")
+    names = dict.fromkeys(name for panel in panels for name in panel.series)
+    if len(names) > 1:
+        _name_points(figure, dict(zip(names, cycle(COLOURS))), {})
+    return figure
+
+
+def _plain(axes: Axes, grid: Literal["x", "both"]) -> None:
+    """Without a frame: a grid behind what is drawn is enough."""
+    axes.grid(axis=grid, color=GRID, zorder=0)
+    axes.tick_params(length=0, which="both", colors=MUTED, labelsize=8)
     for side in axes.spines.values():
         side.set_visible(False)
 
@@ -121,10 +151,7 @@ def _points_figure(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str])
         panel.margins(x=0.12, y=0.12)
         panel.set_xlabel(x.replace("_", " "), color=MUTED)
         panel.set_title(y, loc="left", color=INK, fontsize=10, fontweight="bold")
-        panel.grid(color=GRID, zorder=0)
-        panel.tick_params(length=0, colors=MUTED, labelsize=8)
-        for side in panel.spines.values():
-            side.set_visible(False)
+        _plain(panel, "both")
     _name_points(figure, colours, {variant: mark for variant, mark in marks.items() if variant})
     return figure
 
@@ -208,11 +235,8 @@ def _dress(panel: Axes, measure: str, span: float) -> None:
     panel.set_xlim(0, (span or 1.0) * 1.22)  # room for the number behind the longest bar
     ticks = MaxNLocator(5).tick_values(0, span or 1.0)
     panel.set_xticks([tick for tick in ticks if 0 <= tick <= (span or 1.0) * 1.001])
-    panel.grid(axis="x", color=GRID, zorder=0)
-    panel.tick_params(length=0, colors=MUTED, labelsize=8)
+    _plain(panel, "x")
     panel.tick_params(axis="y", colors=INK, labelsize=9)
-    for side in panel.spines.values():
-        side.set_visible(False)
 
 
 def _colours(report: Report, measure: str) -> list[str]:

@@ -77,11 +77,6 @@ class TrieVectors:
         return [Product(entries, "entries", number * width, f"{width} numbers of {number}")]
 
     @property
-    def count(self) -> int:
-        """How many there are: one for each entry of the trie."""
-        return sum(len(part.array) for part in self.parts)
-
-    @property
     def dtype(self) -> str:
         """How they are stored."""
         return self.parts[0].array.dtype.name

@@ -307,7 +307,7 @@ class Workshop:
                 with atomic(_beside(place, "json")) as file:
                     file.write(json.dumps(spent).encode())
                 retriever.save(place)
-            return retriever
+            return load(place)  # as every later run reads it, which has to know again what was begun with it
 
     def _whole(self, data: Data) -> Dataset:
         key = data.name, data.skip_bad

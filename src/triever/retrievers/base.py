@@ -295,7 +295,7 @@ class Retriever(ABC):
         return {**self._computed(held.engine, now, then), **held.store.products(then)}
 
     def compared(self, queries: Sequence[str], k: int = 10) -> float | None:
-        """The share of all vectors that a query's own is compared with for so many hits; none without a choice."""
+        """How often a query's vector is compared for so many hits, as a share of documents; none without a choice."""
         return None
 
     @property

@@ -1,0 +1,36 @@
+"""Pictures of an analysis: what is drawn is what was found, label by label."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from triever.errors import UsageError
+from triever.evaluation.finding import Bars
+from triever.evaluation.picture import _lines_figure, draw_lines
+
+PANELS = [
+    Bars("found", ["0", "1", "whole"], {"semantic": [0.8, 0.7, 0.3], "codebook": [0.7, None, 0.6]}),
+    Bars("milliseconds", ["0", "1", "whole"], {"semantic": [6.0, 11.0, 24.0]}),
+]
+
+
+def test_lines_go_through_what_was_found() -> None:
+    found, milliseconds = _lines_figure(PANELS).axes
+    lines = {str(line.get_label()): [*zip(*line.get_data(), strict=True)] for line in found.lines}
+    assert lines == {"semantic": [(0, 0.8), (1, 0.7), (2, 0.3)], "codebook": [(0, 0.7), (2, 0.6)]}
+    assert [label.get_text() for label in found.get_xticklabels()] == ["0", "1", "whole"]
+    assert found.get_ylim()[0] == 0, "a small loss has to look small"
+    [line] = milliseconds.lines
+    assert all(earlier < later for earlier, later in pairwise(line.get_ydata()))
+
+
+def test_the_same_lines_are_the_same_file(tmp_path: Path) -> None:
+    for name in ("one.svg", "other.svg"):
+        draw_lines(PANELS, tmp_path / "figures" / name)
+    one, other = ((tmp_path / "figures" / name).read_bytes() for name in ("one.svg", "other.svg"))
+    assert one == other
+    with pytest.raises(UsageError, match=r"no known picture format"):
+        draw_lines(PANELS, tmp_path / "dial.xls")
