@@ -16,6 +16,7 @@ from typing import Any
 import triever
 from triever import GDR, Cluster, Dataset, Dense, DocidTuning
 from triever.lab import results
+from triever.lab.bench_search import success
 from triever.retrievers.base import Retriever
 from triever.terminal import emit, table
 
@@ -23,11 +24,8 @@ DEPTH = 100
 
 
 def found(retriever: Retriever, data: Dataset, split: str, most: int) -> dict[str, float]:
-    queries, qrels = data.queries(split)[:most], data.qrels(split)
-    ranked = [[hit.id for hit in result] for result in retriever.search_many(queries, DEPTH)]
-    right = [{document for document, grade in qrels[query.id].items() if grade > 0} for query in queries]
-    first = {k: sum(bool(good & set(ids[:k])) for ids, good in zip(ranked, right, strict=True)) for k in (1, 10, DEPTH)}
-    return {f"Success@{k}": round(count / len(queries), 4) for k, count in first.items()}
+    queries = data.queries(split)[:most]
+    return success(queries, retriever.search_many(queries, DEPTH), data.qrels(split), (1, 10, DEPTH))
 
 
 def main() -> None:

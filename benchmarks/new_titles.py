@@ -20,6 +20,7 @@ from zlib import crc32
 import triever
 from triever import Contextual, Dataset, DocidTuning, Document, VocabularyOptions
 from triever.lab import results
+from triever.lab.bench_search import success
 from triever.terminal import emit, table
 
 GENRE = VocabularyOptions(k=0)
@@ -39,9 +40,8 @@ def about(data: Dataset, split: str, documents: Sequence[Document]) -> Dataset:
 
 
 def found_first(model: Contextual, data: Dataset, split: str) -> float:
-    queries, qrels = data.queries(split), data.qrels(split)
-    hits = [result[:1] for result in model.search_many(queries, 10)]
-    return sum(bool(hit) and hit[0].id in qrels[query.id] for query, hit in zip(queries, hits, strict=True)) / len(hits)
+    queries = data.queries(split)
+    return success(queries, model.search_many(queries, 10), data.qrels(split), (1,))["Success@1"]
 
 
 def main() -> None:
@@ -80,7 +80,7 @@ def main() -> None:
             row["add_s"] = round(time.perf_counter() - started, 1)
         for split in words.ask:
             for kind, some in asked.items():
-                row[f"{split}, {kind}"] = round(found_first(fitted, about(data, split, some), split), 4)
+                row[f"{split}, {kind}"] = found_first(fitted, about(data, split, some), split)
         rows.append(row)
         emit(row)
         if words.out:  # after every row: each takes minutes

@@ -20,6 +20,7 @@ from triever import (
     Cluster,
     Contextual,
     DataError,
+    Dataset,
     Dense,
     DocidTuning,
     Generative,
@@ -156,6 +157,9 @@ def test_a_retriever_without_documents_is_not_measured() -> None:
     empty.delete(list(empty.documents.ids))
     with pytest.raises(UsageError, match="empty holds no documents"):
         bench_search({"empty": empty}, dataset(), "test")
+    unjudged = Dataset.of("unjudged", [*dataset().documents()], QUERIES, {"test": {}})
+    with pytest.raises(UsageError, match=r"nothing is judged in the split 'test' of unjudged"):
+        bench_search({"bm25": BM25().fit(unjudged)}, unjudged, "test")
 
 
 def test_every_kind_of_index_is_measured() -> None:

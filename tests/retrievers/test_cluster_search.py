@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.retrievers.contract import QUERIES, dataset
-from tests.retrievers.test_gdr import SMALL, engine_of
+from tests.retrievers.gdr_cases import SMALL, engine_of
 from triever.docids.schemes import Cluster
 from triever.docids.trie import Trie
 from triever.index.trie_vectors import TrieVectors

@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from triever.data.datasets import Dataset
-from triever.data.records import Query, Result
+from triever.data.records import Qrels, Query, Result
 from triever.errors import UsageError
+from triever.evaluation.compare import questions
+from triever.evaluation.measures import per_query
 from triever.progress import track
 from triever.retrievers.base import Retriever, load
 
@@ -38,9 +40,8 @@ def bench_search(
 
     `only` has texts, of which a row's name must hold one.
     """
-    queries = dataset.queries(split)[:most]
-    qrels = dataset.qrels(split)
-    rows = []
+    queries, qrels = questions(dataset, split)
+    queries, rows = queries[:most], []
     for name, model in models.items():
         retriever = model if isinstance(model, Retriever) else load(model)
         if not len(retriever):
@@ -95,7 +96,7 @@ def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retrieve
 
 
 def _row(
-    label: str, retriever: Retriever, queries: Sequence[Query], qrels: Mapping[str, Mapping[str, int]]
+    label: str, retriever: Retriever, queries: Sequence[Query], qrels: Qrels
 ) -> tuple[dict[str, Any], list[Result]]:
     retriever.search_many(queries[:8], 10)  # not counted: the first call prepares things
     started = time.perf_counter()
@@ -112,10 +113,14 @@ def _row(
     row |= {"bytes_per_document": round(retriever.index_bytes / len(retriever), 1)}
     compared = retriever.compared([query.text for query in queries])
     row |= {"compared": "" if compared is None else round(compared, 4)}
-    for depth in (1, 10):
-        hits = [_hit(result[:depth], qrels.get(query.id, {})) for query, result in zip(queries, found, strict=True)]
-        row[f"Success@{depth}"] = round(float(np.mean(hits)), 4)
-    return row, found
+    return row | success(queries, found, qrels, (1, 10)), found
+
+
+def success(queries: Sequence[Query], found: Sequence[Result], qrels: Qrels, depths: Sequence[int]) -> dict[str, float]:
+    """The share of some queries of a split that have something relevant among their first hits."""
+    asked = {query.id: qrels[query.id] for query in queries}
+    values = per_query(dict(zip(asked, found, strict=True)), asked, [f"Success@{depth}" for depth in depths])
+    return {measure: round(float(np.mean([*value.values()])), 4) for measure, value in values.items()}
 
 
 def _index_rate(retriever: Retriever, queries: Sequence[Query]) -> float | str:
@@ -129,10 +134,6 @@ def _index_rate(retriever: Retriever, queries: Sequence[Query]) -> float | str:
     started = time.perf_counter()
     retriever._find(engine, read, 10)
     return round(len(queries) / (time.perf_counter() - started), 1)
-
-
-def _hit(hits: Sequence[Any], judged: Mapping[str, int]) -> bool:
-    return any(judged.get(hit.id, 0) > 0 for hit in hits)
 
 
 def _agreement(exact: Sequence[Result], found: Sequence[Result]) -> float:
