@@ -43,7 +43,7 @@ def repository(root: Path, file: Path, *, tracked: bool) -> str:
 
 def commit_of(file: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(results, "__file__", str(file))
-    return results._commit()
+    return results.commit()
 
 
 def test_a_checkout_says_its_commit_and_whether_it_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,38 @@ def test_no_more_is_held_at_once_than_it_should_be(
     assert max(map(len, groups)) > 1
 
 
+@pytest.mark.parametrize("gone", [set(), {1, 2, 30}])
+@pytest.mark.parametrize("most", [None, 1, 3, 100])
+def test_a_slice_that_is_too_large_is_looked_at_in_blocks(
+    gone: set, most: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = np.random.default_rng(0)
+    trie = Trie.of([((int(chance.integers(3)), number), number) for number in range(40)]).without(gone)
+    held = TrieVectors.of(trie, np.arange(40), chance.normal(size=(40, SIZE)).astype(np.float32))
+    walk, queries = Walk(trie), torch.from_numpy(chance.normal(size=(2, SIZE)).astype(np.float32))
+    states = [[states_of(walk, ())], [states_of(walk, (0,)), states_of(walk, (2,))]]
+    whole = [*held.below(walk, queries, states)]
+    compared: list[int] = []
+    monkeypatch.setattr(trie_vectors, "BLOCK", 7)
+    slices = TrieVectors._slice
+
+    def spied(self: TrieVectors, at: int, span: slice, *rest: object) -> object:
+        compared.append(span.stop - span.start)
+        return slices(self, at, span, *rest)  # ty: ignore[invalid-argument-type]
+
+    monkeypatch.setattr(TrieVectors, "_slice", spied)
+    for cut, every in zip(held.below(walk, queries, states, most), whole, strict=True):
+        products = dict(zip(every.numbers.tolist(), every.products.tolist(), strict=True))
+        found = dict(zip(cut.numbers.tolist(), cut.products.tolist(), strict=True))
+        assert found == pytest.approx({number: products[number] for number in found}, abs=1e-6)
+        best = sorted(products, key=lambda number: -products[number])[:most]
+        assert set(best) <= set(found)
+        left = products.keys() - found.keys()
+        assert bool(left) == bool(cut.last.any())
+        assert all(products[number] <= cut.products[cut.last].max() + 1e-6 for number in left)
+    assert max(compared) == 7
+
+
 def test_parts_that_stay_are_not_copied() -> None:
     trie = Trie.of([((0, 1), 0), ((0, 2), 1), ((1, 0), 2)])
     held = TrieVectors.of(trie, np.arange(3), np.eye(3, dtype=np.float32))

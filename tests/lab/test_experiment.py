@@ -256,6 +256,24 @@ def test_a_training_whose_questions_could_not_be_asked_is_not_lost(here: Path, m
     assert not any((here / "work").rglob("training.json"))
 
 
+def test_a_training_whose_result_could_not_be_written_is_not_lost(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = results.write
+
+    def full(path: Path, values: object) -> None:
+        if path.name == "second-seed0.json":
+            raise OSError("no space left on device")
+        write(path, values)  # ty: ignore[invalid-argument-type]
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        patch.setattr(results, "write", full)
+        run(KILLED, work="work")
+    assert any((here / "work").rglob("training.json"))
+    table, _ = run(KILLED, work="work")
+    assert table.failed == []
+    assert json.loads(files()["second-seed0.json"])["resumed"] is True
+    assert not any((here / "work").rglob("training.json"))
+
+
 # --- parts ----------------------------------------------------------------------------------------------------
 
 RESTS = f"""
@@ -334,7 +352,9 @@ def test_a_part_is_what_it_is_when_it_is_fitted_alone() -> None:
     alone = part.unfitted().fit(data)
     expected = compare({"dense": alone}, data, "test", MEASURES).to_dict()["scores"]
     assert table.rows[0].results[1]["reports"]["test"]["scores"] == expected
-    assert table.rows[0].results[1]["parts"]["encoder"]["fit_seconds"] >= 0
+    encoder = table.rows[0].results[1]["parts"]["encoder"]
+    assert encoder["fit_seconds"] >= 0
+    assert encoder["commit"] == results.commit(), "which may be another one than that of what is measured"
     assert table.rows[1].results[1]["system"]["options"]["systems"][1] == "@encoder"
 
 

@@ -12,6 +12,7 @@ from tests.retrievers.gdr_cases import SMALL, engine_of
 from triever.docids.schemes import Cluster
 from triever.docids.trie import Trie
 from triever.index.trie_vectors import TrieVectors
+from triever.retrievers import cluster_search
 from triever.retrievers.cluster_search import Clustered
 from triever.retrievers.docid_search import SearchOptions
 from triever.retrievers.gdr import GDR
@@ -92,6 +93,42 @@ def test_what_wider_beams_compare_counts_too(small: GDR) -> None:
     assert alone == [first]
     assert more[0] > 2 * first, "the same clusters again, and others"
     assert searcher.compared(["tea", "bread"], COUNT)[0] == searcher.compared(["tea"], COUNT)[0]
+
+
+@pytest.mark.parametrize("k", [1, 40, COUNT, 10 * COUNT])
+def test_as_much_is_compared_as_a_search_compares(small: GDR, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where documents are in several clusters and some were deleted, what a beam holds is less than its entries."""
+    engine = with_documents(engine_of(small), several=True)
+    trie = engine.trie.without(set(range(0, COUNT, 2)))
+    numbers = np.arange(1, COUNT, 2)
+    engine = replace(engine, trie=trie, numbers=numbers, below=engine.below.moved(trie))
+    searcher = replace(small._searcher(engine, None), options=SearchOptions(width=1))
+    expected = searcher.compared(["tea"], k)
+    sizes: list[int] = []
+    whole = TrieVectors._slice
+
+    def spied(self: TrieVectors, at: int, span: slice, *rest: object) -> object:
+        sizes.append(span.stop - span.start)
+        return whole(self, at, span, *rest)  # ty: ignore[invalid-argument-type]
+
+    monkeypatch.setattr(TrieVectors, "_slice", spied)
+    searcher.best(["tea"], Scoring("loglinear", (0.0,), 1.0), min(k, len(numbers)))
+    assert sum(sizes) == expected[0]
+
+
+def test_a_very_wide_beam_reads_few_queries_at_once(small: GDR, monkeypatch: pytest.MonkeyPatch) -> None:
+    searcher = replace(small._searcher(engine_of(small), None), options=SearchOptions(width=50))
+    monkeypatch.setattr(cluster_search, "PREFIXES", 100)
+    assert [len(batch) for batch, _ in searcher._seen(TEXTS, 50)] == [len(TEXTS)]
+    read, sizes = type(searcher.generator).prefill, []
+
+    def spied(self: object, prompts: list[str]) -> object:
+        sizes.append(len(prompts))
+        return read(self, prompts)  # ty: ignore[invalid-argument-type]
+
+    monkeypatch.setattr(type(searcher.generator), "prefill", spied)
+    searcher.compared(TEXTS, 1)
+    assert max(sizes) == 2
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -190,6 +190,9 @@ def test_the_authors_rule_needs_vectors_of_length_one() -> None:
     vectors = Dense(backbone=SMALL, unit=False)
     with pytest.raises(UsageError, match="takes the tanh of products"):
         gdr(vectors=vectors).fit(dataset())
+    fitted = gdr(vectors=vectors, matching=MatchOptions(rule="loglinear")).fit(dataset())
+    with pytest.raises(UsageError, match="takes the tanh of products"):
+        fitted.searched_with({"matching": {"rule": "sum"}})
 
 
 def test_more_is_found_than_a_narrow_beam_holds_and_the_result_says_so() -> None:
@@ -306,6 +309,18 @@ def test_memory_is_told_and_vectors_are_stored_as_the_dense_retriever_stores_the
     assert fitted.index_bytes == engine.below.bytes + engine.trie.bytes
     for what in ("clusters | 4", "documents of the largest cluster", "bytes of vectors | 640", "bytes of the trie"):
         assert f"| {what} |" in fitted.card or f"| {what}" in fitted.card
+
+
+def test_the_card_tells_of_clusters_as_they_are_now() -> None:
+    fitted = gdr("centroids").fit(dataset())
+    fitted.add(Document(f"more-{number}", DOCUMENTS[0].text) for number in range(20))
+    sizes = Counter(docid for docid, _ in engine_of(fitted).trie.items())
+    assert max(sizes.values()) > 20
+    assert f"| documents of the largest cluster | {max(sizes.values())} |" in fitted.card
+    assert f"| clusters | {len(sizes)} |" in fitted.card
+    fitted.delete([*fitted.documents.ids])
+    assert "| clusters | 0 |" in fitted.card
+    assert fitted.compared(["tea"]) == 0
 
 
 def test_a_document_at_a_boundary_is_found_by_each_of_its_clusters() -> None:

@@ -84,6 +84,8 @@ def test_what_was_fitted_for_another_way_to_match_is_not_used(caplog: pytest.Log
         other = fitted.searched_with({"matching": {"rule": rule}})
         assert other._scoring(engine_of(other)).weights == engine_of(fitted).fitted[Way(rule, None, None)]
     assert fitted._scoring(engine_of(fitted)).weights == engine_of(fitted).fitted[matching.way]
+    given = fitted.searched_with({"matching": {"alpha": 0.9}})
+    assert given._scoring(engine_of(given)).weights == (0.9,), "what a person asks for is what is done"
 
 
 def test_a_round_is_judged_with_the_alpha_that_suits_it() -> None:
@@ -149,9 +151,13 @@ def test_what_is_learned_is_kept_and_told(tmp_path: Path) -> None:
     again = triever.load(tmp_path / "m")
     assert engine_of(again).fitted == engine_of(fitted).fitted
     assert again.search_many(QUERIES, 5) == fitted.search_many(QUERIES, 5)
-    other = again.searched_with({"matching": {"depth": 0}})
-    assert "| learned weights | {} |" in other.card
-    with pytest.raises(UsageError, match="no weights were learned for rule learned with depth 0; fit it with that"):
-        other.search("tea")
+    nothing = again.searched_with({"matching": {"depth": 0}})
+    plain = again.searched_with({"matching": {"depth": 0, "rule": "loglinear"}})
+    assert "| learned weights | {} |" in nothing.card
+    for query in QUERIES:  # there is one cluster, and nothing to learn of it
+        assert [hit.id for hit in nothing.search(query, 5)] == [hit.id for hit in plain.search(query, 5)]
+    untaught = replace(engine_of(again), fitted={})
+    with pytest.raises(UsageError, match="no weights were learned for rule learned with depth 1; fit it with that"):
+        again._scoring(untaught)
     with pytest.raises(UsageError, match=r"matching\.rule = learned, and no query of train is held out"):
         gdr(matching=MatchOptions(rule="learned"), training=DocidTuning(steps=0, holdout=0.0)).fit(questions())

@@ -152,6 +152,12 @@ def test_a_training_that_teaches_nothing_is_refused(options: dict, message: str)
     gdr(training=training, **options)._check_training()  # what begins anew learns whatever the share is
 
 
+def test_a_training_without_any_loss_is_refused() -> None:
+    neither = {"matching": MatchOptions(depth=0), "losses": LossWeights(contrastive=0)}
+    with pytest.raises(UsageError, match=r"depth = 0, and nothing but a match is learned .*losses\.contrastive"):
+        gdr(training=DocidTuning(steps=1, batch=6), **neither).fit(dataset())
+
+
 def test_a_reader_may_stay_as_it_is() -> None:
     training = DocidTuning(steps=1, batch=6, rounds=1, reader=0.0, holdout=0.0)
     losses = LossWeights(contrastive=0)

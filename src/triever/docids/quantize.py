@@ -109,7 +109,7 @@ def kmeans(vectors: Tensor, k: int, *, seed: int = 0, rounds: int = 20, device: 
 
 def _improved(vectors: Tensor, centroids: Tensor, number: Tensor, distance: Tensor) -> Tensor:
     """Each centroid in the middle of its vectors; one without any takes the vector that is farthest from its own."""
-    better = _means(vectors, number, centroids)
+    better = _moved(vectors, number, centroids)
     empty = (torch.bincount(number, minlength=len(centroids)) == 0).nonzero()[:, 0]
     if len(empty):
         far = distance.argsort(descending=True)[: len(empty)]
@@ -155,7 +155,7 @@ def balanced_kmeans(
     centroids = kmeans(some, k, seed=seed)
     number = _shared_out(some, centroids)
     for _ in range(rounds):
-        centroids = _means(some, number, centroids)
+        centroids = _moved(some, number, centroids)
         number = _shared_out(some, centroids)
     return centroids, number if len(some) == len(vectors) else _shared_out(vectors, centroids)
 
@@ -232,9 +232,7 @@ def _nearest_within(vectors: Tensor, owner: Tensor, centroids: Tensor) -> Tensor
 
 def _means_within(vectors: Tensor, owner: Tensor, number: Tensor, centroids: Tensor) -> Tensor:
     groups, k, size = centroids.shape
-    cluster = owner * k + number
-    count = torch.bincount(cluster, minlength=groups * k)
-    return (_sums(vectors, cluster, groups * k) / count[:, None]).view(groups, k, size)  # 0 / 0 where nobody is
+    return means(vectors, owner * k + number, groups * k).view(groups, k, size)
 
 
 def _largest_within(values: Tensor, owner: Tensor, groups: int) -> Tensor:
@@ -245,10 +243,15 @@ def _largest_within(values: Tensor, owner: Tensor, groups: int) -> Tensor:
     return torch.full((groups,), len(values), device=values.device).scatter_reduce(0, owner, hit, "amin")
 
 
-def _means(vectors: Tensor, number: Tensor, old: Tensor) -> Tensor:
-    count = torch.bincount(number, minlength=len(old))
-    total = _sums(vectors, number, len(old))
-    return torch.where(count[:, None] > 0, total / count.clamp(min=1)[:, None], old)
+def means(vectors: Tensor, number: Tensor, count: int) -> Tensor:
+    """(count, d) the mean of the vectors (n, d) of each number (n,); not a number where there is none."""
+    return _sums(vectors, number, count) / torch.bincount(number, minlength=count)[:, None]
+
+
+def _moved(vectors: Tensor, number: Tensor, old: Tensor) -> Tensor:
+    """(clusters, d) the means of clusters; what nobody is in stays where it was."""
+    found = means(vectors, number, len(old))
+    return torch.where(found.isnan(), old, found)
 
 
 def _sums(vectors: Tensor, number: Tensor, count: int) -> Tensor:

@@ -7,7 +7,7 @@ value, as the trie is: a change gives a new one, in which the parts of the trie 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,6 +25,8 @@ from triever.index.vectors import Vectors, checked
 from triever.storage import Product, Products, Stored
 
 NAME = "trie_vectors"
+BLOCK = 2**16
+"""Vectors of one slice that are compared at once: a slice may be the whole corpus, and larger than memory."""
 LINES = 2**22
 """So many lines of queries are held at once, unless one alone has more; where few of them are kept, CHUNK products."""
 
@@ -125,11 +127,13 @@ class TrieVectors:
         them as may be held at once.
         """
         unlike = {tuple(state) for prefixes in states for state in prefixes}
-        spans = {state: walk.spans(state) for state in unlike}
-        lines = [sum(_size(spans[tuple(state)]) for state in prefixes) for prefixes in states]
-        for group in _groups(lines, LINES if most is None or always is not None else CHUNK):
+        spans = {state: [*_blocks(walk.spans(state))] for state in unlike}
+        wanted = _Wanted(most, always)
+        held = {state: wanted.held(of) for state, of in spans.items()}
+        sizes = [_together_held(held[tuple(state)] for state in prefixes) for prefixes in states]
+        for group in _groups(sizes, LINES if wanted.few is None else CHUNK):
             some = slice(group.start, group.stop)
-            yield from self._together(queries[some], states[some], spans, _Wanted(most, always))
+            yield from self._together(queries[some], states[some], spans, wanted)
 
     def _together(
         self,
@@ -230,6 +234,16 @@ class _Wanted:
     most: int | None
     always: np.ndarray | None
 
+    @property
+    def few(self) -> int | None:
+        """How many lines of a slice are kept at most, if it can be said."""
+        return self.most if self.always is None else None
+
+    def held(self, spans: Spans) -> tuple[int, int]:
+        """For a query that looks there: products that are held until the best are chosen, and lines that are kept."""
+        sizes, few = [span.stop - span.start for _, span in spans], self.few
+        return (0, sum(sizes)) if few is None else (max(sizes, default=0), sum(min(one, few) for one in sizes))
+
 
 @dataclass(frozen=True)
 class _Some:
@@ -273,8 +287,22 @@ def _chosen(which: np.ndarray, entries: Tensor, products: Tensor) -> tuple[Tenso
     return entries[chosen], products[:, chosen]
 
 
-def _size(spans: Spans) -> int:
-    return sum(span.stop - span.start for _, span in spans)
+def _together_held(held: Iterable[tuple[int, int]]) -> int:
+    """Numbers that a query holds at once which looks into all of these: one slice after the other, and what is kept."""
+    products, lines = zip((0, 0), *held, strict=True)
+    return max(products) + sum(lines)
+
+
+def _blocks(spans: Spans) -> Iterator[tuple[int, slice]]:
+    """The same entries in slices that are not too large.
+
+    >>> [*_blocks([(0, slice(5, 8)), (1, slice(0, BLOCK + 1))])] == [
+    ...     (0, slice(5, 8)), (1, slice(0, BLOCK)), (1, slice(BLOCK, BLOCK + 1))]
+    True
+    """
+    for part, span in spans:
+        for start in range(span.start, span.stop, BLOCK):
+            yield part, slice(start, min(start + BLOCK, span.stop))
 
 
 def _groups(sizes: Sequence[int], most: int) -> Iterator[range]:

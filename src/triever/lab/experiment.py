@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -75,8 +75,10 @@ def run_recipe(
         if run not in missing:
             tell(f"{label}: there already")
             continue
-        result = _result(recipe, run, workshop, folder)
-        results.write(folder / run.file, result)
+        with working_in(workshop.place(run)) as working:
+            result = _result(recipe, run, workshop, folder)
+            results.write(folder / run.file, result)
+            working.is_done = "problem" not in result
         tell(f"{label}: {_said(recipe, run, result)}")
     return table_of(recipe, out, only)
 
@@ -125,8 +127,8 @@ def _result(recipe: Recipe, run: Run, workshop: Workshop, folder: Path) -> dict[
         retriever = system.make(partial(workshop.part, system.parts))
         results.forget_peaks()
         started = time.perf_counter()
-        fitting = nullcontext({}) if system.is_part else fitted_in(workshop.place(run), retriever, dataset)
-        with limit(recipe.timeout), fitting as spent:
+        with limit(recipe.timeout):
+            spent = {} if system.is_part else fit_in(workshop.place(run), retriever, dataset)
             workshop.keep(run, retriever)
             found = _measured(recipe, run, retriever, dataset, folder)
         found |= {"system": system.to_dict(), **spent, "parts": workshop.spent(system.parts)}
@@ -301,12 +303,14 @@ class Workshop:
             if (place / "manifest.json").exists() and _beside(place, "json").exists():
                 return load(place)
             retriever = system.make(partial(self.part, system.parts))
-            with ExitStack() as saved:
+            work = _beside(place, "work")
+            with working_in(work) as working:
                 with limit(self.timeout):  # of the fit alone: a save is not cut short
-                    spent = saved.enter_context(fitted_in(_beside(place, "work"), retriever, self._dataset[1]))
+                    spent = fit_in(work, retriever, self._dataset[1]) | {"commit": results.commit()}
                 with atomic(_beside(place, "json")) as file:
                     file.write(json.dumps(spent).encode())
                 retriever.save(place)
+                working.is_done = True
             return load(place)  # as every later run reads it, which has to know again what was begun with it
 
     def _whole(self, data: Data) -> Dataset:
@@ -329,23 +333,34 @@ def _free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-@contextmanager
-def fitted_in(place: Path, retriever: Retriever, dataset: Dataset) -> Generator[dict[str, Any]]:
-    """Fit with a folder to work in, which stays until what follows is done too: what is not kept is not trained twice.
+@dataclass
+class Working:
+    """Work in a folder: whether all that it was for is kept elsewhere."""
 
-    If something fails, the folder stays if there is something in it to go on from.
-    """
-    resumed = any(place.rglob("training.json"))
-    started = time.perf_counter()
+    is_done: bool = False
+
+
+@contextmanager
+def working_in(place: Path) -> Generator[Working]:
+    """A folder to fit in, removed at the end; until all is done it stays if there is something in it to go on from."""
+    working = Working()
     try:
-        retriever.fit(dataset, work=place)
-        seconds = round(time.perf_counter() - started, 2)
-        yield {"fit_seconds": seconds} | ({"resumed": True} if resumed else {})
-    except BaseException:
-        if not any(place.rglob("training.json")):
+        yield working
+    finally:
+        if working.is_done or not _has_training(place):
             shutil.rmtree(place, ignore_errors=True)
-        raise
-    shutil.rmtree(place, ignore_errors=True)
+
+
+def fit_in(place: Path, retriever: Retriever, dataset: Dataset) -> dict[str, Any]:
+    """Fit with a folder to work in, and say how long that took."""
+    resumed = _has_training(place)
+    started = time.perf_counter()
+    retriever.fit(dataset, work=place)
+    return {"fit_seconds": round(time.perf_counter() - started, 2)} | ({"resumed": True} if resumed else {})
+
+
+def _has_training(place: Path) -> bool:
+    return any(place.rglob("training.json"))
 
 
 def expansions_file(name: str) -> Path | None:

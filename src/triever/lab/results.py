@@ -180,10 +180,10 @@ def _processor() -> str:
 
 def _software() -> dict[str, str]:
     used = {name: sys.modules[name].__version__ for name in ("torch", "transformers") if name in sys.modules}
-    return {"triever": __version__, "commit": _commit(), "python": platform.python_version(), **used}
+    return {"triever": __version__, "commit": commit(), "python": platform.python_version(), **used}
 
 
-def _commit() -> str:
+def commit() -> str:
     """The commit of the checkout that runs, marked if its code was changed since; "" for an installed package."""
     try:
         if not _is_checkout():

@@ -29,6 +29,8 @@ from triever.storage import Product, Products, Stored, Thing, weight_products, w
 
 WIDER = "found by a wider beam"
 """The name of what a score was moved by, so that it comes behind those that were found before."""
+PREFIXES = 2**16
+"""Beginnings of docids that the beams of all queries hold at once, or those of one query alone."""
 TOGETHER = 1024
 """Queries that look into clusters together, so that those who look into the same one are compared with it at once."""
 
@@ -42,7 +44,7 @@ class Clustered(Writing):
     fitted: Mapping[Way, tuple[float, ...]] = field(default_factory=dict)  # weights by what they were fitted for
     taught: int | None = None  # how many symbols of docids it has learned to write; None is no limit
 
-    @property
+    @cached_property
     def single(self) -> bool:
         """Whether no document has several docids."""
         return len(self.trie) == len(self.numbers)
@@ -129,17 +131,20 @@ class ClusterSearch:
 
     def compared(self, queries: Sequence[str], k: int) -> list[int]:
         """For each query how many vectors its own is compared with until there are k hits, by all beams together."""
-        spans, width = self.engine.walk.spans, self.options.width
+        spans, width, wanted = self.engine.walk.spans, self.options.width, min(k, len(self.engine.numbers))
         found, left = [0] * len(queries), list(range(len(queries)))
         while left:
             short = []
             for batch, seen in self._seen([queries[query] for query in left], width):
                 for query, one in zip([left[place] for place in batch], seen, strict=True):
-                    here = sum(part.stop - part.start for state in one.states for _, part in spans(state))
-                    found[query] += here
-                    short += [query] if here < k and len(one.states) >= width else []
+                    found[query] += sum(part.stop - part.start for state in one.states for _, part in spans(state))
+                    short += [query] if len(one.states) >= width and self._documents(one) < wanted else []
             left, width = sorted(short), 2 * width
         return found
+
+    def _documents(self, seen: Seen) -> int:
+        """How many documents the clusters of a query hold: none twice, and none that was deleted."""
+        return len({number for state in seen.states for number in self.engine.walk.documents(state)})
 
     def explained(self, query: str, scoring: Scoring, scores: Mapping[int, float]) -> dict[int, Parts]:
         """What the scores of documents, by their numbers, are made of in the first beam that has each."""
@@ -157,7 +162,8 @@ class ClusterSearch:
         """Some queries after the other: their places, and what a beam of this width found for them."""
         # Lengths count in the rule `sum`: so a prefix that is alone goes on to its depth like all others.
         options = replace(self.options.beam(1), width=width, finish=False)
-        rows = max(1, ROWS * self.options.width // width)  # a wider beam takes no more memory
+        # A wider beam takes no more memory, and one that is asked to be very wide reads few queries at once.
+        rows = max(1, min(ROWS * self.options.width, PREFIXES) // width)
         places: list[int] = []
         seen: list[Seen] = []
         for batch, cache, hidden in read_together(self.generator, queries, rows):

@@ -106,8 +106,15 @@ class GDR(Generative):
         return self.query_length or (self._dense.query_length if self._dense else QUERY)
 
     def searched_with(self, values: Mapping[str, Any]) -> Self:
-        """The same with other options of the search; says so where alpha was fitted for others than these."""
+        """The same with other options of the search; says so where alpha was fitted for others than these.
+
+        An alpha that is given here is used, also where one was fitted.
+        """
+        given = values.get("matching")
+        if isinstance(given, Mapping) and "alpha" in given and "fit" not in given:
+            values = {**values, "matching": {**given, "fit": False}}
         other = super().searched_with(values)
+        other._check_rule()
         matching, fitted = other.matching, other._checked().engine.fitted
         if matching.fit and matching.rule != "learned" and matching.depth != 0 and matching.way not in fitted:
             said = "matching.fit, and no alpha was fitted for %s: the given one is used, %s"
@@ -125,8 +132,9 @@ class GDR(Generative):
         One that is in several clusters of the beam is compared in each: more than 1 is more work than dense retrieval.
         """
         held = self._checked()
-        found = self._searcher(held.engine, self.matching.depth).compared(queries, k)
-        return float(np.mean(found)) / len(held.store) if found else 0.0
+        if not queries or not len(held.store):
+            return 0.0
+        return float(np.mean(self._searcher(held.engine, self.matching.depth).compared(queries, k))) / len(held.store)
 
     # Learning
 
@@ -135,10 +143,7 @@ class GDR(Generative):
         assert vectors is not None  # all schemes place documents by vectors here
         taught = self.matching.depth if self.training.steps else None
         engine = Clustered(**begun.fields(), below=self._laid_out(begun, vectors), taught=taught)
-        sizes = cluster_sizes(begun.trie.paths(), self.matching.depth)
-        about = {"clusters": len(sizes), "documents of the largest cluster": int(sizes.max())}
-        trained = self._train(engine, docids, dataset, store, work)
-        engine = self._finished(replace(engine, trained={**trained, **about}), store)
+        engine = self._finished(replace(engine, trained=self._train(engine, docids, dataset, store, work)), store)
         return self._fitted_at_depths(engine, self._held_out(dataset, store)) if self.matching.fits else engine
 
     def _places(self, scheme: Scheme) -> bool:
@@ -146,19 +151,25 @@ class GDR(Generative):
 
     def _check_early(self, dataset: Dataset, store: DocumentStore) -> None:
         super()._check_early(dataset, store)
-        if self.matching.rule == "sum" and self._dense and not self._dense.unit:
-            problem = "matching.rule = sum takes the tanh of products, which is 1 for all of vectors of any length"
-            raise UsageError(problem, "use matching.rule=loglinear, or a dense retriever with unit=true")
+        self._check_rule()
         if self.training.steps:
             self._check_training()
         if self.matching.fits:
             self._check_unseen()
             self._held_out(dataset, store)
 
+    def _check_rule(self) -> None:
+        if self.matching.rule == "sum" and self._dense and not self._dense.unit:
+            problem = "matching.rule = sum takes the tanh of products, which is 1 for all of vectors of any length"
+            raise UsageError(problem, "use matching.rule=loglinear, or a dense retriever with unit=true")
+
     def _check_training(self) -> None:
         """Refuse a training in which something that should learn does not."""
         reads = self._begins_anew or self.training.reader > 0
         writes = self.losses.likelihood and self.matching.depth != 0
+        if not writes and not self.losses.contrastive:
+            problem = "matching.depth = 0, and nothing but a match is learned where nothing is written"
+            raise UsageError(problem, "raise matching.depth or losses.contrastive")
         if not writes and not reads:
             problem = "training.reader = 0, and nothing but what reads learns without a likelihood of clusters"
             raise UsageError(problem, "raise training.reader, losses.likelihood or matching.depth")
@@ -373,7 +384,10 @@ class GDR(Generative):
 
     def _made_from(self, engine: Writing) -> dict[str, Any]:
         assert isinstance(engine, Clustered)
+        clusters = cluster_sizes(engine.trie.paths(), self.matching.depth)
         size = {
+            "clusters": len(clusters),
+            "documents of the largest cluster": int(clusters.max(initial=0)),
             "parameters": sum(weight.numel() for weight in engine.model.parameters()),
             "bytes of the trie": engine.trie.bytes,
             "bytes of vectors": engine.below.bytes,

@@ -24,6 +24,8 @@ APART = 1.0
 RULES = ("sum", "loglinear", "learned")
 FEATURES = ("vector", "log P of the cluster", "share in the beam", "rank in the beam")
 """What the rule `learned` weighs; the last one is minus the logarithm of the rank."""
+VECTOR_ALONE = (1.0, 0.0, 0.0, 0.0)
+"""Its weights where nothing is written: all documents are in one cluster, and there is nothing to learn."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,8 @@ def best_of(found: Candidates, scoring: Scoring, k: int) -> Ranking | None:
 
 def weights_for(matching: MatchOptions, fitted: Mapping[Way, tuple[float, ...]]) -> tuple[float, ...]:
     """The weights of a way to match: those that were fitted for it, or what was given."""
+    if matching.rule == "learned" and matching.depth == 0:
+        return VECTOR_ALONE
     known = fitted.get(matching.way) if matching.fits else None
     if known is None and matching.rule == "learned":
         problem = f"matching: no weights were learned for {matching.way}"

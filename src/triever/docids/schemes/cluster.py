@@ -19,6 +19,7 @@ from triever.docids.quantize import (
     balanced_kmeans,
     distances,
     kmeans,
+    means,
     nearest,
     nearest_several,
 )
@@ -89,9 +90,9 @@ class Cluster(Scheme):
     def rows(self) -> Tensor | None:
         if self._centroids is None or not self.single:
             return None
-        means = _means(self._centroids, torch.tensor([code[0] for code in self._codes]), self.width)
+        rows = means(self._centroids, torch.tensor([code[0] for code in self._codes]), self.width)
         # Else a query would be drawn to small tight clusters, whose means are longer.
-        return functional.normalize(means, dim=1) if self._unit else means
+        return functional.normalize(rows, dim=1) if self._unit else rows
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
         found = self._vectors(vectors, len(documents))
@@ -99,7 +100,7 @@ class Cluster(Scheme):
         count = min(self.clusters, len(found))
         centroids, cluster, number = self._clustered(found, count, device)
         self._centroids, cluster = centroids.cpu(), cluster.cpu()
-        codes = self._coded(_means(self._centroids, cluster, count))
+        codes = self._coded(means(self._centroids, cluster, count))
         self._codes = [codes[one] for one in cluster.tolist()]
         return [self._codes[one] for one in number.tolist()]
 
@@ -180,8 +181,3 @@ class Cluster(Scheme):
         self._codes = [known.setdefault(code, code) for code in map(tuple, state["codes"])]
         self._centroids = torch.tensor(snapshot.array("docid_centroids"))
         self._unit = state.get("unit", False)  # earlier ones began with means as they were
-
-
-def _means(centroids: Tensor, cluster: Tensor, count: int) -> Tensor:
-    """(count, d) the mean of the centroids (m, d) that belong to each cluster (m,)."""
-    return torch.stack([centroids[cluster == one].mean(0) for one in range(count)])
