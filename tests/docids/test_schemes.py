@@ -187,6 +187,15 @@ def test_the_one_symbol_of_a_cluster_stands_for_its_centroids(method: str, tmp_p
     assert Cluster(clusters=30, branch=4).rows() is None
 
 
+@pytest.mark.parametrize(("clusters", "is_told"), [(COUNT - 1, False), (COUNT, True), (9000, True)])
+def test_where_every_document_is_alone_it_is_told(
+    clusters: int, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    Cluster(clusters=clusters).fit(DOCUMENTS, VECTORS)
+    said = f"docids.clusters = {clusters:,}, and there are 400 documents: each is a cluster of its own"
+    assert (said in caplog.text) == is_told
+
+
 def test_a_document_at_a_boundary_is_in_several_clusters() -> None:
     plain = Cluster(clusters=30, branch=4)
     docids = plain.fit(DOCUMENTS, VECTORS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -40,6 +41,8 @@ SEVERAL = 4
 """Clusters that a document may be in, at most."""
 LOOKED_AT = 1000
 """Vectors by which it is seen whether all have length one."""
+
+_log = logging.getLogger("triever")
 
 
 @dataclass(eq=False)
@@ -98,6 +101,9 @@ class Cluster(Scheme):
         found = self._vectors(vectors, len(documents))
         self._unit = bool((found[:LOOKED_AT].float().norm(dim=1) - 1).abs().max() < 0.01)
         count = min(self.clusters, len(found))
+        if count == len(found) > 1:
+            said = "docids.clusters = %s, and there are %s documents: each is a cluster of its own"
+            _log.warning(said, f"{self.clusters:,}", f"{count:,}")
         centroids, cluster, number = self._clustered(found, count, device)
         self._centroids, cluster = centroids.cpu(), cluster.cpu()
         codes = self._coded(means(self._centroids, cluster, count))
