@@ -36,7 +36,7 @@ def _dial() -> list[Bars]:
     }
     labels = [step.removeprefix("depth=") for step in steps]
     panels = [
-        Bars(measure, labels, {kind: [_score(cell, measure) for cell in cells[kind]] for kind in kinds})
+        Bars(measure, labels, {kind: [_score(cell, "dev.nq", measure) for cell in cells[kind]] for kind in kinds})
         for measure in ("R@1", "R@100")
     ]
     panels += [Bars("ms for one question", labels, {kind: _milliseconds(kind) for kind in kinds})]
@@ -44,9 +44,8 @@ def _dial() -> list[Bars]:
     return [*panels, Bars("bytes for a document", labels, held)]
 
 
-def _score(cell: dict[str, Any], measure: str) -> float:
-    [report] = cell["reports"].values()
-    [scores] = report["scores"].values()
+def _score(cell: dict[str, Any], split: str, measure: str) -> float:
+    [scores] = cell["reports"][split]["scores"].values()
     return scores[measure]["mean"]
 
 
@@ -80,10 +79,7 @@ def _ids_of_a_token(source: str) -> Bars:
     """Figure 5 of the paper: what more ids for each token of titles are worth, of one seed."""
     cells = {0: "GENRE", 5: "Base"} | {k: f"k={k}" for k in (1, 2, 3, 10, 20)}
     folder = RESULTS / "contextual" / "variants" / "mini"
-    found = []
-    for k in sorted(cells):
-        [scores] = _read(folder / f"{cells[k]}-seed0.json")["reports"][f"dev.{source}"]["scores"].values()
-        found.append(scores["Rprec"]["mean"])
+    found = [_score(_read(folder / f"{cells[k]}-seed0.json"), f"dev.{source}", "Rprec") for k in sorted(cells)]
     return Bars(f"{source}: R-precision", [f"k={k}" for k in sorted(cells)], {"ids of a token": found})
 
 

@@ -27,6 +27,15 @@ def test_lines_go_through_what_was_found() -> None:
     assert all(earlier < later for earlier, later in pairwise(line.get_ydata()))
 
 
+def test_a_name_has_one_colour_in_all_panels() -> None:
+    alone = Bars("bytes", ["0", "1", "whole"], {"codebook": [3.0, 2.0, 1.0]})
+    figure = _lines_figure([*PANELS, alone])
+    drawn = {(str(line.get_label()), line.get_color()) for axes in figure.axes for line in axes.lines}
+    [legend] = figure.legends
+    handles = zip(legend.get_texts(), legend.get_lines(), strict=True)
+    assert drawn == {(text.get_text(), line.get_color()) for text, line in handles}
+
+
 def test_the_same_lines_are_the_same_file(tmp_path: Path) -> None:
     for name in ("one.svg", "other.svg"):
         draw_lines(PANELS, tmp_path / "figures" / name)

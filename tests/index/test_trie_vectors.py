@@ -126,6 +126,19 @@ def test_no_more_is_held_at_once_than_it_should_be(
     assert max(map(len, groups)) > 1
 
 
+def slices_compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many vectors each slice has that is looked at from now on."""
+    sizes: list[int] = []
+    whole = TrieVectors._slice
+
+    def spied(self: TrieVectors, at: int, span: slice, *rest: object) -> object:
+        sizes.append(span.stop - span.start)
+        return whole(self, at, span, *rest)  # ty: ignore[invalid-argument-type]
+
+    monkeypatch.setattr(TrieVectors, "_slice", spied)
+    return sizes
+
+
 @pytest.mark.parametrize("gone", [set(), {1, 2, 30}])
 @pytest.mark.parametrize("most", [None, 1, 3, 100])
 def test_a_slice_that_is_too_large_is_looked_at_in_blocks(
@@ -137,15 +150,8 @@ def test_a_slice_that_is_too_large_is_looked_at_in_blocks(
     walk, queries = Walk(trie), torch.from_numpy(chance.normal(size=(2, SIZE)).astype(np.float32))
     states = [[states_of(walk, ())], [states_of(walk, (0,)), states_of(walk, (2,))]]
     whole = [*held.below(walk, queries, states)]
-    compared: list[int] = []
     monkeypatch.setattr(trie_vectors, "BLOCK", 7)
-    slices = TrieVectors._slice
-
-    def spied(self: TrieVectors, at: int, span: slice, *rest: object) -> object:
-        compared.append(span.stop - span.start)
-        return slices(self, at, span, *rest)  # ty: ignore[invalid-argument-type]
-
-    monkeypatch.setattr(TrieVectors, "_slice", spied)
+    compared = slices_compared(monkeypatch)
     for cut, every in zip(held.below(walk, queries, states, most), whole, strict=True):
         products = dict(zip(every.numbers.tolist(), every.products.tolist(), strict=True))
         found = dict(zip(cut.numbers.tolist(), cut.products.tolist(), strict=True))

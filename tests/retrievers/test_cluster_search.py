@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.index.test_trie_vectors import slices_compared
 from tests.retrievers.contract import QUERIES, dataset
 from tests.retrievers.gdr_cases import SMALL, engine_of
 from triever.docids.schemes import Cluster
 from triever.docids.trie import Trie
 from triever.index.trie_vectors import TrieVectors
 from triever.retrievers import cluster_search
-from triever.retrievers.cluster_search import Clustered
+from triever.retrievers.cluster_search import Clustered, ClusterSearch
 from triever.retrievers.docid_search import SearchOptions
 from triever.retrievers.gdr import GDR
 from triever.retrievers.matching import Scoring
@@ -69,9 +70,8 @@ def test_the_best_are_the_best_of_all_in_the_beam(
             )
 
 
-def test_a_wide_beam_reads_fewer_queries_at_once(small: GDR, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = with_documents(engine_of(small), several=False)
-    searcher = replace(small._searcher(engine, None), options=SearchOptions(width=2))
+def queries_read(searcher: ClusterSearch, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many queries are read at once, each time from now on."""
     read, sizes = type(searcher.generator).prefill, []
 
     def spied(self: object, prompts: list[str]) -> object:
@@ -79,6 +79,13 @@ def test_a_wide_beam_reads_fewer_queries_at_once(small: GDR, monkeypatch: pytest
         return read(self, prompts)  # ty: ignore[invalid-argument-type]
 
     monkeypatch.setattr(type(searcher.generator), "prefill", spied)
+    return sizes
+
+
+def test_a_wide_beam_reads_fewer_queries_at_once(small: GDR, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = with_documents(engine_of(small), several=False)
+    searcher = replace(small._searcher(engine, None), options=SearchOptions(width=2))
+    sizes = queries_read(searcher, monkeypatch)
     found = searcher.best(["tea"] * 100, SCORINGS[0], COUNT)
     assert all(len(one) == COUNT for one in found)
     assert max(sizes) == sizes[0] == 64
@@ -104,14 +111,7 @@ def test_as_much_is_compared_as_a_search_compares(small: GDR, k: int, monkeypatc
     engine = replace(engine, trie=trie, numbers=numbers, below=engine.below.moved(trie))
     searcher = replace(small._searcher(engine, None), options=SearchOptions(width=1))
     expected = searcher.compared(["tea"], k)
-    sizes: list[int] = []
-    whole = TrieVectors._slice
-
-    def spied(self: TrieVectors, at: int, span: slice, *rest: object) -> object:
-        sizes.append(span.stop - span.start)
-        return whole(self, at, span, *rest)  # ty: ignore[invalid-argument-type]
-
-    monkeypatch.setattr(TrieVectors, "_slice", spied)
+    sizes = slices_compared(monkeypatch)
     searcher.best(["tea"], Scoring("loglinear", (0.0,), 1.0), min(k, len(numbers)))
     assert sum(sizes) == expected[0]
 
@@ -120,13 +120,7 @@ def test_a_very_wide_beam_reads_few_queries_at_once(small: GDR, monkeypatch: pyt
     searcher = replace(small._searcher(engine_of(small), None), options=SearchOptions(width=50))
     monkeypatch.setattr(cluster_search, "PREFIXES", 100)
     assert [len(batch) for batch, _ in searcher._seen(TEXTS, 50)] == [len(TEXTS)]
-    read, sizes = type(searcher.generator).prefill, []
-
-    def spied(self: object, prompts: list[str]) -> object:
-        sizes.append(len(prompts))
-        return read(self, prompts)  # ty: ignore[invalid-argument-type]
-
-    monkeypatch.setattr(type(searcher.generator), "prefill", spied)
+    sizes = queries_read(searcher, monkeypatch)
     searcher.compared(TEXTS, 1)
     assert max(sizes) == 2
 

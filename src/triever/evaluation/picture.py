@@ -93,10 +93,9 @@ def _bars_panel(axes: Axes, panel: Bars) -> None:
     axes.margins(x=0.22)  # room for the number behind the longest bar
     axes.set_yticks(range(len(panel.labels)), panel.labels)
     axes.invert_yaxis()  # the first label on top
-    axes.set_title(textwrap.fill(panel.title, 36), loc="left", color=INK, fontsize=10, fontweight="bold")
     if len(panel.series) > 1:
         axes.legend(frameon=False, fontsize=LEGEND_POINTS, loc="upper left", bbox_to_anchor=(0, -0.08), ncols=3)
-    _plain(axes, "x")
+    _plain(axes, textwrap.fill(panel.title, 36), "x")
     axes.tick_params(axis="y", colors=INK, labelsize=9)
 
 
@@ -104,24 +103,24 @@ def _lines_figure(panels: Sequence[Bars]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+    colours = dict(zip(dict.fromkeys(name for panel in panels for name in panel.series), cycle(COLOURS)))
     figure = Figure(figsize=(3.4 * len(panels), 3.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False).ravel(), panels, strict=True):
-        for at, (name, given) in enumerate(panel.series.items()):
+        for name, given in panel.series.items():
             there = [(place, value) for place, value in enumerate(given) if value is not None]
-            axes.plot(*zip(*there, strict=True), "o-", color=COLOURS[at % len(COLOURS)], label=name, zorder=2)
+            axes.plot(*zip(*there, strict=True), "o-", color=colours[name], label=name, zorder=2)
         axes.set_xticks(range(len(panel.labels)), panel.labels)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter("{x:,g}")
-        axes.set_title(textwrap.fill(panel.title, 36), loc="left", color=INK, fontsize=10, fontweight="bold")
-        _plain(axes, "both")
-    names = dict.fromkeys(name for panel in panels for name in panel.series)
-    if len(names) > 1:
-        _name_points(figure, dict(zip(names, cycle(COLOURS))), {})
+        _plain(axes, textwrap.fill(panel.title, 36), "both")
+    if len(colours) > 1:
+        _name_points(figure, colours, {})
     return figure
 
 
-def _plain(axes: Axes, grid: Literal["x", "both"]) -> None:
-    """Without a frame: a grid behind what is drawn is enough."""
+def _plain(axes: Axes, title: str, grid: Literal["x", "both"]) -> None:
+    """With a title and without a frame: a grid behind what is drawn is enough."""
+    axes.set_title(title, loc="left", color=INK, fontsize=10, fontweight="bold")
     axes.grid(axis=grid, color=GRID, zorder=0)
     axes.tick_params(length=0, which="both", colors=MUTED, labelsize=8)
     for side in axes.spines.values():
@@ -150,8 +149,7 @@ def _points_figure(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str])
         panel.xaxis.set_minor_locator(NullLocator())
         panel.margins(x=0.12, y=0.12)
         panel.set_xlabel(x.replace("_", " "), color=MUTED)
-        panel.set_title(y, loc="left", color=INK, fontsize=10, fontweight="bold")
-        _plain(panel, "both")
+        _plain(panel, y, "both")
     _name_points(figure, colours, {variant: mark for variant, mark in marks.items() if variant})
     return figure
 
@@ -231,11 +229,10 @@ def _dress(panel: Axes, measure: str, span: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
     note = " (less is better)" if lower_is_better(measure) else ""
-    panel.set_title(measure + note, loc="left", color=INK, fontsize=10, fontweight="bold")
     panel.set_xlim(0, (span or 1.0) * 1.22)  # room for the number behind the longest bar
     ticks = MaxNLocator(5).tick_values(0, span or 1.0)
     panel.set_xticks([tick for tick in ticks if 0 <= tick <= (span or 1.0) * 1.001])
-    _plain(panel, "x")
+    _plain(panel, measure + note, "x")
     panel.tick_params(axis="y", colors=INK, labelsize=9)
 
 
