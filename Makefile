@@ -2,16 +2,21 @@
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PYTEST = OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
 # The compiled half of ir-measures has no wheel for Linux on ARM; Triever's own provider stands in there.
 IR_MEASURES := $(PIP) --no-deps ir-measures
 
-.PHONY: quickstart test check format docs pages bench clean
+.PHONY: quickstart test test-all check format docs pages bench clean
 
 quickstart: $(VENV)/.core
 	$(VENV)/bin/triever quickstart
 
 test: check
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
+	$(PYTEST)
+
+# What takes longer than a person waits for: fuzzing, kills, larger models.
+test-all: check
+	$(PYTEST) -m 'long and not slow'
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

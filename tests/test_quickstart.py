@@ -12,7 +12,7 @@ from triever.models import weights
 from triever.terminal import emit
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_everything_can_be_trained_from_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     quickstart.quickstart(1, emit, "scratch")
     whole = capsys.readouterr().out

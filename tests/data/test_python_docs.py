@@ -363,7 +363,7 @@ def test_every_answer_is_a_document(library: dict[str, Document]) -> None:
     assert not answers - library.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_every_answer_is_a_document_of_every_python(version: str) -> None:
     python = shutil.which(f"python{version}")

@@ -479,7 +479,7 @@ def has_smollm2() -> bool:
     return True
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not has_smollm2(), reason="run: triever weights install smollm2")
 def test_smollm2_writes_questions_as_it_comes() -> None:
     documents = list(triever.load_dataset("python:json").documents())[:8]
