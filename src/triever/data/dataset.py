@@ -299,12 +299,11 @@ def _shipped() -> Mapping[str, Iterable[str]]:
 
 
 def _expansions(source: str | Path | Mapping[str, Iterable[str]], problems: Problems) -> dict[str, tuple[str, ...]]:
-    texts: dict[str, tuple[str, ...]] = {}
+    texts: dict[str, list[str]] = {}
     pairs = source.items() if isinstance(source, Mapping) else read_expansions(source, problems)
     for document, extra in pairs:
-        key = normalise(document)
-        texts[key] = (*texts.get(key, ()), *extra)
-    return texts
+        texts.setdefault(normalise(document), []).extend(extra)
+    return {document: tuple(extra) for document, extra in texts.items()}
 
 
 def _refuse_duplicates(what: str, ids: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from triever.data.folders import Layout, survey
 from triever.data.formats import kilt, qa_json, tables, trec
-from triever.data.formats.fields import make_document, make_expansions, make_judgement, make_query
+from triever.data.formats.fields import make_document, make_expansions, make_judgement, make_query, shorten
 from triever.data.formats.json_items import read_items
 from triever.data.formats.json_text import parse_object
 from triever.data.formats.lines import read_lines
@@ -106,7 +106,8 @@ def read_qrels(path: str | Path, problems: Problems | None = None) -> dict[str, 
         for query, document, grade in judgements:
             judged = qrels.setdefault(query, {})
             if document in judged:
-                problems.report(path, line, f"{document} is judged twice for query {query}", _KEEP_ONE)
+                twice = f"{shorten(document)} is judged twice for query {shorten(query)}"
+                problems.report(path, line, twice, _KEEP_ONE)
             else:
                 judged[document] = grade
     return qrels
@@ -120,7 +121,7 @@ def read_run(path: str | Path, problems: Problems | None = None) -> dict[str, Re
     for line, (query, hit) in _made(path, problems, rows, make):
         hits = found.setdefault(query, {})
         if hit.id in hits:
-            problems.report(path, line, f"{hit.id} is retrieved twice for query {query}", _KEEP_ONE)
+            problems.report(path, line, f"{shorten(hit.id)} is retrieved twice for query {shorten(query)}", _KEEP_ONE)
         else:
             hits[hit.id] = hit
     return {query: Result(ranked(hits.values())) for query, hits in found.items()}
@@ -180,7 +181,7 @@ def _distinct(
     for line, record in made:
         key = hash(record.id)
         if key in seen:
-            problems.report(path, line, f"a second {what} with the id {record.id}", _DISTINCT)
+            problems.report(path, line, f"a second {what} with the id {shorten(record.id)}", _DISTINCT)
         else:
             seen.add(key)
             yield record

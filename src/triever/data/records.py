@@ -6,6 +6,8 @@ Triever ever compares two spellings of the same character. Nothing here reads a 
 
 from __future__ import annotations
 
+import itertools
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +22,22 @@ Qrels: TypeAlias = Mapping[str, Mapping[str, int]]
 def normalise(text: str) -> str:
     """Unicode NFC, the one form in which Triever holds text and ids."""
     try:
-        return text if text.isascii() else unicodedata.normalize("NFC", text)
+        if text.isascii() or unicodedata.is_normalized("NFC", text):
+            return text
+        return unicodedata.normalize("NFC", _MARKS.sub(_in_order, text) if len(text) > _FEW else text)
     except AttributeError:
         raise UsageError(f"{text!r} is not text", "ids and texts are strings") from None
+
+
+_FEW = 100
+_MARKS = re.compile(f"[\u0300-\U0001ffff]{{{_FEW},}}")
+
+
+def _in_order(run: re.Match[str]) -> str:
+    """Long runs of accents in the order that NFC gives them, for Python takes quadratic time to sort them."""
+    apart = "".join(unicodedata.normalize("NFD", character) for character in run.group())
+    groups = itertools.groupby(apart, key=lambda character: unicodedata.combining(character) > 0)
+    return "".join("".join(sorted(group, key=unicodedata.combining) if marks else group) for marks, group in groups)
 
 
 def _normalise_fields(record: object, *names: str) -> None:

@@ -47,6 +47,7 @@ GRADES = ("score", "relevance", "rel", "label", "grade")
 
 MAX_GRADE = 2**31 - 1  # what the tools of the field hold a grade in
 
+_SHOWN = 200  # characters of a value in a message
 _BREAKS = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _UNCLEAN = re.compile("[\0\ud800-\udfff]")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}(\.0*)?")
@@ -108,6 +109,11 @@ def clean_id(value: Any, what: str = "id") -> str:
     return value
 
 
+def shorten(text: str) -> str:
+    """The beginning of a long text, for messages."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
 def grade(text: str) -> int:
     """A relevance grade: a whole number, which may be written 1.0."""
     if not _INTEGER.fullmatch(text):
@@ -131,9 +137,9 @@ def score(text: str) -> float:
 
 def _check_characters(value: str, what: str) -> None:
     if _BREAKS.search(value):
-        raise Flaw(f"the {what} {value!r} holds a tab or line break", "put an underscore in its place")
+        raise Flaw(f"the {what} {shorten(value)!r} holds a tab or line break", "put an underscore in its place")
     if _UNCLEAN.search(value):
-        raise Flaw(f"the {what} {value!r} holds a NUL or half a character", "put an underscore in its place")
+        raise Flaw(f"the {what} {shorten(value)!r} holds a NUL or half a character", "put an underscore in its place")
 
 
 def _take_id(fields: dict[str, Any], names: Sequence[str], what: str = "id") -> str:
@@ -175,6 +181,8 @@ def _strings(value: Any, name: str) -> tuple[str, ...]:
         return (value,)
     if type(value) is not list or not all(type(item) is str for item in value):
         raise Flaw(f"{name} is not a list of strings", f'write them as {{"{name}": ["…", "…"]}}')
+    if any("\0" in item for item in value):
+        raise Flaw(f"{name} holds a NUL character", "remove it")
     return tuple(value)
 
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from triever.data.formats.json_text import DECODER, check_escapes, invalid_json
-from triever.data.formats.lines import CHUNK, MAX_LINE, read_text, too_long_item
+from triever.data.formats.json_text import DECODER, check_escapes, check_values, invalid_json
+from triever.data.formats.lines import CHUNK, MAX_LINE, read_text, too_long
 from triever.data.formats.problems import Flaw, Problems
+from triever.errors import DataError
 
 _SPACE = " \t\n\r"
 _BEHIND = tuple(_SPACE + ",:]}")  # what shows that a value is over: half of 1.5 is a number too
@@ -43,19 +44,22 @@ def first_item(path: str | Path) -> tuple[str, Any]:
     if window.peek() == "[":
         return "array", next(window.array(), (0, None))[1]
     members: dict[str, Any] = {}
+    start = window.taken
     for key in window.members():
         if key == "data" and window.peek() == "[":
             return "data", next(window.array(), (0, None))[1]
         members[key] = window.value()
+        if window.taken - start > MAX_LINE:
+            raise Flaw(*too_long("JSON object"))
     return "object", members
 
 
 def is_one_object(path: str | Path) -> bool:
-    """Whether a file is a single JSON object and nothing else."""
+    """Whether a file is a single JSON object and nothing else; a pipe, or what cannot be opened, is none."""
     window = _Window(read_text(path, Problems(skip_bad=True)))
     try:
         return window.peek() == "{" and isinstance(window.value(), dict) and not window.peek()
-    except Flaw:
+    except (Flaw, DataError):
         return False
 
 
@@ -67,6 +71,7 @@ class _Window:
         self._text = ""
         self._at = 0
         self.line = 1
+        self.taken = 0  # characters of the values so far
 
     def peek(self) -> str:
         """The next character that is not white space; empty at the end."""
@@ -108,7 +113,9 @@ class _Window:
         if self.peek() == "}":
             return
         while True:
-            key = str(self.value())
+            if self.peek() not in ('"', ""):
+                self._expect('"')
+            key = self.value()
             self._expect(":")
             yield key
             if self._expect(",}") == "}":
@@ -132,15 +139,21 @@ class _Window:
         return found
 
     def _consume(self, value: Any, end: int) -> Any:
-        check_escapes(value, self._text, self._at, end)
+        try:
+            check_escapes(value, self._text, self._at, end)
+        except RecursionError as error:
+            raise invalid_json(error) from None
+        if end - self._at > MAX_LINE:
+            raise Flaw(*too_long("JSON item"))
+        self.taken += end - self._at
         self.line += self._text.count("\n", self._at, end)
         self._at = end
         return value
 
     def _grow(self) -> bool:
-        """Read on; at least as much as is held, so that a long item is tried only a few times."""
+        """Read on; as much as is held, so that a long item is tried only a few times, but little beyond the limit."""
         held = self._text[self._at :]
-        wanted = max(CHUNK, len(held))
+        wanted = max(CHUNK, min(len(held), MAX_LINE + 1 - len(held)))
         fresh: list[str] = []
         while wanted > 0 and (chunk := next(self._chunks, "")):
             fresh.append(chunk)
@@ -159,9 +172,10 @@ class _Window:
         if not self._may_be_cut(error):
             raise self._flaw(error)
         if len(self._text) - self._at > MAX_LINE:
-            raise Flaw(*too_long_item())
+            raise Flaw(*too_long("JSON item"))
         if not self._grow():
             raise self._flaw(error)
+        check_values(self._text, self._at)
 
     def _flaw(self, error: Exception) -> Flaw:
         if not isinstance(error, json.JSONDecodeError):

@@ -10,6 +10,10 @@ from typing import Any, NoReturn
 
 from triever.data.formats.problems import Flaw
 
+MAX_VALUES = 2**21
+"""Values in one record: a list of numbers of the largest allowed length has as many."""
+
+_SHORT = 2**20
 _SUSPECT_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 _UNCLEAN = re.compile("[\0\ud800-\udfff]")
 
@@ -21,6 +25,7 @@ def parse_object(line: str) -> dict[str, Any]:
 
 def parse_json(text: str) -> Any:
     """A JSON value whose strings hold no NUL and no half of a surrogate pair."""
+    check_values(text, 0)
     try:
         value = _decode(text)
         check_escapes(value, text, 0, len(text))
@@ -29,6 +34,15 @@ def parse_json(text: str) -> Any:
     except (RecursionError, ValueError) as error:
         raise invalid_json(error) from None
     return value
+
+
+def check_values(text: str, start: int) -> None:
+    """A Flaw if the text from here on may hold so many values that they take far more memory than the text.
+
+    An empty list takes 2 characters, and 60 bytes of memory: a short text may hold as many as it likes.
+    """
+    if len(text) - start > _SHORT and sum(text.count(mark, start) for mark in ",[{") > MAX_VALUES:
+        raise Flaw(f"the JSON holds more than {MAX_VALUES:,} values", "split the record")
 
 
 def check_escapes(value: Any, source: str, start: int, end: int) -> None:

@@ -7,6 +7,7 @@ encodings, NUL bytes and endless lines. What comes out is valid Unicode, in boun
 from __future__ import annotations
 
 import codecs
+import functools
 import gzip
 import io
 import os
@@ -17,14 +18,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from triever.data.formats.problems import Problems
+from triever.data.formats.problems import Flaw, Problems
 from triever.errors import DataError, nearest
 
 MAX_LINE = 16 * 2**20
 """Bytes in a line; the longest real documents of the field stay far below."""
 
+MAX_GROWTH = 200
+"""How many times its size in a file data may have in memory; compressed text has rarely 20."""
+
+UNPACKED_FREELY = 256 * 2**20
+"""Bytes to which any compressed data may grow: a small file of blanks is no bomb."""
+
 CHUNK = 2**20
 _PIECE = 2**16
+_MOST_BLANKS = 10**6  # lines in a row
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -34,12 +42,18 @@ _BOMS = (  # the longer ones first: UTF-32's begins with UTF-16's
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
+
+
+class _Bomb(OSError):
+    """Compressed data that grows beyond all measure."""
+
+
 _DAMAGE = (EOFError, OSError, zlib.error)
 
 
 def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
     """Line numbers (from 1) and lines without their ends; blank lines are left out."""
-    number = 0
+    number = blanks = 0
     with open_bytes(path) as stream:
         readline = stream.readline
         try:
@@ -47,8 +61,8 @@ def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]
             while raw := readline(MAX_LINE + 1):
                 number += 1
                 if len(raw) > MAX_LINE and not raw.endswith(b"\n"):
+                    problems.report(path, number, *too_long("line"))
                     _skip_line(stream)
-                    problems.report(path, number, *_too_long("line"))
                     continue
                 try:
                     line = raw.decode()
@@ -58,7 +72,11 @@ def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]
                 if "\0" in line:
                     problems.report(path, number, *_nul(line.index("\0")))
                 elif not line.isspace():
+                    blanks = 0
                     yield number, line.rstrip("\r\n")
+                elif (blanks := blanks + 1) > _MOST_BLANKS:
+                    problems.report_end(path, number, f"more than {_MOST_BLANKS:,} blank lines", "remove them")
+                    return
         except _DAMAGE as error:
             problems.report_end(path, number + 1, *_damage(error))
 
@@ -89,7 +107,7 @@ def read_text(path: str | Path, problems: Problems) -> Iterator[str]:
 
 def open_bytes(path: str | Path) -> io.BufferedReader:
     """The file's bytes, decompressed if its first bytes say gzip or zstd, whatever its name says."""
-    raw = _open(path)
+    raw = open_plain(path)
     head = raw.peek(4)[:4]
     if head.startswith(_GZIP):
         return _Unpacked(gzip.GzipFile(fileobj=raw), raw)
@@ -98,23 +116,49 @@ def open_bytes(path: str | Path) -> io.BufferedReader:
     return raw
 
 
+def open_plain(path: str | Path) -> io.BufferedReader:
+    """The file's bytes as they are; a DataError unless it is a regular file that can be read."""
+    require_file(path)
+    try:
+        file: io.BufferedReader = io.BufferedReader(io.FileIO(path, opener=_open_at_once), CHUNK)
+        file.peek(1)  # so that a file which opens but cannot be read is refused here too
+        return file
+    except OSError as error:
+        raise DataError(*_refused(path, error)) from None
+
+
+def check_growth(grown: int, size: int) -> None:
+    """A Flaw if data of this size in a file has grown beyond all measure in memory."""
+    if grown > UNPACKED_FREELY and grown > MAX_GROWTH * size:
+        raise Flaw(*_grown())
+
+
 def require_file(path: str | Path) -> None:
     """A DataError unless the path is a regular file."""
     try:
-        mode = os.stat(path).st_mode
+        found = os.stat(path)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist", _neighbours(Path(path))) from None
     except OSError as error:
         raise DataError(*_refused(path, error)) from None
+    mode = found.st_mode
     if stat.S_ISDIR(mode):
         raise DataError(f"{path} is a folder, not a file", "name one of the files in it")
     if not stat.S_ISREG(mode):
         raise DataError(f"{path} is not a regular file (a pipe, socket or device)", "save it to a file first")
+    if any(found.st_dev == device for device in _kernel_devices()):
+        raise DataError(f"{path} is made up by the system while it is read", "save it to a file first")
+
+
+@functools.cache
+def _kernel_devices() -> tuple[int, ...]:
+    """What /proc and /sys are on: their files look regular, and some of them never end."""
+    return tuple(os.stat(place).st_dev for place in ("/proc/self", "/sys/kernel") if os.path.exists(place))
 
 
 def read_head(path: str | Path) -> bytes:
     """The first bytes of a file, as they are."""
-    with _open(path) as raw:
+    with open_plain(path) as raw:
         return raw.read(512)
 
 
@@ -148,8 +192,10 @@ _FOREIGN = (
 class _Pieces(io.RawIOBase):
     """A decompressor that hands out what it has before it meets damage; read() would lose a whole buffer."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, size: int) -> None:
         self._source = source
+        self._size = size
+        self._grown = 0
 
     def readable(self) -> bool:
         return True
@@ -157,6 +203,9 @@ class _Pieces(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         piece = self._source.read1(min(len(buffer), _PIECE))
         buffer[: len(piece)] = piece
+        self._grown += len(piece)
+        if self._grown > UNPACKED_FREELY and self._grown > MAX_GROWTH * self._size:
+            raise _Bomb
         return len(piece)
 
 
@@ -164,7 +213,7 @@ class _Unpacked(io.BufferedReader):
     """Decompressed bytes; closing them closes the file below too, which gzip itself does not do."""
 
     def __init__(self, source: Any, below: io.BufferedReader) -> None:
-        super().__init__(_Pieces(source), CHUNK)
+        super().__init__(_Pieces(source, os.fstat(below.fileno()).st_size), CHUNK)
         self._below = below
 
     def close(self) -> None:
@@ -172,14 +221,8 @@ class _Unpacked(io.BufferedReader):
         self._below.close()
 
 
-def _open(path: str | Path) -> io.BufferedReader:
-    require_file(path)
-    try:
-        file: io.BufferedReader = io.BufferedReader(io.FileIO(path), CHUNK)
-        file.peek(1)  # so that a file which opens but cannot be read is refused here too
-        return file
-    except OSError as error:
-        raise DataError(*_refused(path, error)) from None
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that took the file's place meanwhile would be waited for
 
 
 def _zstd(raw: io.BufferedReader) -> Any:
@@ -209,7 +252,8 @@ def _skip_line(stream: io.BufferedReader) -> None:
         pass
 
 
-def _too_long(what: str) -> tuple[str, str]:
+def too_long(what: str) -> tuple[str, str]:
+    """The one limit, for whatever a record is in its format."""
     return f"the {what} is longer than {MAX_LINE // 2**20} MiB", "split the document into passages"
 
 
@@ -228,6 +272,8 @@ def _nul(at: int) -> tuple[str, str]:
 def _damage(error: Exception) -> tuple[str, str]:
     """A stable sentence for what gzip, zlib and Arrow say in words that change between versions."""
     again = "download or copy the file again"
+    if isinstance(error, _Bomb):
+        return _grown()
     if isinstance(error, EOFError) or "Truncated" in str(error):
         return "the compressed data ends too early", "the file was cut short: download or copy it again"
     if isinstance(error, gzip.BadGzipFile) and "CRC" in str(error):
@@ -235,6 +281,10 @@ def _damage(error: Exception) -> tuple[str, str]:
     if isinstance(error, OSError) and error.errno is not None:
         return f"cannot be read on: {error.strerror}", "check the disk"
     return "the compressed data is damaged", again
+
+
+def _grown() -> tuple[str, str]:
+    return f"the data grows to more than {MAX_GROWTH} times its size", "unpack it yourself, if you trust it"
 
 
 def _refused(path: str | Path, error: OSError) -> tuple[str, str]:
@@ -245,12 +295,10 @@ def _refused(path: str | Path, error: OSError) -> tuple[str, str]:
 def _neighbours(path: Path) -> str:
     if not path.parent.is_dir():
         return f"check the path: the folder {path.parent} does not exist either"
-    with os.scandir(path.parent) as entries:
-        names = [entry.name for entry in islice(entries, 500)]
+    try:
+        with os.scandir(path.parent) as entries:
+            names = [entry.name for entry in islice(entries, 500)]
+    except OSError:
+        return f"check the path: the folder {path.parent} cannot be opened"
     hint = nearest(path.name, names) if names else f"the folder {path.parent} is empty"
     return hint if len(hint) < 200 else f"look into {path.parent}"
-
-
-def too_long_item() -> tuple[str, str]:
-    """The same limit, for one item of a JSON file."""
-    return _too_long("JSON item")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -19,54 +20,190 @@ from triever.data.formats.fields import (
     QUERY_TEXTS,
 )
 from triever.data.formats.json_text import unclean
-from triever.data.formats.lines import require_file
-from triever.data.formats.problems import Problems
+from triever.data.formats.lines import MAX_LINE, check_growth, open_plain, too_long
+from triever.data.formats.parquet_pages import Leaf, batch_rows, check_footer, check_rows
+from triever.data.formats.problems import Flaw, Problems
 from triever.errors import DataError
 from triever.files import atomic
 
-MAGIC = b"PAR1"
-_BATCH = 1000
 _ROW_GROUP = 10_000
+_PIECE = 4 * 2**20  # bytes that become Python's strings together
+_BUFFER = 2**20  # bytes of the file that a column reads ahead
+_BUFFERS = 16 * 2**20
+_MOST_LEAVES = 256
 _IDS = frozenset((*DOCUMENT_IDS, *QUERY_IDS, *JUDGED_QUERIES, *JUDGED_DOCUMENTS))
 _TEXTS = frozenset((*DOCUMENT_TEXTS, *QUERY_TEXTS, "title"))
 _OTHERS = frozenset((*GRADES, "metadata", "answers", "evidence", "expansions"))
+_DAMAGED = ("the Parquet data is damaged", "the file is damaged: download or copy it again")
 
 
 def parquet_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
     """Row numbers (from 1) and rows; columns whose names mean nothing here are not read."""
     import pyarrow
 
-    file = _open(path)
-    number = 0
-    try:
-        for batch in file.iter_batches(_BATCH, columns=_known_columns(path, file)):
-            for row in batch.to_pylist():
-                number += 1
-                yield number, {name: value for name, value in row.items() if value is not None}
-    except (pyarrow.ArrowException, OSError):
-        hint = "the file is damaged: download or copy it again"
-        problems.report_end(path, number + 1, "the Parquet data is damaged", hint)
-    finally:
-        file.close()
+    number = grown = 0
+    with _Table(path) as table:
+        try:
+            for piece, size in table.pieces():
+                grown += size
+                check_growth(grown, table.size)
+                for row in _rows(piece, size):
+                    number += 1
+                    if type(row) is dict:
+                        yield number, row
+                    else:
+                        problems.report(path, number, row.problem, row.hint)
+        except Flaw as flaw:
+            problems.report_end(path, number + 1, flaw.problem, flaw.hint)
+        except (pyarrow.ArrowException, OSError):
+            problems.report_end(path, number + 1, *_DAMAGED)
 
 
 def parquet_columns(path: str | Path) -> list[str]:
     """The names of the columns that mean something here."""
-    file = _open(path)
-    with file:
-        return _known_columns(path, file)
+    with _Table(path) as table:
+        return table.columns
 
 
-def _open(path: str | Path) -> Any:
+class _Table:
+    """An open Parquet file, read in pieces of bounded size."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+        self._raw = open_plain(path)
+        self._leaves: list[Leaf] = []
+        try:
+            self.size = os.fstat(self._raw.fileno()).st_size
+            self._file = self._checked()
+            self.columns = _known_columns(path, self._file)
+            self._leaves = self._known_leaves()
+        except Flaw as flaw:
+            self._raw.close()
+            raise DataError(f"{path}: {flaw.problem}", flaw.hint) from None
+        except BaseException:
+            self._raw.close()
+            raise
+
+    def __enter__(self) -> _Table:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+        self._raw.close()
+
+    def pieces(self) -> Iterator[tuple[Any, int]]:
+        """Batches of rows that are small, or a single row, with their sizes in bytes."""
+        for number in range(self._file.metadata.num_row_groups):
+            group = self._file.metadata.row_group(number)
+            rows, dictionaries = batch_rows(self._raw, self.size, group, self._leaves)
+            file = self._open(metadata=self._file.metadata, read_dictionary=dictionaries)
+            for batch in file.iter_batches(rows, row_groups=[number], columns=self.columns):
+                yield from _split(batch, _size(batch))
+
+    def _checked(self) -> Any:
+        import pyarrow
+
+        try:
+            check_footer(self._raw, self.size)
+            file = self._open()
+            check_rows(file.metadata.num_rows, self.size)
+        except (pyarrow.ArrowException, OSError):
+            hint = "the file was cut short or damaged: download or copy it again"
+            raise DataError(f"{self._path} has no readable Parquet footer", hint) from None
+        except UnicodeDecodeError:
+            raise Flaw("the name of a column is not UTF-8", "write the file again with other names") from None
+        return file
+
+    def _open(self, **options: Any) -> Any:
+        from pyarrow import parquet
+
+        buffer = min(_BUFFER, _BUFFERS // max(1, len(self._leaves)))
+        return parquet.ParquetFile(self._path, buffer_size=buffer, pre_buffer=False, **options)
+
+    def _known_leaves(self) -> list[Leaf]:
+        columns, schema = set(self.columns), self._file.schema
+        leaves = []
+        for at in range(len(schema)):
+            leaf = schema.column(at)
+            if (name := leaf.path.split(".")[0]) in columns:
+                leaves.append(Leaf(at, name, leaf.max_repetition_level > 0))
+        if len(leaves) > _MOST_LEAVES:
+            raise Flaw(f"the columns have {len(leaves):,} parts", f"leave some out: {_MOST_LEAVES} are read at most")
+        return leaves
+
+
+def _split(batch: Any, size: int) -> Iterator[tuple[Any, int]]:
+    if size <= _PIECE or len(batch) == 1:
+        yield batch, size
+        return
+    half = len(batch) // 2
+    for part in (batch.slice(0, half), batch.slice(half)):
+        yield from _split(part, _size(part))
+
+
+def _size(values: Any) -> int:
+    """Bytes of the values of an array or batch, each counted as often as it is meant."""
     import pyarrow
-    from pyarrow import parquet
+    from pyarrow import types
+    from pyarrow.compute import call_function
 
-    require_file(path)
+    if isinstance(values, pyarrow.RecordBatch):
+        return sum(map(_size, values.columns))
+    kind = values.type
+    if types.is_dictionary(kind):
+        lengths = call_function("binary_length", [values.dictionary]) if _is_text(kind) else None
+        return len(values) * 8 + (call_function("sum", [lengths.take(values.indices)]).as_py() or 0 if lengths else 0)
+    if types.is_struct(kind):
+        return sum(map(_size, values.flatten()))
+    if types.is_nested(kind):
+        return len(values) * 8 + _size(values.flatten())
+    return values.nbytes
+
+
+def _rows(batch: Any, size: int) -> list[Any]:
+    """The rows as named fields without nulls; a Flaw in the place of each that is bad."""
+    if size > MAX_LINE and len(batch) == 1:
+        return [Flaw(*too_long("row"))]
+    names = batch.schema.names
+    columns = [_values(name, column) for name, column in zip(names, batch.columns, strict=True)]
+    rows = zip(*(values for values, _ in columns), strict=True)
+    if any(suspect for _, suspect in columns):
+        return [_first_flaw(values) or _fields(names, values) for values in rows]
+    return [_fields(names, values) for values in rows]
+
+
+def _fields(names: list[str], values: tuple[Any, ...]) -> dict[str, Any]:
+    return {name: value for name, value in zip(names, values) if value is not None}  # noqa: B905 - for each row
+
+
+def _first_flaw(values: tuple[Any, ...]) -> Flaw | None:
+    return next((value for value in values if isinstance(value, Flaw)), None)
+
+
+def _values(name: str, column: Any) -> tuple[list[Any], bool]:
+    """Python's values, with a Flaw in the place of each that is no text; and whether there may be any."""
+    from pyarrow import types
+
+    if types.is_nested(column.type):
+        return [_value(name, value) for value in column], True
     try:
-        return parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
-    except (pyarrow.ArrowException, OSError):
-        hint = "the file was cut short or damaged: download or copy it again"
-        raise DataError(f"{path} has no readable Parquet footer", hint) from None
+        return column.to_pylist(), False
+    except _UNREADABLE:
+        return [_value(name, value) for value in column], True
+
+
+def _value(name: str, scalar: Any) -> Any:
+    try:
+        value = scalar.as_py()
+    except UnicodeDecodeError as error:
+        found = f"{name} holds the byte 0x{error.object[error.start]:02x}, which is not UTF-8"
+        return Flaw(found, "write the column again as UTF-8")
+    except _UNREADABLE:
+        return Flaw(f"{name} holds a value that Python cannot hold", "write the column again as strings")
+    return Flaw(f"{name} holds a NUL character", "remove it") if unclean(value) else value
+
+
+_UNREADABLE = (ValueError, ArithmeticError, LookupError, ImportError, NotImplementedError)
 
 
 def _known_columns(path: str | Path, file: Any) -> list[str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 from triever.errors import BadRecord
 
 KEPT_EXAMPLES = 10
+KNOWN = 10**5
+"""Bad records that are told from those of another reading; beyond them, each counts as often as it is met."""
 
 
 class Flaw(Exception):
@@ -39,6 +41,10 @@ class Problems:
 
     def report(self, path: str | Path, line: int, problem: str, hint: str = "") -> None:
         """Raise BadRecord, or count it and keep the first few as examples."""
+        if self.skip_bad and len(self._known) >= KNOWN:
+            self.reports += 1
+            self.count += 1
+            return
         error = BadRecord(path, line, problem, hint)
         if not self.skip_bad:
             raise error

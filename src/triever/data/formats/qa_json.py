@@ -85,12 +85,12 @@ def squad_query(asked: Asked) -> Query:
 
 def squad_judgements(asked: Asked) -> list[Judgement]:
     """The paragraph of the question is the relevant one, answerable or not."""
-    return [(normalise(clean_id(asked.fields.get("id"))), normalise(asked.paragraph), 1)]
+    return [(normalise(clean_id(asked.fields.get("id"))), normalise(clean_id(asked.paragraph)), 1)]
 
 
 def squad_row_document(row: dict[str, Any]) -> Document:
     """The paragraph of a question, where each question is a row of its own, as on the Hugging Face Hub."""
-    title = row.get("title") or ""
+    title = _text(row, "title", _SQUAD_ROW) if row.get("title") else ""
     return Document(_context_id(row), _text(row, "context", _SQUAD_ROW), title.replace("_", " "))
 
 
@@ -111,7 +111,7 @@ def squad_row_judgements(row: dict[str, Any]) -> list[Judgement]:
 def _context_id(row: dict[str, Any]) -> str:
     text = normalise(_text(row, "context", _SQUAD_ROW))
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return f"{row['title']}-{digest}" if row.get("title") else digest
+    return clean_id(f"{row['title']}-{digest}") if row.get("title") else digest
 
 
 def dpr_items(path: str | Path, problems: Problems) -> Iterator[tuple[int, Item]]:
@@ -189,4 +189,6 @@ def _text(fields: dict[str, Any], name: str, hint: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
         raise Flaw(f"{name} is not a string", hint)
+    if "\0" in value:  # Parquet may hold one
+        raise Flaw(f"{name} holds a NUL character", "remove it")
     return value

@@ -5,9 +5,10 @@ Nothing is read here but the beginning of the file.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
@@ -26,8 +27,9 @@ from triever.data.formats.fields import (
 )
 from triever.data.formats.json_items import first_item
 from triever.data.formats.json_text import parse_json
-from triever.data.formats.lines import foreign, is_compressed, read_head, read_lines, read_text
-from triever.data.formats.parquet import MAGIC, parquet_columns
+from triever.data.formats.lines import MAX_LINE, foreign, is_compressed, read_head, read_lines, read_text
+from triever.data.formats.parquet import parquet_columns
+from triever.data.formats.parquet_pages import MAGIC
 from triever.data.formats.problems import Flaw, Problems
 from triever.data.formats.tables import header, split_columns
 from triever.data.formats.text_files import ENDINGS
@@ -35,6 +37,7 @@ from triever.data.formats.trec import qrels_header
 from triever.errors import BadRecord, DataError
 
 _HEAD_LINES = 20
+_PATIENCE = 1000  # bad lines before a good one
 _OPEN_TOPIC = re.compile(r"\s*(<\?xml[^>]*>\s*)?<top(ic)?\b", re.IGNORECASE)
 _QUERY_NAME = re.compile(r"quer|question|topic|claim", re.IGNORECASE)
 _QUERIES = re.compile(r"(^|[^a-z])(query|queries)([^a-z]|$)", re.IGNORECASE)  # the plain word
@@ -146,19 +149,47 @@ def unknown(path: str | Path) -> DataError:
 
 def is_text(path: str | Path) -> bool:
     """Whether at least one line of the file can be read."""
-    problems = Problems(skip_bad=True)
-    return not foreign(read_head(path)) and next(read_lines(path, problems), None) is not None
+    return not foreign(read_head(path)) and next(_glance(path, _Glance()), None) is not None
 
 
 _EXPECTED = "known are JSON lines, TSV, CSV, Parquet, TREC, SQuAD, DPR and KILT files, plain or in gzip or zstd"
 
 
 def _first_lines(path: str | Path) -> list[str]:
-    problems = Problems(skip_bad=True)
-    lines = [line for _, line in islice(read_lines(path, problems), _HEAD_LINES)]
+    problems = _Glance()
+    lines: list[str] = []
+    held = 0
+    for _, line in islice(_glance(path, problems), _HEAD_LINES):
+        lines.append(line)
+        held += len(line)
+        if held > MAX_LINE:
+            break
     if not lines and problems.count and is_compressed(path):
         next(read_lines(path, Problems()), None)  # says what is damaged
     return lines
+
+
+class _Glance(Problems):
+    """The bad records among the first of a file, which is given up when they are many."""
+
+    def __init__(self) -> None:
+        super().__init__(skip_bad=True)
+
+    def report(self, path: str | Path, line: int, problem: str, hint: str = "") -> None:
+        """Count it, or give up."""
+        super().report(path, line, problem, hint)
+        if self.count > _PATIENCE:
+            raise _Enough
+
+
+class _Enough(Exception):
+    """There is no telling what a file is."""
+
+
+def _glance(path: str | Path, problems: _Glance) -> Iterator[tuple[int, str]]:
+    """The first good lines of a file."""
+    with contextlib.suppress(_Enough):
+        yield from read_lines(path, problems)
 
 
 def _opening(path: str | Path) -> str:
@@ -219,7 +250,7 @@ def _record_kind(path: str | Path, form: Format, record: dict[str, Any]) -> Kind
 
 def _by_columns(path: str | Path, form: Format, columns: Sequence[str]) -> Kind | None:
     """The kind of named fields. A title means documents, unless the name says queries: few of them have one."""
-    names = [name.lower() for name in columns]
+    names = {name.lower() for name in columns}
     if all(_any(names, known) for known in (JUDGED_QUERIES, JUDGED_DOCUMENTS, GRADES)):
         return Kind(form, (Role.QRELS,))
     if _any(names, ("query", "question", "input", "answers")) and _any(names, QUERY_IDS):
@@ -298,5 +329,5 @@ def _has(record: Any, name: str) -> bool:
     return isinstance(record, dict) and name in record
 
 
-def _any(names: Sequence[str], known: Sequence[str]) -> bool:
+def _any(names: Collection[str], known: Sequence[str]) -> bool:
     return any(name in names for name in known)

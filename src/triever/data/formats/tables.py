@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from triever.data.formats.fields import clean_id
+from triever.data.formats.fields import clean_id, shorten
+from triever.data.formats.json_text import MAX_VALUES
 from triever.data.formats.lines import MAX_LINE, read_lines
 from triever.data.formats.problems import Flaw, Problems
 from triever.data.records import Document, Query
+
+MOST_COLUMNS = 10_000
 
 
 def split_columns(line: str) -> list[str]:
@@ -20,7 +23,12 @@ def split_columns(line: str) -> list[str]:
     >>> split_columns("q 1\\t0\\td1\\t1"), split_columns("q1 0  d1 1")
     (['q 1', '0', 'd1', '1'], ['q1', '0', 'd1', '1'])
     """
-    return line.split("\t") if "\t" in line else line.split()
+    return _by_tabs(line) if "\t" in line else line.split(None, MOST_COLUMNS)
+
+
+def _by_tabs(line: str) -> list[str]:
+    """All columns, or a few more than any table may have: a line of nothing but tabs has millions."""
+    return line.split("\t", MOST_COLUMNS)
 
 
 def passage(line: str) -> Document:
@@ -37,9 +45,9 @@ def question(line: str) -> Query:
 
 def marco_document(line: str) -> Document:
     """A line of MS MARCO's documents: id, address, title, body."""
-    columns = line.split("\t")
+    columns = _by_tabs(line)
     if len(columns) != 4:
-        raise Flaw(f"{_count(columns)} instead of 4", "tab-separated columns are: id, address, title, body")
+        raise Flaw(f"{count(columns)} instead of 4", "tab-separated columns are: id, address, title, body")
     key, url, title, body = columns
     return Document(clean_id(key), body, title, metadata={"url": url} if url else {})
 
@@ -51,7 +59,7 @@ def header(line: str) -> tuple[str, list[str]]:
     (',', ['id', 'text'])
     """
     delimiter = "\t" if "\t" in line else max(",;", key=line.count)  # the semicolon is Excel's in half of Europe
-    return delimiter, [name.strip(' "').lower() for name in line.split(delimiter)]
+    return delimiter, [name.strip(' "').lower() for name in line.split(delimiter, MOST_COLUMNS)]
 
 
 def table_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -59,6 +67,10 @@ def table_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))  # it belongs to all: never make it smaller
     lines = _Lines(read_lines(path, problems))
     delimiter, names = header(next(lines, (0, ""))[1])
+    if len(names) > MOST_COLUMNS:
+        problems.report_end(path, 1, *_TOO_WIDE)
+        return
+    parted, named = f"{_PARTED[delimiter]}-separated columns are:", ", ".join(names)
     for number, line in lines:
         cells = _cells(number, line, lines, delimiter, len(names))
         if cells is None:
@@ -66,10 +78,10 @@ def table_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict
         elif len(cells) == len(names):
             yield number, dict(zip(names, cells, strict=True))
         else:
-            wanted = f"{_count(cells)} instead of {len(names)}"
-            problems.report(path, number, wanted, f"{_PARTED[delimiter]}-separated columns are: {', '.join(names)}")
+            problems.report(path, number, f"{count(cells)} instead of {len(names)}", f"{parted} {shorten(named)}")
 
 
+_TOO_WIDE = (f"the table has more than {MOST_COLUMNS:,} columns", "leave out those that hold no text")
 _UNCLOSED = ("a quoted cell is not closed", 'write quotes inside a quoted cell twice: "so ""to"" say"')
 _PARTED = {"\t": "tab", ",": "comma", ";": "semicolon"}
 
@@ -95,7 +107,7 @@ def _cells(number: int, line: str, lines: _Lines, delimiter: str, width: int) ->
     Tabs part columns in files that know nothing of quotes, too: there, quotes count only where they
     enclose a whole cell, or where the row is not whole without the lines that follow.
     """
-    plain = line.split("\t") if delimiter == "\t" else None
+    plain = _by_tabs(line) if delimiter == "\t" else None
     if plain and len(plain) == width and not (plain[-1].startswith('"') and plain[-1].count('"') % 2):
         return list(map(unquote, plain))
     if plain is None and (cells := _parsed(line, delimiter)):
@@ -129,6 +141,8 @@ _MOST_LINES = 5000  # in one cell: a stray quote should not cost the rest of the
 
 
 def _parsed(text: str, delimiter: str, strict: bool = True) -> list[str] | None:
+    if text.count(delimiter) > MAX_VALUES:
+        return [""] * (MOST_COLUMNS + 1)  # more cells than any table has, and than memory should hold
     try:
         return next(csv.reader([text], delimiter=delimiter, strict=strict), None)
     except csv.Error:
@@ -136,13 +150,16 @@ def _parsed(text: str, delimiter: str, strict: bool = True) -> list[str] | None:
 
 
 def _pair(line: str) -> tuple[str, str]:
-    columns = line.split("\t")
+    columns = _by_tabs(line)
     if len(columns) != 2:
-        raise Flaw(f"{_count(columns)} instead of 2", "tab-separated columns are: id, text")
+        raise Flaw(f"{count(columns)} instead of 2", "tab-separated columns are: id, text")
     return clean_id(columns[0]), columns[1]
 
 
-def _count(columns: list[str]) -> str:
+def count(columns: list[str]) -> str:
+    """How many columns there are, in words."""
+    if len(columns) > MOST_COLUMNS:
+        return f"more than {MOST_COLUMNS:,} columns"
     return "1 column" if len(columns) == 1 else f"{len(columns)} columns"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from triever.artifact import is_artifact
 from triever.data.formats.fields import clean_id
-from triever.data.formats.lines import MAX_LINE, read_text
+from triever.data.formats.lines import MAX_LINE, read_text, too_long
 from triever.data.formats.problems import Flaw, Problems
 from triever.data.records import Document
 
@@ -24,8 +24,9 @@ def text_paths(folder: str | Path) -> Iterator[Path]:
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and not is_artifact(Path(root, name)))
         for name in sorted(names):
-            if name.lower().endswith(ENDINGS) and not name.startswith("."):
-                yield Path(root, name)
+            path = Path(root, name)
+            if name.lower().endswith(ENDINGS) and not name.startswith(".") and path.is_file():
+                yield path
 
 
 def text_documents(folder: str | Path, problems: Problems) -> Iterator[Document]:
@@ -53,12 +54,19 @@ def _document(path: Path, key: str, problems: Problems) -> Iterator[Document]:
 
 
 def _whole_text(path: Path, problems: Problems) -> str:
-    if path.stat().st_size > MAX_LINE:
-        raise Flaw(f"the file is larger than {MAX_LINE // 2**20} MiB", "split the document into passages")
-    text = "".join(read_text(path, problems))
+    text = "".join(_up_to(MAX_LINE, read_text(path, problems)))
     if "\0" in text:
         raise Flaw("the text holds a NUL byte", "the file may be UTF-16 or binary: convert it to UTF-8")
     return text
+
+
+def _up_to(limit: int, chunks: Iterator[str]) -> Iterator[str]:
+    """The chunks themselves; a Flaw if they are longer than this, as what is compressed may well be."""
+    for chunk in chunks:
+        limit -= len(chunk)
+        if limit < 0:
+            raise Flaw(*too_long("text"))
+        yield chunk
 
 
 def _title(text: str) -> str:

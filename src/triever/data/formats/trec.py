@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from triever.data.formats.fields import GRADES, JUDGED_DOCUMENTS, JUDGED_QUERIES, Judgement, clean_id, grade, score
-from triever.data.formats.lines import read_lines
+from triever.data.formats.lines import MAX_LINE, read_lines, too_long
 from triever.data.formats.problems import Flaw, Problems
-from triever.data.formats.tables import split_columns, unquote
+from triever.data.formats.tables import count, split_columns, unquote
 from triever.data.records import Hit, Query, normalise
 
 _OPEN = re.compile(r"\s*<top(?:ic)?\b([^>]*)>", re.IGNORECASE)
 _CLOSE = re.compile(r"</top(?:ic)?>", re.IGNORECASE)
 _NUMBER = re.compile(r"""\b(?:number|id)\s*=\s*["']([^"']*)""", re.IGNORECASE)
 _FIELD = re.compile(
-    r"<(num|title|query|question|desc|description|narr|narrative)>(.*?)(?=</?[a-z]+\b[^>]*>|\Z)",
+    r"<(num|title|query|question|desc|description|narr|narrative)>(.*?)(?=</?[a-z]+\b[^<>]*>|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
-_TAG = re.compile(r"</?[a-z][^>]*>", re.IGNORECASE)
+_TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
 _SHORT = {"description": "desc", "narrative": "narr"}
-_LABEL = re.compile(r"\s*(number|topic|description|narrative)\s*:", re.IGNORECASE)
+_LABEL = re.compile(r"(number|topic|description|narrative)\s*:", re.IGNORECASE)
 
 Columns = tuple[int, int, int]
 """Where the query id, the document id and the grade stand."""
@@ -31,14 +31,20 @@ Columns = tuple[int, int, int]
 def topic_blocks(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
     """What stands between <top> and </top>, with the line of <top>; the number of <topic number="1"> as <num>."""
     block: list[str] | None = None
-    start = 0
+    start = size = 0
     for number, line in read_lines(path, problems):
         if opened := _OPEN.match(line):
             if block is not None:
                 problems.report(path, start, *_UNCLOSED)
             given = _NUMBER.search(opened.group(1))
             block, start, line = [f"<num>{given.group(1)}</num>"] if given else [], number, line[opened.end() :]
+            size = 0
         if block is not None:
+            size += len(line)
+            if size > MAX_LINE:
+                problems.report(path, start, *too_long("topic"))
+                block = None
+                continue
             block.append(line)
             if _CLOSE.search(line):
                 yield start, "\n".join(block)
@@ -87,8 +93,7 @@ def judgement(row: tuple[str, Columns | None]) -> list[Judgement]:
     line, order = row
     columns = split_columns(line)
     if len(columns) not in (3, 4):
-        count = f"{len(columns)} column{'s' * (len(columns) != 1)} instead of 3 or 4"
-        raise Flaw(count, "columns are: query 0 document grade")
+        raise Flaw(f"{count(columns)} instead of 3 or 4", "columns are: query 0 document grade")
     at = order if order and max(order) < len(columns) else (0, len(columns) - 2, len(columns) - 1)
     query, document = (normalise(clean_id(columns[place], what)) for place, what in zip(at, _WHAT, strict=False))
     return [(query, document, grade(columns[at[2]].strip()))]
@@ -101,8 +106,7 @@ def run_line(line: str) -> tuple[str, Hit]:
     """`query Q0 document rank score tag`; the rank is ignored, as trec_eval ignores it."""
     columns = split_columns(line)
     if len(columns) != 6:
-        count = f"{len(columns)} column{'s' * (len(columns) != 1)} instead of 6"
-        raise Flaw(count, "columns are: query Q0 document rank score tag")
+        raise Flaw(f"{count(columns)} instead of 6", "columns are: query Q0 document rank score tag")
     query, document = clean_id(columns[0], "query id"), clean_id(columns[2], "document id")
     return normalise(query), Hit(normalise(document), score(columns[4]))
 
@@ -112,4 +116,14 @@ def _place(names: list[str], known: tuple[str, ...]) -> int:
 
 
 def _plain(text: str) -> str:
-    return " ".join(html.unescape(_LABEL.sub("", text, count=1)).split())
+    try:
+        return " ".join(html.unescape(_unlabelled(text)).split())
+    except ValueError:
+        raise Flaw("a character's number has too many digits", "write the character itself") from None
+
+
+def _unlabelled(text: str) -> str:
+    """What follows a label such as "Number:" at the beginning."""
+    text = text.lstrip()
+    label = _LABEL.match(text)
+    return text[label.end() :] if label else text

@@ -1,0 +1,117 @@
+"""Thrift's compact protocol, as far as Parquet's footers and page headers need it.
+
+Nothing is allocated because a number in the data says so: what is declared and not there is a ValueError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+Struct: TypeAlias = dict[tuple[int, int], Any]
+"""Values by the number and the type of their field; a field of another type than expected is another field."""
+
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
+_DEEPEST = 32  # Parquet's own structures go down to eight
+_BITS = {I16: 16, I32: 32, I64: 64}
+_FIXED = {BYTE: 1, DOUBLE: 8}
+
+
+class Truncated(ValueError):
+    """The data ends inside a value."""
+
+
+class Compact:
+    """A position in bytes, from which values are read one after the other; at most so many structs in all."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        self.at = 0
+        self._data = data
+        self._left = most
+
+    def struct(self) -> Struct:
+        """The next struct with its numbers and structs; lists, maps and texts are skipped."""
+        return {field: self._value(field[1]) for field in self.fields()}
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Number and type of each field of the struct that begins here; the caller takes or skips each value."""
+        self._left -= 1
+        if self._left < 0:
+            raise OverflowError("too many structs")
+        number = 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else _signed(self._varint(), 16)
+            yield number, head & 15
+
+    def skip(self, kind: int, depth: int = 0) -> None:
+        """Leave out the next value, which has this type."""
+        if depth > _DEEPEST:
+            raise OverflowError("nested too deeply")
+        if kind in _BITS:
+            self._varint()
+        elif kind == STRUCT:
+            for _, inner in self.fields():
+                self.skip(inner, depth + 1)
+        elif kind in (LIST, SET):
+            count, inner = self.list_header()
+            for _ in range(count):
+                self.skip(BYTE if inner in (TRUE, FALSE) else inner, depth + 1)
+        elif kind == MAP:
+            self._skip_map(depth)
+        elif kind not in (TRUE, FALSE):
+            self._forward(self._length(kind))
+
+    def list_header(self) -> tuple[int, int]:
+        """How many elements of which type the list that begins here has."""
+        head = self._byte()
+        count = self._varint() if head >> 4 == 15 else head >> 4
+        if count > len(self._data) - self.at:  # each takes a byte at least
+            raise Truncated
+        return count, head & 15
+
+    def _value(self, kind: int) -> Any:
+        if kind in _BITS:
+            return _signed(self._varint(), _BITS[kind])
+        if kind == STRUCT:
+            return self.struct()
+        return self.skip(kind)
+
+    def _skip_map(self, depth: int) -> None:
+        count = self._varint()
+        kinds = self._byte() if count else 0
+        for _ in range(count):
+            self.skip(kinds >> 4, depth + 1)
+            self.skip(kinds & 15, depth + 1)
+            if not kinds:
+                raise ValueError("a map without types")
+
+    def _length(self, kind: int) -> int:
+        if kind == BINARY:
+            return self._varint()
+        if kind not in _FIXED:
+            raise ValueError(f"no type has the number {kind}")
+        return _FIXED[kind]
+
+    def _byte(self) -> int:
+        self._forward(1)
+        return self._data[self.at - 1]
+
+    def _forward(self, count: int) -> None:
+        if count > len(self._data) - self.at:
+            raise Truncated
+        self.at += count
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise ValueError("a number has more than ten bytes")
+
+
+def _signed(value: int, bits: int) -> int:
+    """Zigzag: 0, -1, 1, -2, …; what is beyond the bits is dropped, as Arrow does."""
+    value &= (1 << bits) - 1
+    return (value >> 1) ^ -(value & 1)
