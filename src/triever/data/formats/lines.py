@@ -27,7 +27,7 @@ MAX_LINE = 16 * 2**20
 MAX_GROWTH = 200
 """How many times its size in a file data may have in memory; compressed text has rarely 20."""
 
-UNPACKED_FREELY = 256 * 2**20
+UNPACKED_FREELY = 64 * 2**20
 """Bytes to which any compressed data may grow: a small file of blanks is no bomb."""
 
 CHUNK = 2**20

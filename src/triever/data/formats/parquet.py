@@ -45,7 +45,7 @@ def parquet_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, di
     with _Table(path) as table:
         try:
             for piece, size in table.pieces():
-                grown += size
+                grown += min(size, MAX_LINE)
                 check_growth(grown, table.size)
                 for row in _rows(piece, size):
                     number += 1
@@ -126,7 +126,7 @@ class _Table:
         for at in range(len(schema)):
             leaf = schema.column(at)
             if (name := leaf.path.split(".")[0]) in columns:
-                leaves.append(Leaf(at, name, leaf.max_repetition_level > 0))
+                leaves.append(Leaf(at, name, leaf.max_repetition_level > 0, leaf.max_definition_level > 0))
         if len(leaves) > _MOST_LEAVES:
             raise Flaw(f"the columns have {len(leaves):,} parts", f"leave some out: {_MOST_LEAVES} are read at most")
         return leaves

@@ -17,7 +17,7 @@ import numpy as np
 
 from triever.data.formats.lines import MAX_GROWTH
 from triever.data.formats.problems import Flaw
-from triever.data.formats.thrift import I32, LIST, STRUCT, Compact, Struct, Truncated
+from triever.data.formats.thrift import FALSE, I32, LIST, STRUCT, Compact, Struct, Truncated
 
 MAGIC = b"PAR1"
 BATCH = 1000
@@ -35,7 +35,7 @@ _ROWS_FREELY = 10**6
 _LARGEST_HEADER = 16 * 2**20  # Arrow's own limit
 
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
-_PLAIN_DICTIONARY, _DELTA_BINARY, _DELTA_LENGTH, _DELTA_BYTES, _RLE_DICTIONARY = 2, 5, 6, 7, 8
+_PLAIN, _PLAIN_DICTIONARY, _DELTA_BINARY, _DELTA_LENGTH, _DELTA_BYTES, _RLE_DICTIONARY = 0, 2, 5, 6, 7, 8
 _CODED = (_PLAIN_DICTIONARY, _RLE_DICTIONARY)
 _DELTAS = (_DELTA_BINARY, _DELTA_LENGTH, _DELTA_BYTES)
 
@@ -51,6 +51,8 @@ class Page(NamedTuple):
     packed: int
     values: int
     encoding: int
+    levels: int  # bytes before the values, never packed; in older pages they are packed with them
+    is_packed: bool
     start: int  # of what follows the header
 
 
@@ -60,6 +62,7 @@ class Leaf(NamedTuple):
     index: int
     name: str
     in_list: bool
+    optional: bool
 
 
 @dataclass(slots=True)
@@ -69,8 +72,8 @@ class Need:
     sizes: list[int] = field(default_factory=list)  # of pages that hold their values themselves
     rows: list[int] = field(default_factory=list)
     page: int = 0  # bytes of the largest page, and of the dictionary
-    coded: int = 0  # values that are meant by their number in a dictionary, or by the value before them
-    longest: int = 0  # bytes of the longest of those
+    coded: int = 0  # values of which only the longest is known: those of a dictionary, of deltas, and of large pages
+    longest: int = 0
     wholly_coded: bool = True
 
     def window(self, rows: int) -> int:
@@ -123,8 +126,7 @@ def batch_rows(raw: Any, size: int, group: Any, leaves: list[Leaf]) -> tuple[int
         if needs[leaf].as_list() > _LISTS:
             raise Flaw(f"the lists of the column {leaf.name} take more than 128 MiB in one row group", _REWRITE)
     flat = [need for leaf, need in needs.items() if not leaf.in_list]
-    enough = max(_WINDOW, 2 * open_pages)  # rows at the end of one page and at the start of the next
-    fitting = (rows for rows in _BATCHES if sum(need.window(rows) for need in flat) <= enough)
+    fitting = (rows for rows in _BATCHES if sum(need.window(rows) for need in flat) <= _WINDOW)
     dictionaries = [group.column(leaf.index).path_in_schema for leaf in lists if _by_number(needs[leaf])]
     return next(fitting, 1), dictionaries
 
@@ -140,19 +142,19 @@ def _need(raw: Any, size: int, chunk: Any, leaf: Leaf) -> Need:
         if page.kind == _DICTIONARY:
             dictionary = page
             continue
-        coded = is_text and page.encoding in (*_CODED, _DELTA_BYTES)
+        longest = _longest_known(raw, page, chunk.compression, leaf) if is_text else None
+        coded = longest is not None
+        need.longest = max(need.longest, longest or 0)
         need.rows.append(page.values)
         need.sizes.append(0 if coded else page.size)
         need.page = max(need.page, page.size + 8 * page.values * (page.encoding in _DELTAS))
         need.coded += page.values if coded else 0
         need.wholly_coded = need.wholly_coded and is_text and page.encoding in _CODED
-        if page.encoding == _DELTA_BYTES:  # each value may repeat all of those before it in the page
-            need.longest = max(need.longest, page.size)
         if len(need.rows) > _MOST_PAGES:
             raise Flaw(f"the column {leaf.name} has more than {_MOST_PAGES:,} pages in one row group", _REWRITE)
     if dictionary and is_text:
         small = min(need.coded, need.coded if leaf.in_list else BATCH) * dictionary.size < _WINDOW // 4
-        entry = dictionary.size if small else _longest_entry(raw, dictionary, chunk.compression)
+        entry = dictionary.size if small else _longest_text(raw, dictionary, chunk.compression)
         need.longest = max(need.longest, entry)
     need.page += dictionary.size if dictionary else 0
     return need
@@ -167,7 +169,7 @@ def _pages(raw: Any, size: int, chunk: Any) -> Iterator[Page]:
     while seen < chunk.num_values and 0 <= at < size:
         page = _page(raw, at)
         at = page.start + page.packed
-        if min(page.size, page.packed, page.values) < 0 or at > size:
+        if min(page.size, page.packed, page.values, page.levels) < 0 or at > size:
             raise Flaw(*_DAMAGED)
         if page.kind in (_DATA, _DATA_V2):
             seen += page.values
@@ -194,31 +196,49 @@ def _described(header: Struct, start: int) -> Page:
     body = header.get(({_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}.get(kind, 0), STRUCT)) or {}
     encoding = body.get((4 if kind == _DATA_V2 else 2, I32), -1)
     sizes = header.get((2, I32), -1), header.get((3, I32), -1)
-    return Page(kind, *sizes, body.get((1, I32), 0), encoding, start)
+    levels = body.get((5, I32), 0) + body.get((6, I32), 0) if kind == _DATA_V2 else 0
+    is_packed = (7, FALSE) not in body or kind != _DATA_V2
+    return Page(kind, *sizes, body.get((1, I32), 0), encoding, levels, is_packed, start)
 
 
-def _longest_entry(raw: Any, page: Page, codec: str) -> int:
-    """Bytes of the longest value of a dictionary; of the whole dictionary where that is not known."""
-    if page.values > _MOST_ENTRIES or page.size > _PAGES:
-        return page.size
-    unpack = _unpacker(codec)
-    if unpack is None:
+def _longest_known(raw: Any, page: Page, codec: str, leaf: Leaf) -> int | None:
+    """Bytes of the longest text in a page, where rows are few beside the bytes that they may have; None elsewhere."""
+    if page.encoding in _CODED:
+        return 0  # the dictionary knows
+    if page.encoding == _DELTA_BYTES:
+        return page.size  # each value may repeat all of those before it
+    if page.encoding != _PLAIN or page.size < _WINDOW // 2 or leaf.in_list:
+        return None
+    return _longest_text(raw, page, codec, optional=leaf.optional)
+
+
+def _longest_text(raw: Any, page: Page, codec: str, *, optional: bool = False) -> int:
+    """Bytes of the longest text of a page; of the whole page where that is not known."""
+    unpack = _unpacker(codec) if page.is_packed else lambda data, _size: data
+    if page.values > _MOST_ENTRIES or page.size > _PAGES or unpack is None or page.levels > page.packed:
         return page.size
     try:
-        data = unpack(_read(raw, page.start, page.packed), page.size)
+        packed = _read(raw, page.start + page.levels, page.packed - page.levels)
+        data = unpack(packed, page.size - page.levels)
     except (OSError, ValueError):
         raise Flaw(*_DAMAGED) from None
-    at = longest = 0
+    at = 4 + int.from_bytes(data[:4], "little") if optional and page.kind == _DATA else 0
+    return min(_longest(data, at, page.values), page.size)
+
+
+def _longest(data: Any, at: int, count: int) -> int:
+    """The greatest length of so many texts, or of fewer if some are null, each of which has its length before it."""
+    longest = 0
     length_at = struct.Struct("<I").unpack_from
     try:
-        for _ in range(page.values):
+        for _ in range(count):
             (length,) = length_at(data, at)
             at += 4 + length
             if length > longest:
                 longest = length
     except struct.error:
-        raise Flaw(*_DAMAGED) from None
-    return min(longest, page.size)
+        pass  # Arrow reads no further either
+    return longest
 
 
 def _unpacker(codec: str) -> Callable[[bytes, int], Any] | None:

@@ -311,10 +311,10 @@ def _columns_kind(line: str) -> Kind | None:
 
 
 def _table_kind(path: str | Path, line: str) -> Kind | None:
-    columns = line.split("\t")
-    if len(columns) == 4:
+    tabs = line.count("\t")
+    if tabs == 3:
         return Kind(Format.MARCO_DOCUMENTS, (Role.DOCUMENTS,))
-    return _by_name(path, Format.PAIRS) if len(columns) == 2 else None
+    return _by_name(path, Format.PAIRS) if tabs == 1 else None
 
 
 def _is(parse: Any, text: str) -> bool:

@@ -24,6 +24,8 @@ _TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
 _SHORT = {"description": "desc", "narrative": "narr"}
 _LABEL = re.compile(r"(number|topic|description|narrative)\s*:", re.IGNORECASE)
 
+_LINE = 64  # bytes that a line takes beside its characters
+
 Columns = tuple[int, int, int]
 """Where the query id, the document id and the grade stand."""
 
@@ -40,7 +42,7 @@ def topic_blocks(path: str | Path, problems: Problems) -> Iterator[tuple[int, st
             block, start, line = [f"<num>{given.group(1)}</num>"] if given else [], number, line[opened.end() :]
             size = 0
         if block is not None:
-            size += len(line)
+            size += len(line) + _LINE
             if size > MAX_LINE:
                 problems.report(path, start, *too_long("topic"))
                 block = None
