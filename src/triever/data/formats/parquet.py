@@ -80,6 +80,10 @@ class _Table:
         except Flaw as flaw:
             self._raw.close()
             raise DataError(f"{path}: {flaw.problem}", flaw.hint) from None
+        except UnicodeDecodeError:
+            self._raw.close()
+            hint = "write the file again with other names"
+            raise DataError(f"{path}: the name of a column is not UTF-8", hint) from None
         except BaseException:
             self._raw.close()
             raise
@@ -110,8 +114,6 @@ class _Table:
         except (pyarrow.ArrowException, OSError):
             hint = "the file was cut short or damaged: download or copy it again"
             raise DataError(f"{self._path} has no readable Parquet footer", hint) from None
-        except UnicodeDecodeError:
-            raise Flaw("the name of a column is not UTF-8", "write the file again with other names") from None
         return file
 
     def _open(self, **options: Any) -> Any:
