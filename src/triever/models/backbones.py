@@ -153,7 +153,7 @@ class Backbone:
             _config(backbone.config)
         except (KeyError, TypeError, ValueError) as error:
             hint = "install the transformers that it was saved with, or save it again"
-            raise ArtifactError(f"the saved backbone cannot be made: {error}", hint) from error
+            raise ArtifactError(f"the saved backbone cannot be made: {str(error)[:200]}", hint) from error
         return backbone
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 
@@ -23,11 +24,12 @@ from triever import artifact, config
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Query, Result, normalise, ranked
 from triever.data.splits import named_splits
-from triever.data.store import DocumentStore
+from triever.data.store import SCHEMA, DocumentStore
 from triever.errors import ArtifactError, UsageError, nearest
 from triever.progress import track
 from triever.retrievers import claims
 from triever.storage import Products, Size, Stored, index_size, part_sizes
+from triever.validation import require_table, require_text
 from triever.version import __version__
 
 KINDS = {
@@ -341,7 +343,9 @@ class Retriever(ABC):
     def _search_held(self, held: Held, texts: list[str], k: int) -> list[Result]:
         if not texts or not len(held.store):
             return [Result() for _ in texts]
-        return self._search(held.engine, held.store, texts, min(k, len(held.store)))
+        results = self._search(held.engine, held.store, texts, min(k, len(held.store)))
+        _check_results(results)
+        return results
 
     def _save(self, writer: artifact.Writer) -> None:
         held = self._checked()
@@ -366,6 +370,14 @@ def _whole(k: int) -> int:
     if value < 1:
         raise UsageError(f"k = {k!r} should be a whole number above zero", "for example: k=10")
     return value
+
+
+def _check_results(results: Sequence[Result]) -> None:
+    """Refuse to give out hits that cannot be right: nobody is to rank by something that is not a number."""
+    for result in results:
+        if not all(math.isfinite(hit.score) for hit in result):
+            problem = "a search gave scores that are not finite numbers, so the model is damaged"
+            raise ArtifactError(problem, "fit it again, or copy it again from where it came")
 
 
 def _changed(origin: Mapping[str, Any], **counts: int) -> dict[str, Any]:
@@ -417,13 +429,38 @@ def load(path: str | Path) -> Retriever:
         if manifest.kind not in KINDS:
             problem = f"{path} holds a {manifest.kind!r}, which this Triever does not know"
             raise ArtifactError(problem, "run: pip install --upgrade triever")
-        retriever = config.build(system(manifest.kind), manifest.options)
-        store = DocumentStore(snapshot.table("documents"))
-        store.fingerprint = manifest.state["fingerprint"]
-        hashes = {role: entry.sha256 for role, entry in manifest.files.items()}
-        made = claims.fingerprint([hashes, dict(manifest.state)])
-        retriever._held = Held(store, retriever._read(snapshot), dict(manifest.state["origin"]), made)
+        with artifact.opening(path, manifest.kind):
+            return _opened(snapshot)
+
+
+def _opened(snapshot: artifact.Snapshot) -> Retriever:
+    manifest, state = snapshot.manifest, snapshot.manifest.state
+    _refuse_paths(system(manifest.kind), manifest.options)
+    retriever = config.build(system(manifest.kind), manifest.options)
+    store = DocumentStore.opened(snapshot.table("documents", SCHEMA), snapshot.documents)
+    store.fingerprint = require_text(state, "fingerprint")
+    snapshot.text("card")  # which people read, so that it is checked as all else is
+    hashes = {role: entry.sha256 for role, entry in manifest.files.items()}
+    made = claims.fingerprint([hashes, dict(state)])
+    retriever._held = Held(store, retriever._read(snapshot), require_table(state, "origin"), made)
     return retriever
+
+
+def _refuse_paths(kind: type[Retriever], options: Mapping[str, Any]) -> None:
+    """Refuse options that name a saved retriever by its folder: all that an artifact needs is inside it."""
+    for name, hint in get_type_hints(kind).items():
+        if name not in options or not _takes_retriever(hint):
+            continue
+        values = options[name] if isinstance(options[name], list) else [options[name]]
+        for value in values:
+            if isinstance(value, Mapping) and isinstance(value.get("kind"), str):
+                _refuse_paths(system(value["kind"]), value)
+            elif value is not None:
+                raise ValueError(f"its option {name} = {value!r} does not say what was saved")
+
+
+def _takes_retriever(hint: Any) -> bool:
+    return hint is Retriever or any(map(_takes_retriever, get_args(hint)))
 
 
 @contextmanager

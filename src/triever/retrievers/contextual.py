@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from triever import artifact, config
+from triever.arrays import starts_of
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
@@ -65,6 +66,7 @@ from triever.training.loop import train
 from triever.training.losses import CONTRASTS
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED, ViewBatches, ViewOptions, docid_rows
+from triever.validation import require, require_array
 
 Documents: TypeAlias = Sequence[Document] | DocumentStore
 TOGETHER = 20_000
@@ -450,13 +452,35 @@ class Contextual(Generative):
             writer.array("vocabulary_count", engine.vocabulary.count)
         return super()._write(engine, writer)
 
+    @property
+    def _spells(self) -> bool:
+        return self.vocabulary.k > 0
+
     def _read(self, snapshot: artifact.Snapshot) -> Writing:
         engine = super()._read(snapshot)
         spelled = Spelled(**engine.fields(), k=self.vocabulary.k)
         if not snapshot.has("vocabulary_start"):
             return spelled
-        start, count = (np.asarray(snapshot.array(f"vocabulary_{name}")) for name in ("start", "count"))
-        return replace(spelled, vocabulary=Vocabulary(spelled.model.symbols.weight[:-1], start, count))
+        start, count = (
+            require_array(snapshot.array(f"vocabulary_{name}"), f"vocabulary_{name}", ("int64",), (None,))
+            for name in ("start", "count")
+        )
+        rows = spelled.model.symbols.weight[:-1]
+        _require_spellings(start, count, len(rows), spelled)
+        return replace(spelled, vocabulary=Vocabulary(rows, np.asarray(start), np.asarray(count)))
+
+
+def _require_spellings(start: np.ndarray, count: np.ndarray, rows: int, engine: Spelled) -> None:
+    """A ValueError unless every row is an id of one symbol, and every symbol of a title has an id."""
+    require(len(start) == len(count) >= engine.scheme.width, "its vocabulary has other symbols than its titles")
+    require(count.min(initial=0) >= 0, "a symbol has fewer ids than none")
+    there = np.flatnonzero(count)
+    there = there[start[there].argsort(kind="stable")]
+    ends = starts_of(count[there])
+    require(ends[-1] == rows and np.array_equal(start[there], ends[:-1]), "the ids of symbols are not its rows")
+    trie = engine.trie.parts[0]
+    used = np.concatenate([trie.token[1:], trie.tail])
+    require(count[used].all(), "a symbol of a title has no id")
 
 
 def _contrast(kind: str, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

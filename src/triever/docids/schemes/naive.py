@@ -12,6 +12,7 @@ from triever.data.records import Document
 from triever.docids.quantize import Device
 from triever.docids.schemes.base import Docid, Scheme
 from triever.errors import UsageError
+from triever.validation import require, require_list
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -59,4 +60,6 @@ class Naive(Scheme):
         return {"letters": self._letters}
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
-        self._letters = list(state["letters"])
+        self._letters = require_list(state, "letters")
+        single = all(isinstance(one, str) and len(one) == 1 for one in self._letters)
+        require(single and len(set(self._letters)) == len(self._letters), "its letters are no list of letters")
