@@ -42,6 +42,9 @@ KINDS = {
 }
 """Every retriever by its name on the command line; imported only when it is asked for."""
 
+ROOT = "root"
+"""Where an origin notes the folder at which ids of text files begin."""
+
 _log = logging.getLogger("triever")
 
 Parts: TypeAlias = tuple[tuple[str, float], ...]
@@ -168,6 +171,7 @@ class Retriever(ABC):
             raise UsageError(f"{dataset.name} has no documents", "check it with: triever data info")
         store.fingerprint = dataset.fingerprint  # taken as the documents passed
         origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
+        origin |= {ROOT: dataset.root} if dataset.root else {}
         what = {"kind": self.kind, "options": config.to_dict(self), "documents": dataset.fingerprint}
         what |= {"expansions": claims.of_expansions(store), **self._lessons(dataset, store)}
         engine = self._learn(dataset, store, claims.claim(work, what) if work else None)
@@ -284,6 +288,16 @@ class Retriever(ABC):
         return self._checked().store
 
     @property
+    def root(self) -> str:
+        """The folder of text files at which ids begin: a note for who adds files, which nothing here opens."""
+        return _root_of(self._checked().origin)
+
+    def keep_root(self, path: str) -> None:
+        """Note another root, for text files that are added later."""
+        held = self._checked()
+        self._held = replace(held, origin={**held.origin, ROOT: path})
+
+    @property
     def memory(self) -> dict[str, int]:
         """The bytes of all that it holds once it has searched, by part; `storage.PARTS` says what each is."""
         return {part: size.bytes for part, size in self._sizes().items()}
@@ -366,6 +380,17 @@ def _whole(k: int) -> int:
     if value < 1:
         raise UsageError(f"k = {k!r} should be a whole number above zero", "for example: k=10")
     return value
+
+
+def kept_root(path: str | Path) -> str:
+    """The root of a saved retriever, without opening the retriever."""
+    with artifact.read(path) as snapshot:
+        return _root_of(snapshot.manifest.state.get("origin", {}))
+
+
+def _root_of(origin: Mapping[str, Any]) -> str:
+    root = origin.get(ROOT)
+    return root if isinstance(root, str) and Path(root).is_absolute() else ""
 
 
 def _changed(origin: Mapping[str, Any], **counts: int) -> dict[str, Any]:
