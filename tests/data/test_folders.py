@@ -65,6 +65,25 @@ def test_deep_files_count_as_well(tmp_path: Path) -> None:
     assert ids(data) == sorted(deep)
 
 
+def test_a_folder_of_nothing_but_readmes_is_one_of_texts(tmp_path: Path) -> None:
+    files = {f"project-{number}/README.md": f"# Project {number}" for number in range(12)}
+    data = load_dataset(write(tmp_path, {**files, "README.md": "# All", "items.csv": table(2)}))
+    assert (is_text(data), len(ids(data))) == (True, 13)
+
+
+def test_a_stray_file_that_is_broken_stops_nothing_but_a_corpus_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wide = "id,text\n1,x\n".encode("utf-16")
+    for folder, name in (("a", "items.csv"), ("b", "corpus.csv")):
+        (write(tmp_path / folder, pages(12)) / name).write_bytes(wide)
+    assert ids(load_dataset(tmp_path / "a")) == sorted(pages(12))
+    assert "a: 1 files look like data and were not used: items.csv" in caplog.text
+    with pytest.raises(DataError, match=r"corpus\.csv is UTF-16, not UTF-8"):
+        load_dataset(tmp_path / "b")
+    assert ids(load_dataset(tmp_path / "b", read_as="text")) == sorted(pages(12))
+
+
 NOTES = {"README.md": "# About", "notes/one.md": "one", "notes/two.md": "two", "three.txt": "three"}
 SHARDS = {f"part-{number:02}.jsonl": jsonl({"id": number, "text": "x"}) for number in range(20)}
 LAYOUTS: dict[str, tuple[dict[str, str], int]] = {
@@ -167,7 +186,7 @@ def test_of_links_files_are_read_and_folders_counted(tmp_path: Path) -> None:
     (tmp_path / "docs" / "around").symlink_to(tmp_path / "docs")
     data = load_dataset(tmp_path / "docs")
     assert ids(data) == ["0000.txt", "0001.txt", "linked.txt"]
-    assert str(data.reading) == "3 documents from 3 files; not read: 2 (linked folders 2)"
+    assert str(data.reading) == "3 documents from 3 files; not read: 2 (folders 2)"
     assert data.unread == ("around/", "more/")
 
 

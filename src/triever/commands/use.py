@@ -105,7 +105,7 @@ def add(
         if replace and known:
             retriever.delete(known)
         retriever.add(new)
-        if root and not kept:
+        if root and not kept and dataset.root and root.samefile(dataset.root):
             retriever.keep_root(dataset.root)
     if replace and new and not known:
         _log.warning("--replace replaced nothing: %s has no document with an id such as %s%s", model, new[0].id, hint)

@@ -132,7 +132,7 @@ class _Choice:
         documents = [path for path in _documents(self.found) if not is_prose(path)]
         if not documents and not self.broken:
             return any(not self.found or not _ABOUT.match(path.name) for path in text_paths(self.root))
-        kinds, texts = dict(self.found), self._texts()
+        kinds, texts = dict(self.found), self._texts({path.parent for path in documents})
         records = [*(path for path in documents if not _is_stray(path, kinds[path])), *self.broken]
         if not records or not texts:
             return texts > len(documents)
@@ -145,10 +145,12 @@ class _Choice:
         close = max(weights) < _CLOSE * min(weights) or counted == _MOST
         return self._chosen(weights[0] > weights[1], texts, records, close)
 
-    def _texts(self) -> int:
-        """How many text files there are, without a README and what holds questions or judgements."""
+    def _texts(self, places: set[Path]) -> int:
+        """How many text files there are, without what holds questions or judgements, and a README beside records."""
         others = {path for path, kind in self.found if Role.DOCUMENTS not in kind.roles}
-        return sum(not _ABOUT.match(path.name) and path not in others for path in text_paths(self.root))
+        about = {self.root, *places}
+        files = (path for path in text_paths(self.root) if path not in others)
+        return sum(path.parent not in about or not _ABOUT.match(path.name) for path in files)
 
     def _chosen(self, is_text: bool, texts: int, records: Sequence[Path], close: bool) -> bool:
         names = listed([path.relative_to(self.root).as_posix() for path in records])

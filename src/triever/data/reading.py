@@ -73,7 +73,7 @@ def by_ending(names: Iterable[str]) -> dict[str, int]:
     """How many files have each ending, the most common last; of many endings only the most common have a name.
 
     >>> by_ending(["a.html", "b.HTML", "c.pdf", "Makefile", "linked/"])
-    {'.pdf': 1, 'linked folders': 1, 'no ending': 1, '.html': 2}
+    {'.pdf': 1, 'folders': 1, 'no ending': 1, '.html': 2}
     """
     counts = Counter(map(_ending, names))
     common = sorted(counts, key=lambda ending: (-counts[ending], ending))
@@ -84,6 +84,6 @@ def by_ending(names: Iterable[str]) -> dict[str, int]:
 
 def _ending(name: str) -> str:
     if name.endswith("/"):
-        return "linked folders"
+        return "folders"
     ending = PurePath(name).suffix.lower()
     return ending if len(ending) <= _LONGEST and ending[1:].isalnum() else "no ending"

@@ -13,7 +13,7 @@ from triever.data.formats.fields import clean_id
 from triever.data.formats.lines import MAX_LINE, read_head, read_text
 from triever.data.formats.problems import Flaw, Problems
 from triever.data.formats.text_ids import real_folder, real_path, text_id
-from triever.data.records import Document
+from triever.data.records import Document, normalise
 from triever.errors import BadRecord, DataError
 
 ENDINGS = (".txt", ".md")
@@ -52,16 +52,23 @@ def text_documents(path: str | Path, problems: Problems, root: str | Path = "") 
     Its path below the root is the id, or where it lies outside or there is none, its path below the folder that was
     named. Its first heading is the title, or else its name.
     """
-    taken: dict[str, Path] = {}
+    seen: set[int] = set()  # hashes, as of records
+    for file, key in _text_ids(path, root):
+        document = _document(file, key, problems)
+        if document and hash(document.id) in seen:
+            other = next(one for one, its_key in _text_ids(path, root) if normalise(its_key) == document.id)
+            problems.report(file, 1, f"{other} has the id {document.id} too", _ONE_ID, "of one id")
+        elif document:
+            seen.add(hash(document.id))
+            yield document
+
+
+def _text_ids(path: str | Path, root: str | Path) -> Iterator[tuple[Path, str]]:
+    """The text files of a folder, or one file, with their ids."""
     start = real_path(path, root)
     base, real_root = start if os.path.isdir(path) else start.parent, real_folder(root) if str(root) else None
     for file, real in real_texts(path, root):
-        if document := _document(file, text_id(real, real_root, base), problems):
-            other = taken.setdefault(document.id, file)
-            if other is file:
-                yield document
-            else:
-                problems.report(file, 1, f"{other} has the id {document.id} too", _ONE_ID, "of one id")
+        yield file, text_id(real, real_root, base)
 
 
 _ONE_ID = "rename one, or say --root, the folder at which ids begin"
