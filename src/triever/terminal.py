@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from triever.data.reading import counted
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -116,6 +118,8 @@ def _split_row(split: str, row: Mapping[str, Any], columns: Sequence[str]) -> di
 
 
 def _readable(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return counted(value) if value else "0"
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.1f}" if isinstance(value, float) else str(value)

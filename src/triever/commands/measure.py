@@ -23,6 +23,7 @@ from triever.commands.options import (
     Model,
     Out,
     Plot,
+    ReadAs,
     SkipBad,
     Split,
     Systems,
@@ -49,6 +50,7 @@ def evaluate(
     measure: Measures = None,
     json_: Json = False,
     plot: Plot = None,
+    read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
     """Measure a TREC run."""
@@ -66,7 +68,7 @@ def evaluate(
         about = {"qrels": Path(data).name}
         documents = {hit.id for result in hits.values() for hit in result}.union(*qrels.values())
     else:
-        dataset = open_data(data, skip_bad)
+        dataset = open_data(data, skip_bad, read_as)
         queries, qrels = questions(dataset, split)
         texts = _texts(dataset, measures)
         report = measure_run(hits, qrels, measures, name=run.stem, queries=queries, texts=texts)
@@ -93,6 +95,7 @@ def compare(
     plot: Plot = None,
     out: Out = None,
     expansions: Expansions = None,
+    read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
     """Measure several retrievers on the same questions; the first is what the others are tested against."""
@@ -103,7 +106,7 @@ def compare(
     from triever.lab.systems import ready_systems
 
     started = time.perf_counter()
-    dataset = open_data(data, skip_bad)
+    dataset = open_data(data, skip_bad, read_as)
     measures = measure or DEFAULT_MEASURES
     check_before_work(measures, plot, out)
     questions(dataset, split)
@@ -150,6 +153,7 @@ def analyse_overlap(
     json_: Json = False,
     plot: Plot = None,
     out: Out = None,
+    read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
     """What systems find where questions share few words with the titles that they look for, and where many."""
@@ -159,7 +163,7 @@ def analyse_overlap(
     check_before_work([measure], plot, out)
     if plot and len(systems) < 2:
         raise UsageError("--plot draws which questions two systems find, and there is one", "name another system")
-    found = _analysed(partial(overlap, examples=examples), systems, open_data(data, skip_bad), split, measure)
+    found = _analysed(partial(overlap, examples=examples), systems, open_data(data, skip_bad, read_as), split, measure)
     _tell(found, started, json_, plot, out)
 
 
@@ -172,6 +176,7 @@ def analyse_seen(
     json_: Json = False,
     plot: Plot = None,
     out: Out = None,
+    read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
     """What systems find where training questions were about the same documents, and where about none of them."""
@@ -179,7 +184,7 @@ def analyse_seen(
 
     started = time.perf_counter()
     check_before_work([measure], plot, out)
-    dataset = open_data(data, skip_bad)
+    dataset = open_data(data, skip_bad, read_as)
     dataset.parts_of(train)  # of no such split nothing should be searched
     _tell(_analysed(partial(seen, train=train), systems, dataset, split, measure), started, json_, plot, out)
 

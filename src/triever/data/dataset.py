@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from triever.data.formats.problems import Problems
 from triever.data.readers import read_expansions
+from triever.data.reading import IN_MEMORY, Reading, Source
 from triever.data.records import Document, Qrels, Query, normalise
 from triever.data.splits import ALL, named_splits
 from triever.errors import DataError, UsageError, nearest
@@ -56,18 +57,17 @@ class Dataset:
         splits: Mapping[str, Split],
         *,
         skip_bad: bool = False,
-        ignored: Sequence[str] = (),
-        unread: Sequence[str] = (),
+        source: Source = IN_MEMORY,
     ) -> None:
         self.name = name
         self.skip_bad = skip_bad
-        self.ignored = tuple(ignored)
-        self.unread = tuple(unread)
+        self.source = source
         self._documents = documents
         self._parts = dict(splits)
         self._qrels: dict[str, Qrels] = {}
         self._queries: dict[str, list[Query]] = {}
         self._fingerprint = ""
+        self._reading: Reading | None = None
         self._told: set[str] = set()
 
     @classmethod
@@ -94,15 +94,32 @@ class Dataset:
         """The names of the splits."""
         return tuple(self._parts)
 
+    @property
+    def root(self) -> str:
+        """The folder at which the ids of text files begin, as an absolute path; nothing if it has no text files."""
+        return self.source.root
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Files that look like data and were not read."""
+        return self.source.ignored
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Other files that were not read."""
+        return self.source.unread
+
     def documents(self) -> Iterator[Document]:
         """All documents, from the first, at each call."""
-        problems, digest = Problems(self.skip_bad), Digest()
+        problems, digest, count = Problems(self.skip_bad), Digest(), 0
         unseen = _relevant(self._qrels.values())
         for document in self.stream(problems):
             unseen.discard(document.id)
             digest.add(document)
+            count += 1
             yield document
         self._fingerprint = digest.hex()
+        self._reading = Reading.of(self.source, count, problems.reasons)
         self._tell_problems(problems)
         self._tell(len(unseen), "documents that are judged relevant are not there")
 
@@ -134,6 +151,14 @@ class Dataset:
             deque(self.documents(), maxlen=0)
         return self._fingerprint
 
+    @property
+    def reading(self) -> Reading:
+        """How many documents came from how many files, and what was not read."""
+        if self._reading is None:
+            deque(self.documents(), maxlen=0)
+        assert self._reading is not None
+        return self._reading
+
     def with_expansions(self, source: str | Path | Mapping[str, Iterable[str]]) -> Dataset:
         """The same dataset whose documents carry these texts too, by document id.
 
@@ -153,8 +178,7 @@ class Dataset:
             if not shipped:  # no Python has all of the documents that some Python has
                 self._tell(len(texts) - used, "expansions belong to documents that are not there")
 
-        left = {"ignored": self.ignored, "unread": self.unread}
-        return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad, **left)
+        return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad, source=self.source)
 
     def unknown_documents(self, split: str, known: Container[str]) -> list[str]:
         """The relevant documents of a split that are not among the known ones; a warning if there are any."""

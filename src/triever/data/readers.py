@@ -6,7 +6,8 @@ written in one table, RECIPES.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -82,11 +83,17 @@ RECIPES: dict[tuple[Format, Role], tuple[Rows, Make]] = {
 _USUAL = {Role.QRELS: Format.QRELS, Role.RUN: Format.RUN}
 
 
-def read_documents(path: str | Path, problems: Problems | None = None) -> Iterator[Document]:
-    """The documents of a file, or of all files of a folder, each id once."""
+def read_documents(
+    path: str | Path, problems: Problems | None = None, *, read_as: str = "", root: str | Path = ""
+) -> Iterator[Document]:
+    """The documents of a file, or of all files of a folder, each id once.
+
+    They are text files or records, as `read_as` says, or else what most of the folder is. Ids of text files begin at
+    the root, where they lie in it.
+    """
     problems = problems or Problems()
-    if Path(path).is_dir():
-        return stream_layout(survey(path), problems)
+    if Path(path).is_dir() or read_as or root:
+        return stream_layout(survey(path, count_documents, read_as=read_as, text_root=str(root)), problems)
     return _stream_file(path, problems, set())
 
 
@@ -135,10 +142,17 @@ def read_expansions(path: str | Path, problems: Problems | None = None) -> Itera
 def stream_layout(layout: Layout, problems: Problems) -> Iterator[Document]:
     """The documents of a folder, file by file in the order of their names, each id once."""
     if not layout.documents:
-        yield from text_documents(layout.root, problems)
+        yield from text_documents(layout.root, problems, layout.text_root)
     seen: set[int] = set()
     for path in layout.documents:
         yield from _stream_file(path, problems, seen)
+
+
+def count_documents(files: Sequence[Path], most: int) -> int:
+    """How many documents these files of records hold, counted up to a number."""
+    problems = Problems(skip_bad=True)
+    documents = chain.from_iterable(_stream_file(path, problems, set()) for path in files)
+    return sum(1 for _ in islice(documents, most))
 
 
 def _stream_file(path: str | Path, problems: Problems, seen: set[int]) -> Iterator[Document]:

@@ -232,7 +232,7 @@ class Workshop:
     name: str  # of the recipe and its setting
     timeout: float = 0
     kept: Path | None = None  # a folder for the retrievers of runs
-    _opened: dict[tuple[str, bool], Dataset] = field(default_factory=dict)
+    _opened: dict[tuple[str, bool, str], Dataset] = field(default_factory=dict)
     _at: tuple[Data, int] | None = None  # the data and the seed of the run under way
     _dataset: tuple[Data, Dataset] | None = None
     _parts: dict[Path, Retriever] = field(default_factory=dict)
@@ -314,9 +314,9 @@ class Workshop:
             return load(place)  # as every later run reads it, which has to know again what was begun with it
 
     def _whole(self, data: Data) -> Dataset:
-        key = data.name, data.skip_bad
+        key = data.name, data.skip_bad, data.read_as
         if key not in self._opened:
-            self._opened[key] = load_dataset(data.name, skip_bad=data.skip_bad)
+            self._opened[key] = load_dataset(data.name, skip_bad=data.skip_bad, read_as=data.read_as)
         return self._opened[key]
 
     def _cut(self, data: Data) -> Dataset:

@@ -44,6 +44,9 @@ KINDS = {
 }
 """Every retriever by its name on the command line; imported only when it is asked for."""
 
+ROOT = "root"
+"""Where an origin notes the folder at which ids of text files begin."""
+
 _log = logging.getLogger("triever")
 
 Parts: TypeAlias = tuple[tuple[str, float], ...]
@@ -170,6 +173,7 @@ class Retriever(ABC):
             raise UsageError(f"{dataset.name} has no documents", "check it with: triever data info")
         store.fingerprint = dataset.fingerprint  # taken as the documents passed
         origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
+        origin |= {ROOT: dataset.root} if dataset.root else {}
         what = {"kind": self.kind, "options": config.to_dict(self), "documents": dataset.fingerprint}
         what |= {"expansions": claims.of_expansions(store), **self._lessons(dataset, store)}
         engine = self._learn(dataset, store, claims.claim(work, what) if work else None)
@@ -286,6 +290,16 @@ class Retriever(ABC):
         return self._checked().store
 
     @property
+    def root(self) -> str:
+        """The folder of text files at which ids begin: a note for who adds files, which nothing here opens."""
+        return _root_of(self._checked().origin)
+
+    def keep_root(self, path: str) -> None:
+        """Note another root, for text files that are added later."""
+        held = self._checked()
+        self._held = replace(held, origin={**held.origin, ROOT: path})
+
+    @property
     def memory(self) -> dict[str, int]:
         """The bytes of all that it holds once it has searched, by part; `storage.PARTS` says what each is."""
         return {part: size.bytes for part, size in self._sizes().items()}
@@ -378,6 +392,17 @@ def _check_results(results: Sequence[Result]) -> None:
         if not all(math.isfinite(hit.score) for hit in result):
             problem = "a search gave scores that are not finite numbers, so the model is damaged"
             raise ArtifactError(problem, "fit it again, or copy it again from where it came")
+
+
+def kept_root(path: str | Path) -> str:
+    """The root of a saved retriever, without opening the retriever."""
+    with artifact.read(path) as snapshot, artifact.opening(path, snapshot.manifest.kind):
+        return _root_of(require_table(snapshot.manifest.state, "origin"))
+
+
+def _root_of(origin: Mapping[str, Any]) -> str:
+    root = origin.get(ROOT)
+    return root if isinstance(root, str) and Path(root).is_absolute() else ""
 
 
 def _changed(origin: Mapping[str, Any], **counts: int) -> dict[str, Any]:
