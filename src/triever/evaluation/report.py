@@ -18,6 +18,7 @@ from triever.data.records import Qrels, Query
 from triever.errors import DataError, UsageError, nearest
 from triever.evaluation.measures import DEFAULT_MEASURES, AnyRun, Texts, lower_is_better, per_query
 from triever.evaluation.significance import column_means, holm, intervals, p_values
+from triever.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -155,12 +156,15 @@ class Report:
         from rich.text import Text
 
         # As Text, since names of systems and data are in them, and a string is read for markup.
-        title, caption = Text(self.title, "table.title"), Text(self.caption(), "table.caption")
+        title, caption = (
+            Text(printable(text), style)
+            for text, style in ((self.title, "table.title"), (self.caption(), "table.caption"))
+        )
         table = Table(title=title if self.title else None, caption=caption, caption_justify="left")
         table.box, table.padding, table.pad_edge = SIMPLE_HEAD, (0, 0, 0, 1), False
         table.add_column("system")
         for measure in self.measures:
-            table.add_column(Text(measure), justify="right")
+            table.add_column(Text(printable(measure)), justify="right")
         for system in self.systems:
             name, *cells = _row(self, system, [])
             table.add_row(_rich(name, *_notes(self, system)), *(_rich(cell, _short(cell)) for cell in cells))
@@ -332,8 +336,8 @@ def _rich(cell: Cell, *below: str) -> Text:
     """What a terminal, which is narrow, shows of a cell: the rest stands dim below the value."""
     from rich.text import Text
 
-    value = Text(cell.value, style="bold" if cell.best else "")
-    return value.append("".join(f"\n{line}" for line in below), style="not bold dim")
+    value = Text(printable(cell.value), style="bold" if cell.best else "")
+    return value.append("".join(f"\n{printable(line)}" for line in below), style="not bold dim")
 
 
 def _short(cell: Cell) -> str:
