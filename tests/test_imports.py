@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ORDER = [
-    *("errors", "version", "printable", "progress", "files", "arrays", "storage", "config", "artifact"),
+    *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "storage", "config", "artifact"),
     *("data", "docids", "models", "search", "index", "training"),
     *("retrievers", "evaluation", "lab", "serve", "quickstart", "terminal", "commands", "cli"),
 ]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from triever.arguments import as_path
 from triever.data.dataset import Dataset, Queries, Split
 from triever.data.folders import Files, SplitFiles, survey
 from triever.data.formats.lines import require_file
@@ -34,6 +35,7 @@ def load_dataset(name_or_path: str | Path, *, skip_bad: bool = False) -> Dataset
 
     Formats are recognised by content. A bad record is an error, or with `skip_bad` is counted and left out.
     """
+    as_path(name_or_path)
     if isinstance(name_or_path, str) and not name_or_path.strip():
         raise UsageError("the name of the dataset is empty", "give a path or a name; the current folder is .")
     if isinstance(name_or_path, str) and name_or_path.partition(":")[0] == _PYTHON:
@@ -66,10 +68,10 @@ def _python(name: str) -> Dataset:
 
 def _find(name: str | Path) -> Path:
     path = Path(name)
-    if path.exists():
+    if os.path.exists(path):  # not Path.exists, which fails below a folder that may not be read
         return path
     shelf = os.environ.get(VARIABLE, "")
-    if shelf and (Path(shelf) / path).exists():
+    if shelf and os.path.exists(Path(shelf) / path):
         return Path(shelf) / path
     if isinstance(name, Path) or path.parent != Path():
         require_file(path)  # says what is wrong with the path, and what lies beside it

@@ -21,7 +21,7 @@ from triever.data.formats.problems import Flaw, Problems
 from triever.data.formats.sniff import Format, Role, is_text, recognise, sniff
 from triever.data.formats.text_files import text_documents, text_file
 from triever.data.records import Document, Hit, Query, Result, ranked
-from triever.errors import DataError
+from triever.errors import DataError, UsageError
 
 __all__ = ["Problems", "read_documents", "read_expansions", "read_qrels", "read_queries", "read_run"]
 
@@ -167,7 +167,7 @@ def _made(path: str | Path, problems: Problems, rows: Rows, make: Make) -> Itera
     for line, row in rows(path, problems):
         try:
             record = make(row)
-        except Flaw as flaw:
+        except (Flaw, UsageError) as flaw:
             problems.report(path, line, flaw.problem, flaw.hint)
         else:
             yield line, record

@@ -176,4 +176,4 @@ def _row(document: Document) -> dict[str, object]:
 
 def _document(row: dict[str, str]) -> Document:
     metadata = json.loads(row["metadata"]) if row["metadata"] else {}
-    return Document(row["id"], row["text"], row["title"], tuple(row["expansions"]), metadata)
+    return Document.stored(row["id"], row["text"], row["title"], tuple(row["expansions"]), metadata)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-import operator
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 
 from triever import artifact, config
+from triever.arguments import as_path, listed, seconds, table, whole
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Query, Result, normalise, ranked
 from triever.data.splits import named_splits
@@ -106,8 +107,8 @@ class Retriever(ABC):
         """A retriever that is an option of another: itself, its name, a saved folder, or a table with its kind."""
         if isinstance(value, Retriever):
             return value
-        if isinstance(value, Path) or (isinstance(value, str) and value not in KINDS and Path(value).is_dir()):
-            return load(value)
+        if isinstance(value, Path) or (isinstance(value, str) and value not in KINDS and os.path.isdir(value)):
+            return load(as_path(value))
         values = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
         kind = values.pop("kind", None)
         if not isinstance(kind, str):
@@ -185,7 +186,7 @@ class Retriever(ABC):
         origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
         what = {"kind": self.kind, "options": config.to_dict(self), "documents": dataset.fingerprint}
         what |= {"expansions": claims.of_expansions(store), **self._lessons(dataset, store)}
-        engine = self._learn(dataset, store, claims.claim(work, what) if work else None)
+        engine = self._learn(dataset, store, claims.claim(as_path(work), what) if work else None)
         return Held(store, engine, origin, claims.fingerprint([what]))
 
     def _lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
@@ -243,17 +244,18 @@ class Retriever(ABC):
 
     def search_many(self, queries: Sequence[str | Query], k: int = 10) -> list[Result]:
         """The same for many queries at once, in their order."""
-        return self._search_held(self._checked(), _texts(queries), _whole(k))
+        return self._search_held(self._checked(), _texts(queries), whole(k, "k"))
 
     def explain(self, query: str | Query, k: int = 10) -> Explanation:
         """The same search, with what each score is made of."""
         held, texts = self._checked(), _texts([query])
-        result = self._search_held(held, texts, _whole(k))[0]
+        result = self._search_held(held, texts, whole(k, "k"))[0]
         parts = self._explain(held.engine, held.store, texts[0], result)
         return Explanation(texts[0], result, parts, result.note)
 
     def searched_with(self, values: Mapping[str, Any]) -> Self:
         """The same model and documents with other options of the search, from loosely typed values."""
+        table(values, "values", '{"search_options": {"method": "exact"}}')
         held, known = self._checked(), config.options(type(self))
         settled = [name for name in values if name in known and name not in self.search_only]
         if settled:
@@ -266,7 +268,8 @@ class Retriever(ABC):
 
     def add(self, documents: Iterable[Document]) -> None:
         """Take new documents in. An id that is there already is refused, and then nothing is added."""
-        new = list(documents)  # before its turn: they may come slowly, or from a search of this very retriever
+        # Before its turn: they may come slowly, or from a search of this very retriever.
+        new = listed(documents, Document, "add", "documents")
         with self._turn:
             held = self._checked()
             store = held.store.with_added(new)
@@ -275,9 +278,7 @@ class Retriever(ABC):
 
     def delete(self, ids: Iterable[str]) -> None:
         """Drop documents by id. An id that is not there is refused, and then nothing is dropped."""
-        if isinstance(ids, str):
-            raise UsageError("delete takes a list of ids", f"for one document: delete([{ids!r}])")
-        gone = [normalise(document_id) for document_id in ids]
+        gone = [normalise(document_id) for document_id in listed(ids, str, "delete", "ids")]
         with self._turn:
             held = self._checked()
             keep = held.store.kept(gone)
@@ -301,7 +302,7 @@ class Retriever(ABC):
         `triever fit` does. A folder of other files that is no artifact is always refused.
         """
         held = self._checked()
-        with artifact.writing(path, replace=replace) as writer:
+        with artifact.writing(as_path(path), replace=replace) as writer:
             self._save(held, writer)
 
     @property
@@ -318,7 +319,7 @@ class Retriever(ABC):
         """What its memory would be with so many documents like these, or is with its own: the arithmetic, by part."""
         held = self._checked()
         now = len(held.store)
-        then = now if documents is None else documents
+        then = now if documents is None else whole(documents, "documents", 0)
         return {**self._computed(held.engine, now, then), **held.store.products(then)}
 
     def compared(self, queries: Sequence[str], k: int = 10) -> float | None:
@@ -382,19 +383,10 @@ class Retriever(ABC):
 
 
 def _texts(queries: Sequence[str | Query]) -> list[str]:
-    if isinstance(queries, str):
-        raise UsageError("search_many takes a list of queries", "for one query use search")
+    if isinstance(queries, str | bytes | Query | Mapping) or not isinstance(queries, Iterable):
+        problem = f"search_many takes a list of queries, not {type(queries).__name__}"
+        raise UsageError(problem, "for one query use search")
     return [normalise(query.text if isinstance(query, Query) else query) for query in queries]
-
-
-def _whole(k: int) -> int:
-    try:
-        value = operator.index(k)  # NumPy's whole numbers too
-    except TypeError:
-        value = 0
-    if value < 1:
-        raise UsageError(f"k = {k!r} should be a whole number above zero", "for example: k=10")
-    return value
 
 
 def _changed(origin: Mapping[str, Any], **counts: int) -> dict[str, Any]:
@@ -462,6 +454,7 @@ def edit(path: str | Path, *, wait: float = 0) -> Generator[Retriever]:
     Holds the right to write from load to save, so that two editors cannot lose each other's work. While
     another process or thread has that right, it waits for at most so many seconds.
     """
+    path, wait = as_path(path), seconds(wait, "wait")
     with artifact.read(path):  # a path with a mistake in it must not make a folder
         pass
     with artifact.writing(path, wait=wait) as writer:
