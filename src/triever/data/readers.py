@@ -6,10 +6,12 @@ written in one table, RECIPES.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from triever.arguments import as_path
 from triever.data.folders import Layout, survey
 from triever.data.formats import kilt, qa_json, tables, trec
 from triever.data.formats.fields import make_document, make_expansions, make_judgement, make_query
@@ -85,7 +87,7 @@ _USUAL = {Role.QRELS: Format.QRELS, Role.RUN: Format.RUN}
 def read_documents(path: str | Path, problems: Problems | None = None) -> Iterator[Document]:
     """The documents of a file, or of all files of a folder, each id once."""
     problems = problems or Problems()
-    if Path(path).is_dir():
+    if os.path.isdir(as_path(path)):
         return stream_layout(survey(path), problems)
     return _stream_file(path, problems, set())
 
