@@ -14,6 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from triever.arguments import as_path
 from triever.errors import ArtifactError, Busy, DataError
 
 PAUSE = 0.05  # seconds between two tries to get a lock
@@ -54,7 +55,7 @@ def atomic(path: str | Path) -> Generator[BinaryIO, None, None]:
 
     A link stays one: what it points to is replaced. Into pipes and devices it is written straight away.
     """
-    target = Path(path)
+    target = as_path(path)
     if _is_stream(target):
         with _straight(target) as file:
             yield file
@@ -70,7 +71,7 @@ def atomic(path: str | Path) -> Generator[BinaryIO, None, None]:
         os.replace(temporary, target)
         sync_folder(target.parent)
     except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror or error}", "check the folder") from error
+        raise _unwritten(target, error, "check the folder") from error
     finally:
         with contextlib.suppress(OSError):  # gone already if all went well
             temporary.unlink(missing_ok=True)
@@ -79,17 +80,17 @@ def atomic(path: str | Path) -> Generator[BinaryIO, None, None]:
 @contextlib.contextmanager
 def atomic_folder(path: str | Path) -> Generator[Path, None, None]:
     """The same for a folder, which must not hold anything yet."""
-    target = Path(path)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(f"{target} is there already", "name a new folder, or remove this one")
+    target = as_path(path)
     temporary = _beside(target)
     try:
+        if os.path.exists(target) and (not target.is_dir() or any(target.iterdir())):
+            raise DataError(f"{target} is there already", "name a new folder, or remove this one")
         temporary.mkdir(parents=True)
         yield temporary
         os.replace(temporary, target)
         sync_folder(target.parent)
     except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror or error}", "check the folder") from error
+        raise _unwritten(target, error, "check the folder") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -110,7 +111,13 @@ def _straight(target: Path) -> Generator[BinaryIO, None, None]:
         with open(target if standard is None else os.dup(standard), "wb", buffering=_BUFFER) as file:
             yield file
     except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror or error}", "check where it leads") from error
+        raise _unwritten(target, error, "check where it leads") from error
+
+
+def _unwritten(target: Path, error: OSError, hint: str) -> DataError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    hint = "free some space, or write elsewhere" if full else hint
+    return DataError(f"{target} cannot be written: {error.strerror or error}", hint)
 
 
 def _beside(target: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,7 +79,7 @@ def results(
     """All measured results of a folder as one Markdown page."""
     from triever.lab.results import render
 
-    sys.stdout.write(render(folder))
+    emit(render(folder))
 
 
 def docids_info(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -81,7 +82,7 @@ def _is_qrels(data: str) -> bool:
     """Whether DATA is a file of judgements alone, which is enough to measure a run by."""
     from triever.data.formats.sniff import Role, recognise
 
-    found = recognise(data) if Path(data).is_file() else None
+    found = recognise(data) if os.path.isfile(data) else None
     return found is not None and found.roles == (Role.QRELS,)
 
 

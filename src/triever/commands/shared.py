@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from triever.arguments import as_path
 from triever.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -49,15 +50,15 @@ def check_before_work(measures: Sequence[str], plot: Path | None, out: Path | No
 
 def check_file(path: Path) -> None:
     """Refuse a file to write that is a folder, or that cannot be made."""
-    if path.is_dir():
+    if os.path.isdir(as_path(path)):
         raise UsageError(f"{path} is a folder", "name a file to write")
     check_parents(path)
 
 
 def check_parents(path: Path) -> None:
     """Refuse a path to write to below a file, or where this user may not write."""
-    whole = Path(os.path.abspath(path))
-    there = next(one for one in (whole, *whole.parents) if one.exists())
+    whole = Path(os.path.abspath(as_path(path)))
+    there = next(one for one in (whole, *whole.parents) if os.path.exists(one))
     if there != whole and not there.is_dir():
         raise UsageError(f"{path} cannot be made, as {there} is a file", "choose another place")
     if there.is_dir() and not os.access(there, os.W_OK):

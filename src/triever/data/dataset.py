@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from triever.arguments import as_path, brief, listed, table, text
 from triever.data.formats.problems import Problems
 from triever.data.readers import read_expansions
 from triever.data.reading import IN_MEMORY, Reading, Source
@@ -80,11 +83,14 @@ class Dataset:
         unjudged: Mapping[str, Iterable[Query]] | None = None,
     ) -> Dataset:
         """A dataset held in memory; queries without any qrels make the split "all", those of `unjudged` their own."""
-        kept, asked = list(documents), list(queries)
+        text(name, "name")
+        kept, asked = listed(documents, Document, "Dataset.of", "documents"), _asked(queries)
         _refuse_duplicates("documents", (document.id for document in kept))
         _refuse_duplicates("queries", (query.id for query in asked))
-        splits = {split: _held(asked, judged) for split, judged in (qrels or {}).items()}
-        splits |= {split: _held(list(several), None) for split, several in (unjudged or {}).items()}
+        judged = table({} if qrels is None else qrels, "qrels", '{"test": {"q1": {"d1": 1}}}')
+        others = table({} if unjudged is None else unjudged, "unjudged", '{"dev": queries}')
+        splits = {text(split, "a split"): _held(asked, _normalised(grades)) for split, grades in judged.items()}
+        splits |= {text(split, "a split"): _held(_asked(several), None) for split, several in others.items()}
         if asked and not splits:
             splits = {ALL: _held(asked, None)}
         return cls(name, lambda _problems: iter(kept), splits)
@@ -125,6 +131,7 @@ class Dataset:
 
     def queries(self, split: str) -> list[Query]:
         """The queries that are judged in the split, or all of them if nothing is or the file is its own."""
+        self._check_name(split)
         if split not in self._queries:
             parts = self.parts_of(split)
             self._queries[split] = self._own_queries(split) if parts == [split] else self._joined_queries(parts)
@@ -132,6 +139,7 @@ class Dataset:
 
     def qrels(self, split: str) -> Qrels:
         """The judgements of a split: query id -> document id -> grade."""
+        self._check_name(split)
         if split not in self._qrels:
             parts = self.parts_of(split)
             self._qrels[split] = self._own_qrels(split) if parts == [split] else self._joined_qrels(parts)
@@ -139,6 +147,7 @@ class Dataset:
 
     def parts_of(self, split: str) -> list[str]:
         """The splits that `a+b` names, all of which have to be there; of any other, itself."""
+        self._check_name(split)
         names = [split] if split in self._parts else named_splits(split)
         for name in names:
             self._part(name)
@@ -165,7 +174,7 @@ class Dataset:
         The source is a file or a mapping; `python` has the questions that are shipped for the default corpus.
         """
         problems = Problems(self.skip_bad)
-        shipped = str(source) == SHIPPED and not Path(SHIPPED).exists()
+        shipped = str(source) == SHIPPED and not os.path.exists(SHIPPED)
         texts = _expansions(_shipped() if shipped else source, problems)
         self._tell_problems(problems)
 
@@ -258,6 +267,10 @@ class Dataset:
         part = self._part(split)
         return part.own or part.qrels is None
 
+    def _check_name(self, split: str) -> None:
+        if not isinstance(split, str):
+            raise UsageError(f"{brief(split)} is not the name of a split", f"there are: {', '.join(self._parts)}")
+
     def _part(self, split: str) -> Split:
         if split not in self._parts:
             hint = nearest(split, self.splits) if self._parts else "it has no queries at all"
@@ -300,15 +313,29 @@ class Digest:
 
 
 def _held(queries: list[Query], qrels: Qrels | None) -> Split:
-    return Split(lambda _problems: iter(queries), None if qrels is None else lambda _problems: _normalised(qrels))
+    return Split(lambda _problems: iter(queries), None if qrels is None else lambda _problems: qrels)
+
+
+def _asked(queries: Iterable[Query]) -> list[Query]:
+    return listed(queries, Query, "Dataset.of", "queries")
 
 
 def _normalised(qrels: Qrels) -> Qrels:
-    """Ids in the one form that records have."""
+    """Ids in the one form that records have, and grades that are whole numbers."""
+    example = '{"q1": {"d1": 1}}'
     return {
-        normalise(query): {normalise(document): grade for document, grade in judged.items()}
-        for query, judged in qrels.items()
+        normalise(query): {
+            normalise(document): _grade(document, grade)
+            for document, grade in table(judged, f"what is judged for {query}", example).items()
+        }
+        for query, judged in table(qrels, "qrels of a split", example).items()
     }
+
+
+def _grade(document: str, grade: Any) -> Any:
+    if not isinstance(grade, Real) or not float(grade).is_integer():
+        raise UsageError(f"the grade of {document} is {brief(grade)}", "grades are whole numbers such as 0, 1 and 2")
+    return grade
 
 
 def _relevant(several: Iterable[Qrels]) -> set[str]:
@@ -324,9 +351,10 @@ def _shipped() -> Mapping[str, Iterable[str]]:
 
 def _expansions(source: str | Path | Mapping[str, Iterable[str]], problems: Problems) -> dict[str, tuple[str, ...]]:
     texts: dict[str, tuple[str, ...]] = {}
-    pairs = source.items() if isinstance(source, Mapping) else read_expansions(source, problems)
+    pairs = source.items() if isinstance(source, Mapping) else read_expansions(as_path(source), problems)
     for document, extra in pairs:
         key = normalise(document)
+        extra = listed(extra, str, f"the expansions of {key}", "texts")
         texts[key] = (*texts.get(key, ()), *extra)
     return texts
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from triever.arguments import as_path
 from triever.data.dataset import Dataset, Queries, Split
 from triever.data.folders import Files, Layout, SplitFiles, listed, survey
 from triever.data.formats.lines import require_file
@@ -40,6 +41,7 @@ def load_dataset(
     folder has text files and records, what most of it is decides, or `read_as`: "text" or "records". A text file's id
     is its path below the folder, or below another root that it lies in.
     """
+    as_path(name_or_path)
     if isinstance(name_or_path, str) and not name_or_path.strip():
         raise UsageError("the name of the dataset is empty", "give a path or a name; the current folder is .")
     if isinstance(name_or_path, str) and name_or_path.partition(":")[0] == _PYTHON:
@@ -93,10 +95,10 @@ def _python(name: str) -> Dataset:
 
 def _find(name: str | Path) -> Path:
     path = Path(name)
-    if path.exists():
+    if os.path.exists(path):  # not Path.exists, which fails below a folder that may not be read
         return path
     shelf = os.environ.get(VARIABLE, "")
-    if shelf and (Path(shelf) / path).exists():
+    if shelf and os.path.exists(Path(shelf) / path):
         return Path(shelf) / path
     if isinstance(name, Path) or path.parent != Path():
         require_file(path)  # says what is wrong with the path, and what lies beside it

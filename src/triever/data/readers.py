@@ -6,11 +6,13 @@ written in one table, RECIPES.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from triever.arguments import as_path
 from triever.data.folders import Layout, survey
 from triever.data.formats import kilt, qa_json, tables, trec
 from triever.data.formats.fields import make_document, make_expansions, make_judgement, make_query
@@ -22,7 +24,7 @@ from triever.data.formats.problems import Flaw, Problems
 from triever.data.formats.sniff import Format, Role, is_text, recognise, sniff
 from triever.data.formats.text_files import text_documents, text_file
 from triever.data.records import Document, Hit, Query, Result, ranked
-from triever.errors import DataError
+from triever.errors import DataError, UsageError
 
 __all__ = ["Problems", "read_documents", "read_expansions", "read_qrels", "read_queries", "read_run"]
 
@@ -92,7 +94,7 @@ def read_documents(
     the root, where they lie in it.
     """
     problems = problems or Problems()
-    if Path(path).is_dir() or read_as or root:
+    if os.path.isdir(as_path(path)) or read_as or root:
         return stream_layout(survey(path, count_documents, read_as=read_as, text_root=str(root)), problems)
     return _stream_file(path, problems, set())
 
@@ -181,7 +183,7 @@ def _made(path: str | Path, problems: Problems, rows: Rows, make: Make) -> Itera
     for line, row in rows(path, problems):
         try:
             record = make(row)
-        except Flaw as flaw:
+        except (Flaw, UsageError) as flaw:
             problems.report(path, line, flaw.problem, flaw.hint)
         else:
             yield line, record

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import islice
@@ -17,8 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from triever.data.dataset import Digest
-from triever.data.formats.fields import clean_id
-from triever.data.formats.problems import Flaw
 from triever.data.records import Document
 from triever.errors import DataError, UsageError, nearest
 from triever.storage import Product, Products, Stored, number_products, python_bytes, scaled, text_products
@@ -66,7 +63,6 @@ class DocumentStore:
         missing = sum(column.null_count for column in (*table.columns, *lists))
         require(not missing, f"{missing} ids, titles, texts or expansions are missing")
         store = cls(table)
-        _require_clean(store.ids)
         require(len(store._rows) == count, "two documents have one id")
         return store
 
@@ -192,7 +188,7 @@ def _row(document: Document) -> dict[str, object]:
 
 def _document(row: dict[str, str]) -> Document:
     metadata = _metadata(row) if row["metadata"] else {}
-    return Document(row["id"], row["text"], row["title"], tuple(row["expansions"]), metadata)
+    return Document.stored(row["id"], row["text"], row["title"], tuple(row["expansions"]), metadata)
 
 
 def _metadata(row: dict[str, str]) -> dict[str, Any]:
@@ -203,17 +199,3 @@ def _metadata(row: dict[str, str]) -> dict[str, Any]:
     if not isinstance(metadata, dict):
         raise DataError(f"the metadata of document {row['id']!r} is no JSON object", "delete it, and add it again")
     return metadata
-
-
-def _require_clean(ids: list[str]) -> None:
-    """A ValueError unless ids are what every format of the field can carry; looked at together, as they are many."""
-    require(all(ids), "a document has an empty id")
-    whole = "".join(ids)
-    if whole.isprintable() and unicodedata.is_normalized("NFC", whole):
-        return
-    for one in ids:
-        require(unicodedata.is_normalized("NFC", one), f"the id {one!r} is not in Unicode NFC")
-        try:
-            clean_id(one)
-        except Flaw as flaw:
-            raise ValueError(flaw.problem) from flaw

@@ -366,7 +366,7 @@ def _has_training(place: Path) -> bool:
 def expansions_file(name: str) -> Path | None:
     """A file of expansions, as a path or below $TRIEVER_DATA; none for those that come with the package."""
     for path in (Path(name), Path(os.environ.get(VARIABLE, ""), name)):
-        if path.is_file():
+        if os.path.isfile(path):
             return path
     if name == SHIPPED:
         return None

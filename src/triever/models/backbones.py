@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -165,8 +166,7 @@ def load_backbone(name: str, *, texts: Iterable[str] | None = None, fetch: bool 
     word, _, sizes = name.partition(":")
     if word == SCRATCH:
         return _from_nothing(name, _sizes(sizes), texts)
-    if name and Path(name).expanduser().is_dir():
-        folder = Path(name).expanduser()
+    if name and os.path.isdir(folder := Path(os.path.expanduser(name))):  # which take a name of any length
         return _from_folder(name, folder, f"folder {folder.resolve()}", _licence(folder))
     folder = _hub_folder(name, fetch)
     return _from_folder(name, folder, f"hub {name} at {folder.name}", _licence(folder))

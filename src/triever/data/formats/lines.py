@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from triever.arguments import as_path
 from triever.data.formats.problems import Problems
 from triever.errors import DataError, nearest
 
@@ -100,6 +101,7 @@ def open_bytes(path: str | Path) -> io.BufferedReader:
 
 def require_file(path: str | Path) -> None:
     """A DataError unless the path is a regular file."""
+    as_path(path)
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
