@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
 import stat
 import time
 from collections.abc import Generator
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -18,6 +20,32 @@ PAUSE = 0.05  # seconds between two tries to get a lock
 _BUFFER = 2**20
 # These may lead to a file, which must neither be replaced under the shell nor be written from its start.
 _STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
+
+
+# No link is followed, a pipe without a writer does not wait, and no child inherits it; Windows knows none of these.
+_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+
+
+def open_regular(path: str | Path, most: int | None = None) -> BufferedReader:
+    """An ordinary file, opened to be read; anything else, or more than `most` bytes, is an OSError and never waits.
+
+    Whoever can change the folder may have put a link, a pipe or a device there.
+    """
+    _check_regular(path, os.lstat(path), most)  # first: to open a device may already do something
+    descriptor = os.open(path, os.O_RDONLY | _SAFELY)
+    try:
+        _check_regular(path, os.fstat(descriptor), most)  # it may have been replaced in between
+    except OSError:
+        os.close(descriptor)
+        raise
+    return open(descriptor, "rb")
+
+
+def _check_regular(path: str | Path, found: os.stat_result, most: int | None) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not an ordinary file", str(path))
+    if most is not None and found.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, more than {most:,}", str(path))
 
 
 @contextlib.contextmanager
