@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ORDER = [
-    *("errors", "version", "progress", "files", "arrays", "storage", "config", "artifact"),
+    *("errors", "version", "progress", "files", "arrays", "storage", "config", "artifact", "work_folder"),
     *("data", "docids", "models", "search", "index", "training"),
     *("retrievers", "evaluation", "lab", "serve", "quickstart", "terminal", "commands", "cli"),
 ]

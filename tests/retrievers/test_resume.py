@@ -88,7 +88,7 @@ def test_the_unfinished_work_of_something_else_is_left_alone(tmp_path: Path) -> 
     (tmp_path / "model.work" / "thesis.txt").write_text("years of work", encoding="utf-8")
     done = subprocess.run(command(tmp_path / "data", tmp_path / "model"), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "model.work holds other files" in done.stderr
+    assert "model.work holds thesis.txt, which Triever does not write there" in done.stderr
     assert (tmp_path / "model.work" / "thesis.txt").exists()
 
 

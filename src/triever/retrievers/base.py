@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
-from triever import artifact, config
+from triever import artifact, config, work_folder
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Query, Result, normalise, ranked
 from triever.data.splits import named_splits
@@ -170,7 +170,7 @@ class Retriever(ABC):
         origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
         what = {"kind": self.kind, "options": config.to_dict(self), "documents": dataset.fingerprint}
         what |= {"expansions": claims.of_expansions(store), **self._lessons(dataset, store)}
-        engine = self._learn(dataset, store, claims.claim(work, what) if work else None)
+        engine = self._learn(dataset, store, work_folder.claim(work, what) if work else None)
         self._held = Held(store, engine, origin, claims.fingerprint([what]))
         return self
 
