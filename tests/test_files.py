@@ -98,9 +98,7 @@ def test_only_what_it_made_itself_is_removed(write: Any, tmp_path: Path, monkeyp
 
 
 def test_a_limit_on_the_size_of_files_says_what_to_do(tmp_path: Path) -> None:
-    code = (
-        "import sys; from triever.files import atomic\nwith atomic(sys.argv[1]) as file: file.write(bytes(10**7))"
-    )
+    code = "import sys; from triever.files import atomic\nwith atomic(sys.argv[1]) as file: file.write(bytes(10**7))"
     command = ["sh", "-c", 'ulimit -f 100; exec "$@"', "sh", sys.executable, "-c", code, str(tmp_path / "file")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "DataError: " in done.stderr

@@ -42,7 +42,7 @@ def open_regular(path: str | Path, most: int | None = None) -> BufferedReader:
 
 
 def append_regular(path: str | Path) -> BinaryIO:
-    """The same to be written at its end, without a buffer; it is made where nothing is there."""
+    """The same to be written at its end; it is made where nothing is there."""
     with contextlib.suppress(FileNotFoundError):
         _check_regular(path, os.lstat(path), None)
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _SAFELY, 0o666)
@@ -51,7 +51,7 @@ def append_regular(path: str | Path) -> BinaryIO:
     except OSError:
         os.close(descriptor)
         raise
-    return open(descriptor, "ab", buffering=0)
+    return open(descriptor, "ab")
 
 
 def _check_regular(path: str | Path, found: os.stat_result, most: int | None) -> None:

@@ -165,6 +165,7 @@ def _marked(folder: Path) -> dict[str, Any] | None:
     try:
         with open_regular(place, LARGEST) as file:
             raw = json.loads(file.read())
+        digest = _digest(raw) if isinstance(raw, dict) else ""
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -172,7 +173,7 @@ def _marked(folder: Path) -> dict[str, Any] | None:
         raise ArtifactError(f"{place} is damaged: {said}", AGAIN) from error
     if not isinstance(raw, dict) or raw.get("format") != FORMAT or not isinstance(raw.get("what"), dict):
         raise ArtifactError(f"{place} was not written by Triever", AGAIN)
-    if raw.get("version") != VERSION or raw.get("digest") != _digest(raw):
+    if raw.get("version") != VERSION or raw.get("digest") != digest:
         raise ArtifactError(f"{place} was changed, or written by a later version of Triever", AGAIN)
     return raw["what"]
 

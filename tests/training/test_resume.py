@@ -355,6 +355,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 
 def test_other_files_in_a_folder_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / ".lock").touch()
     (tmp_path / "weights-00000003.safetensors").write_bytes(b"torn")  # as a killed training may leave it
     train(toy(), square, Pairs, options(), folder=tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
