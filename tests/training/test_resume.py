@@ -356,10 +356,21 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 def test_other_files_in_a_folder_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / ".lock").touch()
-    (tmp_path / "weights-00000003.safetensors").write_bytes(b"torn")  # as a killed training may leave it
+    left = ["weights-00000000.safetensors", ".weights-00000000.safetensors.0a1b2c3d.tmp"]
+    for name in left:
+        (tmp_path / name).write_bytes(b"torn")  # as a killed training may leave it
     train(toy(), square, Pairs, options(), folder=tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert not (tmp_path / "weights-00000003.safetensors").exists()
+    assert not any((tmp_path / name).exists() for name in left)
+
+
+def test_checkpoints_without_their_state_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        train(toy(), stopping(7), Pairs, options(), folder=tmp_path)
+    (tmp_path / "training.json").unlink()
+    with pytest.raises(ArtifactError, match=r"holds optimizer-00000005\.safetensors but no training\.json; name a new"):
+        train(toy(), square, Pairs, options(), folder=tmp_path)
+    assert (tmp_path / "weights-00000005.safetensors").exists()
 
 
 def test_nothing_in_a_folder_is_pickle(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ STATE = "training.json"
 LOCK = ".lock"
 FORMAT, VERSION = "triever-training", 2
 TENSORS = re.compile(r"(weights|optimizer)-\d{8,}\.safetensors")
+FIRST = re.compile(r"(weights|optimizer)-0+\.safetensors")
 OURS = re.compile(rf"{TENSORS.pattern}|\.({TENSORS.pattern}|training\.json)\.[0-9a-f]{{8}}\.tmp")
 LARGEST = 2**28
 """Bytes of training.json: the values of a line of metrics are in it, and a line may be long."""
@@ -88,11 +89,11 @@ class Standing:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value < 2**62
 
 
 def _is_time(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < math.inf
+    return type(value) is float and 0 <= value < math.inf
 
 
 def _are_measures(value: Any) -> bool:
@@ -166,11 +167,13 @@ class Checkpoints:
             raise DataError(problem, "check the folder") from error
 
     def _check_whose(self) -> None:
-        """Refuse files that only have the names of a training's, in a folder where none was begun."""
-        if any((self.folder / name).exists() for name in (LOCK, STATE)):
+        """Refuse checkpoints without their training.json, and files that only have the names of a training's."""
+        if os.path.lexists(self.folder / STATE):
             return
         for name in sorted(path.name for path in self.folder.iterdir()):
-            if OURS.fullmatch(name) or name == "metrics.jsonl":
+            if TENSORS.fullmatch(name) and not FIRST.fullmatch(name):  # a kill leaves those of the first step at most
+                raise ArtifactError(f"{self.folder} holds {name} but no {STATE}", ELSEWHERE)
+            if (OURS.fullmatch(name) or name == "metrics.jsonl") and not (self.folder / LOCK).exists():
                 raise UsageError(f"{self.folder} holds {name} but no {STATE}, so it may be somebody else's", ELSEWHERE)
 
     def read(self, options: TrainOptions) -> Standing | None:
@@ -220,10 +223,12 @@ class Checkpoints:
         return raw
 
     def _check_place(self, standing: Standing, options: TrainOptions) -> None:
-        """Refuse a place in a round that no training comes to, and an end for which there is no reason."""
+        """Refuse a place in a round to which no training comes, and a best step or an end without a reason."""
         used = min((standing.step - standing.round_start) * options.accumulate, standing.length)
         impatient = 0 < options.patience <= standing.since_best
-        if standing.position != used or (standing.finished == "patience" and not impatient):
+        watch = self._settings.get("watch") or next(iter(standing.best), "")
+        unknown = standing.best and math.isnan(standing.best.get(watch, math.nan))
+        if standing.position != used or unknown or (standing.finished == "patience" and not impatient):
             raise ArtifactError(f"{self.folder / STATE} is damaged: no training comes to where it stands", ELSEWHERE)
 
     def _compare_given(self, before: Mapping[str, str]) -> None:
