@@ -157,6 +157,27 @@ def test_other_work_is_refused_once_it_is_begun(tmp_path: Path) -> None:
     claim(work, OTHER)
 
 
+def test_a_removal_that_is_killed_leaves_nothing_to_go_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = claim(tmp_path / "work", WHAT)
+    for name in OWN:
+        put(work, name)
+    unlink, left = Path.unlink, iter(range(13))
+
+    def killed(path: Path, missing_ok: bool = False) -> None:
+        if path.is_relative_to(work) and next(left, None) is None:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", killed)
+        remove(work)
+    assert (work / "training" / "training.json").exists()
+    assert not (work / "training" / "metrics.jsonl").exists(), "in the middle"
+    assert not is_begun(work)
+    claim(work, WHAT)
+    assert sorted(files(work)) == [LOCK, MARKER]
+
+
 DAMAGE: dict[str, Callable[[dict[str, Any]], bytes]] = {
     "torn": lambda raw: json.dumps(raw).encode()[:-9],
     "empty": lambda _: b"",

@@ -53,6 +53,7 @@ _FOLDERS = re.compile(
     rf"|{_TRAINING}tensorboard"
 )
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")  # as `files.atomic` names it
+REMOVED = {"removed": True}  # what a folder is claimed for while it is removed
 SHORT = 80  # characters of two values that are told; fingerprints are longer
 AWAY = "work in a new folder, or move it away"
 AGAIN = "remove that folder, or name another one"
@@ -81,11 +82,15 @@ def claim(work: str | Path, what: Mapping[str, Any]) -> Path:
 
 
 def _take_over(folder: Path, before: dict[str, Any] | None, plain: dict[str, Any]) -> None:
-    if before is not None and is_begun(folder):
+    if before not in (None, REMOVED) and is_begun(folder):
         problem = f"{folder} holds unfinished work with other {', '.join(_differences(before, plain))}"
         raise UsageError(problem, AGAIN)
     _remove_files(folder, spare=(MARKER, LOCK))  # what failed before it could go on left nothing to lose
-    raw = {"format": FORMAT, "version": VERSION, "what": plain}
+    _mark(folder, plain)
+
+
+def _mark(folder: Path, what: Mapping[str, Any]) -> None:
+    raw = {"format": FORMAT, "version": VERSION, "what": what}
     with atomic(folder / MARKER) as file:
         file.write(json.dumps({**raw, "digest": _digest(raw)}, indent=1).encode())
 
@@ -110,13 +115,16 @@ def _differences(before: Mapping[str, Any], plain: Mapping[str, Any]) -> list[st
 
 def is_begun(folder: Path) -> bool:
     """Whether there is something to go on from: a checkpoint, or a shard of questions."""
-    return any(_STATE.fullmatch(name) or _SHARD.fullmatch(name) for name in _names(folder, "file"))
+    begun = any(_STATE.fullmatch(name) or _SHARD.fullmatch(name) for name in _names(folder, "file"))
+    return begun and _claimed_for(folder) != REMOVED
 
 
 def remove(folder: Path) -> None:
     """Remove what Triever has made in a folder that it has claimed, and the folder if nothing else is in it."""
-    if not _is_claimed(folder):
+    if _claimed_for(folder) is None:
         return
+    with contextlib.suppress(DataError):  # a full disk
+        _mark(folder, REMOVED)  # so that after a kill nobody goes on from the half of it that is left
     strangers = _names(folder, "stranger")
     if strangers:
         _log.warning("%s stays, as it holds %s, which Triever does not write there", folder, strangers[0])
@@ -178,11 +186,12 @@ def _marked(folder: Path) -> dict[str, Any] | None:
     return raw["what"]
 
 
-def _is_claimed(folder: Path) -> bool:
+def _claimed_for(folder: Path) -> dict[str, Any] | None:
+    """The same, and nothing where the marker is damaged."""
     try:
-        return _marked(folder) is not None
+        return _marked(folder)
     except ArtifactError:
-        return False
+        return None
 
 
 def _digest(raw: Mapping[str, Any]) -> str:

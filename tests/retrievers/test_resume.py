@@ -50,6 +50,11 @@ def learned(model: Path) -> dict[str, np.ndarray]:
         return {**found, "vectors": np.array(snapshot.array(vectors))}
 
 
+def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> bool:
+    """Whether two retrievers have learned the same, bit for bit."""
+    return one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
+
+
 def killed(fit: list[str], work: Path, chance: random.Random) -> int:
     """Begin a fit, kill it soon after another of its checkpoints, and give the step at which its folder stands."""
     process, before = subprocess.Popen(fit, stderr=subprocess.DEVNULL), step_of(work)
@@ -75,9 +80,7 @@ def test_a_fit_that_is_killed_goes_on_where_it_was(tmp_path: Path, system: str) 
     stood = [killed(fit, work, chance) for _ in range(2 if system == "dense" else 1)]
     assert 0 < stood[0] <= stood[-1] < SETTINGS["training.steps"], "in the middle"
     subprocess.run(fit, check=True, capture_output=True)
-    one, two = learned(tmp_path / "whole"), learned(tmp_path / "killed")
-    assert one.keys() == two.keys()
-    assert all(np.array_equal(one[name], two[name]) for name in one)
+    assert same(learned(tmp_path / "whole"), learned(tmp_path / "killed"))
     assert load(tmp_path / "whole").search("tea") == load(tmp_path / "killed").search("tea")
     assert not work.exists()
 

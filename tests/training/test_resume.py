@@ -24,13 +24,13 @@ from triever.training.loop import train
 KILLS = 15
 
 
-def killed(folder: Path, optimizer: str, keep: str, seed: int) -> list[int]:
+def killed(folder: Path, optimizer: str, keep: str, seed: int, kills: int = KILLS) -> list[int]:
     """Kill a training at random moments, again and again; gives the steps at which its folder stood after each."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.toys", "transformers.optimization", "torch._dynamo"])
     chance = random.Random(seed)
     stood = []
-    for _ in range(KILLS):
+    for _ in range(kills):
         begun = context.Value("b", False, lock=False)
         process = context.Process(target=long_training, args=(str(folder), optimizer, keep, begun), daemon=True)
         process.start()
@@ -72,6 +72,18 @@ def test_kills_do_not_change_the_result(optimizer: str, keep: str, tmp_path: Pat
     whole = long_training(str(tmp_path / "whole"), optimizer, keep)
     assert same(resumed, whole)
     assert without_speeds(tmp_path / "killed") == without_speeds(tmp_path / "whole")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("optimizer", "keep"), [("adamw", "best"), ("adafactor", "last")])
+def test_sixty_kills_in_four_trainings(optimizer: str, keep: str, tmp_path: Path) -> None:
+    whole = long_training(str(tmp_path / "whole"), optimizer, keep)
+    for number in range(2):
+        folder = tmp_path / f"killed{number}"
+        stood = killed(folder, optimizer, keep, seed=number, kills=KILLS)
+        assert len(set(stood) - {0, LONG.steps}) > 2, "hardly any kill met the training at work"
+        assert same(long_training(str(folder), optimizer, keep), whole)
+        assert without_speeds(folder) == without_speeds(tmp_path / "whole")
 
 
 class Stop(Exception):
