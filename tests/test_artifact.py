@@ -427,7 +427,7 @@ def test_a_disk_that_is_full_is_told_and_loses_nothing(saved: Path) -> None:
     code += "save(Path(sys.argv[1]), number=9)"
     done = subprocess.run([sys.executable, "-c", code, str(saved)], capture_output=True, text=True)
     assert "ArtifactError" in done.stderr.splitlines()[-1], done.stderr
-    assert "cannot be written to: File too large; make room there" in done.stderr
+    assert "cannot be written to: File too large; allow larger files" in done.stderr
     assert artifact.read(saved).json("words") == {"n": 1}
     assert not list(saved.glob(".writing-*"))
 

@@ -67,7 +67,9 @@ def small_disk() -> Iterator[None]:
 @pytest.mark.usefixtures("small_disk")
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_file_that_cannot_grow(tmp_path: Path, writer: str) -> None:
-    with pytest.raises(DataError, match="cannot be written: File too large; free some space, or write elsewhere"):
+    with pytest.raises(
+        DataError, match="cannot be written: File too large; make room on its disk, then run the same again"
+    ):
         WRITERS[writer](tmp_path)
     assert os.listdir(tmp_path) == []
 

@@ -10,7 +10,7 @@ import pytest
 
 ORDER = [
     *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "validation"),
-    *("storage", "config", "artifact"),
+    *("storage", "config", "artifact", "work_folder"),
     *("data", "docids", "models", "search", "index", "training"),
     *("retrievers", "evaluation", "lab", "serve", "quickstart", "terminal", "commands", "cli"),
 ]

@@ -32,7 +32,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from triever.errors import ArtifactError, TrieverError
-from triever.files import locked, open_regular, sync_folder
+from triever.files import locked, open_regular, sync_folder, write_hint
 from triever.validation import require_count
 
 if TYPE_CHECKING:

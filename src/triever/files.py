@@ -42,6 +42,19 @@ def open_regular(path: str | Path, most: int | None = None) -> BufferedReader:
     return open(descriptor, "rb")
 
 
+def append_regular(path: str | Path) -> BinaryIO:
+    """The same to be written at its end; it is made where nothing is there."""
+    with contextlib.suppress(FileNotFoundError):
+        _check_regular(path, os.lstat(path), None)
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _SAFELY, 0o666)
+    try:
+        _check_regular(path, os.fstat(descriptor), None)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return open(descriptor, "ab")
+
+
 def _check_regular(path: str | Path, found: os.stat_result, most: int | None) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not an ordinary file", str(path))
@@ -62,19 +75,16 @@ def atomic(path: str | Path) -> Generator[BinaryIO, None, None]:
         return
     target = Path(os.path.realpath(target))
     temporary = _beside(target)
-    try:
+    with _told(target), contextlib.ExitStack() as stack:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "xb", buffering=_BUFFER) as file:
+            stack.callback(_remove, temporary)  # it is ours, as it was not there before
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
+        stack.pop_all()
         sync_folder(target.parent)
-    except OSError as error:
-        raise _unwritten(target, error, "check the folder") from error
-    finally:
-        with contextlib.suppress(OSError):  # gone already if all went well
-            temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -82,17 +92,42 @@ def atomic_folder(path: str | Path) -> Generator[Path, None, None]:
     """The same for a folder, which must not hold anything yet."""
     target = as_path(path)
     temporary = _beside(target)
-    try:
+    with _told(target), contextlib.ExitStack() as stack:
         if os.path.exists(target) and (not target.is_dir() or any(target.iterdir())):
             raise DataError(f"{target} is there already", "name a new folder, or remove this one")
         temporary.mkdir(parents=True)
+        stack.callback(shutil.rmtree, temporary, ignore_errors=True)  # all of it is ours: it was not there before
         yield temporary
         os.replace(temporary, target)
+        stack.pop_all()
         sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def _told(target: Path) -> Generator[None]:
+    """What the system says against writing, as a sentence."""
+    try:
+        yield
     except OSError as error:
         raise _unwritten(target, error, "check the folder") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_hint(error: OSError, otherwise: str = "check the folder") -> str:
+    """What to do where a file cannot be written."""
+    return _HINTS.get(error.errno or 0, otherwise)
+
+
+_HINTS = {
+    errno.ENOSPC: "make room on its disk, then run the same again",
+    errno.EDQUOT: "make room on its disk, or ask for a larger quota, then run the same again",
+    errno.EFBIG: "allow larger files (ulimit -f), then run the same again",
+    errno.EROFS: "choose a disk that can be written to",
+}
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _is_stream(target: Path) -> bool:
@@ -114,10 +149,8 @@ def _straight(target: Path) -> Generator[BinaryIO, None, None]:
         raise _unwritten(target, error, "check where it leads") from error
 
 
-def _unwritten(target: Path, error: OSError, hint: str) -> DataError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    hint = "free some space, or write elsewhere" if full else hint
-    return DataError(f"{target} cannot be written: {error.strerror or error}", hint)
+def _unwritten(target: Path, error: OSError, otherwise: str) -> DataError:
+    return DataError(f"{target} cannot be written: {error.strerror or error}", write_hint(error, otherwise))
 
 
 def _beside(target: Path) -> Path:
@@ -141,7 +174,7 @@ def locked(path: Path, wait: float = 0) -> Generator[None]:
     `wait` is how many seconds to wait for another holder; what the lock is about is the folder of its file.
     """
     try:
-        file = path.open("a+b")
+        file = append_regular(path)
     except OSError as error:
         problem = f"{path.parent} cannot be written to: {error.strerror}"
         raise ArtifactError(problem, "check its permissions, or save elsewhere") from error

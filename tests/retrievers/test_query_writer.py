@@ -32,6 +32,7 @@ from triever.models.tokens import Tokens
 from triever.retrievers import query_writer
 from triever.retrievers.pen import Judge, Pen
 from triever.retrievers.query_files import write_file
+from triever.work_folder import LOCK, MARKER
 
 Make = Callable[..., QueryWriter]
 
@@ -340,21 +341,21 @@ def test_the_unfinished_work_of_something_else_is_refused(make: Make, tmp_path: 
     with pytest.raises(KeyboardInterrupt):
         write_file(make(), dataset(), out, work=work)
     for other, data, part, said in (
-        (make(seed=5), dataset(), "1/1", "written with seed = 0, not 5"),
-        (make(), dataset(DOCUMENTS[:5]), "1/1", "unfinished questions of other documents"),
-        (make(), dataset(), "1/2", "written with part = '1/1', not '1/2'"),
+        (make(seed=5), dataset(), "1/1", r"unfinished work with other options \(seed = 0, not 5\); remove"),
+        (make(), dataset(DOCUMENTS[:5]), "1/1", "unfinished work with other documents"),
+        (make(), dataset(), "1/2", r"unfinished work with other part \('1/1', not '1/2'\)"),
     ):
         with pytest.raises(UsageError, match=said):
             write_file(other, data, out, part=part, work=work)
     interrupted(100)
     write_file(make(), dataset(), out, work=work)
-    assert [path.name for path in work.iterdir()] == ["what.json"], "a folder that was named stays"
+    assert sorted(path.name for path in work.iterdir()) == [LOCK, MARKER], "a folder that was named stays"
     write_file(make(seed=5), dataset(), out, work=work)
 
 
 def test_a_folder_of_other_files_is_left_alone(make: Make, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError, match="holds other files"):
+    with pytest.raises(UsageError, match=r"holds thesis\.txt, which Triever does not write there"):
         write_file(make(), dataset(), tmp_path.parent / "q.jsonl", work=tmp_path)
     assert (tmp_path / "thesis.txt").exists()
 

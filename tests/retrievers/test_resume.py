@@ -50,6 +50,11 @@ def learned(model: Path) -> dict[str, np.ndarray]:
         return {**found, "vectors": np.array(snapshot.array(vectors))}
 
 
+def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> bool:
+    """Whether two retrievers have learned the same, bit for bit."""
+    return one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
+
+
 def killed(fit: list[str], work: Path, chance: random.Random) -> int:
     """Begin a fit, kill it soon after another of its checkpoints, and give the step at which its folder stands."""
     process, before = subprocess.Popen(fit, stderr=subprocess.DEVNULL), step_of(work)
@@ -75,9 +80,7 @@ def test_a_fit_that_is_killed_goes_on_where_it_was(tmp_path: Path, system: str) 
     stood = [killed(fit, work, chance) for _ in range(2 if system == "dense" else 1)]
     assert 0 < stood[0] <= stood[-1] < SETTINGS["training.steps"], "in the middle"
     subprocess.run(fit, check=True, capture_output=True)
-    one, two = learned(tmp_path / "whole"), learned(tmp_path / "killed")
-    assert one.keys() == two.keys()
-    assert all(np.array_equal(one[name], two[name]) for name in one)
+    assert same(learned(tmp_path / "whole"), learned(tmp_path / "killed"))
     assert load(tmp_path / "whole").search("tea") == load(tmp_path / "killed").search("tea")
     assert not work.exists()
 
@@ -88,7 +91,7 @@ def test_the_unfinished_work_of_something_else_is_left_alone(tmp_path: Path) -> 
     (tmp_path / "model.work" / "thesis.txt").write_text("years of work", encoding="utf-8")
     done = subprocess.run(command(tmp_path / "data", tmp_path / "model"), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "model.work holds other files" in done.stderr
+    assert "model.work holds thesis.txt, which Triever does not write there" in done.stderr
     assert (tmp_path / "model.work" / "thesis.txt").exists()
 
 

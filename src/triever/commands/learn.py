@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -59,7 +58,7 @@ def fit(
     skip_bad: SkipBad = False,
 ) -> None:
     """Train a retriever on a dataset; the same command goes on where one that was interrupted stopped."""
-    from triever import artifact
+    from triever import artifact, work_folder
     from triever.lab.systems import new_system
 
     retriever = new_system(system, set_ or ())
@@ -75,14 +74,14 @@ def fit(
     try:
         retriever.fit(dataset, work=place)
     except BaseException:
-        if not work and (place / "what.json").exists() and not any(place.rglob("training.json")):
-            shutil.rmtree(place, ignore_errors=True)  # there is nothing to go on from
+        if not work:
+            work_folder.discard(place)
         raise
     if not _is_first_process():
         return
     retriever.save(out, replace=replace)
     if not work:
-        shutil.rmtree(place, ignore_errors=True)
+        work_folder.remove(place)
     note(f"wrote {out}: {retriever.kind} with {len(retriever):,} documents")
     note(str(dataset.reading))
 

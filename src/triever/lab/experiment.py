@@ -12,7 +12,6 @@ import json
 import logging
 import math
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -25,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from triever import work_folder
 from triever.data.dataset import SHIPPED
 from triever.data.datasets import VARIABLE, Dataset, load_dataset, sample
 from triever.data.records import Run as Hits
@@ -347,20 +347,18 @@ def working_in(place: Path) -> Generator[Working]:
     try:
         yield working
     finally:
-        if working.is_done or not _has_training(place):
-            shutil.rmtree(place, ignore_errors=True)
+        if working.is_done:
+            work_folder.remove(place)
+        else:
+            work_folder.discard(place)
 
 
 def fit_in(place: Path, retriever: Retriever, dataset: Dataset) -> dict[str, Any]:
     """Fit with a folder to work in, and say how long that took."""
-    resumed = _has_training(place)
+    resumed = work_folder.is_begun(place)
     started = time.perf_counter()
     retriever.fit(dataset, work=place)
     return {"fit_seconds": round(time.perf_counter() - started, 2)} | ({"resumed": True} if resumed else {})
-
-
-def _has_training(place: Path) -> bool:
-    return any(place.rglob("training.json"))
 
 
 def expansions_file(name: str) -> Path | None:

@@ -157,11 +157,6 @@ class Tokens:
             np.lib.format.write_array(file, _starts(lengths), allow_pickle=False)
         return cls.open(place)
 
-    @staticmethod
-    def are_in(folder: str | Path) -> bool:
-        """Whether `of` has written to a folder, and to its end."""
-        return (Path(folder) / STARTS).exists()
-
     @classmethod
     def open(cls, folder: str | Path) -> Tokens:
         """What `of` has written to a folder, mapped."""

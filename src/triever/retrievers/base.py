@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 
-from triever import artifact, config
+from triever import artifact, config, work_folder
 from triever.arguments import as_path, listed, seconds, table, whole
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Query, Result, normalise, ranked
@@ -192,7 +192,7 @@ class Retriever(ABC):
         origin |= {ROOT: dataset.root} if dataset.root else {}
         what = {"kind": self.kind, "options": config.to_dict(self), "documents": dataset.fingerprint}
         what |= {"expansions": claims.of_expansions(store), **self._lessons(dataset, store)}
-        engine = self._learn(dataset, store, claims.claim(as_path(work), what) if work else None)
+        engine = self._learn(dataset, store, work_folder.claim(as_path(work), what) if work else None)
         return Held(store, engine, origin, claims.fingerprint([what]))
 
     def _lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -143,6 +143,7 @@ class Contextual(Generative):
         ContrastTuning(reader=1.0), "a contrastive training before that, after which the vocabulary is made anew"
     )
     training: DocidTuning = option(DocidTuning(reader=1.0), "how it is trained")
+    _tokenised: set[Path] = field(default_factory=set, init=False, repr=False)  # folders, by the fit under way
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,6 +161,7 @@ class Contextual(Generative):
 
     def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Writing:
         self._check_early(dataset, store)
+        self._tokenised.clear()
         encoder, _ = self._placed(dataset, store, work)
         assert isinstance(self.docids, Title)
         scheme = Title.by(encoder.tokenizer.inner, min(self.docids.most, self._room(encoder)))
@@ -285,7 +287,7 @@ class Contextual(Generative):
         return states
 
     def _texts(self, encoder: Encoder, documents: Documents, count: int, work: Path | None) -> Iterator[Tokens | None]:
-        """What is read behind titles, TOGETHER at a time; with a folder to work in, tokenised once for all times."""
+        """What is read behind titles, TOGETHER at a time; with a folder to work in, tokenised once for a fit."""
         slabs = [range(low, min(count, low + TOGETHER)) for low in range(0, count, TOGETHER)]
         length = most(encoder, self.vocabulary.length)
         if self.vocabulary.context == "title":
@@ -296,7 +298,10 @@ class Contextual(Generative):
             yield from (Tokens.of(islice(stream, len(rows)), encoder.tokenizer, length) for rows in slabs)
             return
         folder = work / "documents" / "behind titles"
-        tokens = Tokens.open(folder) if Tokens.are_in(folder) else Tokens.of(stream, encoder.tokenizer, length, folder)
+        # Only what this very fit has written is read again: what lies there may be older, or damaged.
+        is_new = folder not in self._tokenised
+        tokens = Tokens.of(stream, encoder.tokenizer, length, folder) if is_new else Tokens.open(folder)
+        self._tokenised.add(folder)
         yield from (tokens.take(rows) for rows in slabs)
 
     def _rewritten(self, engine: Spelled, docids: Sequence[Docid], states: np.ndarray) -> Sequence[Docid]:

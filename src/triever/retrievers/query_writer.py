@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from triever import artifact, config
+from triever import artifact, config, work_folder
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
@@ -153,7 +153,11 @@ class QueryWriter:
             raise UsageError(problem, "make one: triever.load_dataset(...)")
         if not self.training.steps:
             return self._as_it_comes()
-        return self.learn(dataset, DocumentStore.of(track(dataset.documents(), "reading documents")), work)
+        store = DocumentStore.of(track(dataset.documents(), "reading documents"))
+        # The options of the training are compared by the training, to which more steps are welcome.
+        options = {name: value for name, value in config.to_dict(self).items() if name != "training"}
+        what = {"kind": self.kind, "options": options, "documents": dataset.fingerprint}
+        return self.learn(dataset, store, work_folder.claim(work, what) if work else None)
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: str | Path | None = None) -> Self:
         """The same, with the documents of the dataset at hand."""
