@@ -161,12 +161,7 @@ def test_options(name: str) -> None:
     check(each(cls, fields_of(cls)))
 
 
-TAKES_ITS_PATH = pytest.mark.xfail(reason="artifact.read takes any value for a path", strict=False)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=TAKES_ITS_PATH) if name == "load" else name for name in CALLS]
-)
+@pytest.mark.parametrize("name", CALLS)
 def test_calls(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for call, usual in CALLS[name](tmp_path):

@@ -31,6 +31,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from triever.arguments import as_path
 from triever.errors import ArtifactError, TrieverError
 from triever.files import locked, open_regular, sync_folder, write_hint
 from triever.validation import require_count
@@ -298,7 +299,7 @@ def read(path: str | Path, *, check: bool = True) -> Snapshot:
 
     Without `check` the files' sizes are compared, but not their hashes, which takes a pass over all of them.
     """
-    folder = Path(path)
+    folder = as_path(path)
     while True:
         text = _manifest_text(folder)
         manifest = _parse_manifest(folder, text)
@@ -347,9 +348,8 @@ def _manifest_bytes(folder: Path) -> bytes:
 def _is_folder(folder: Path) -> bool:
     try:
         return folder.is_dir()
-    except (OSError, ValueError) as error:  # a name that is too long, or has a NUL in it
-        what = getattr(error, "strerror", None) or error
-        raise ArtifactError(f"{str(folder)[:80]!r} cannot be looked for: {what}", "check the path") from error
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be looked for: {error.strerror}", "check the path") from error
 
 
 def _parse_manifest(folder: Path, text: str) -> Manifest:
@@ -512,9 +512,7 @@ def _telling(folder: Path) -> Generator[None]:
         yield
     except OSError as error:
         problem = f"{folder} cannot be written to: {error.strerror or error}"
-        raise ArtifactError(
-            problem, "make room there, or save to another place; what was there is unchanged"
-        ) from error
+        raise ArtifactError(problem, write_hint(error, "check the folder, or save to another place")) from error
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -541,7 +539,7 @@ def writing(path: str | Path, *, replace: bool = True, wait: float = 0) -> Gener
     Leaving without `commit`, by an error or a kill, leaves the artifact as it was. Without `replace` an
     artifact that is there already is refused.
     """
-    folder = Path(path)
+    folder = as_path(path)
     _make(folder)
     with locked(folder / LOCK, wait):
         check_place(folder, replace=replace)  # under the lock: another process may have saved just now
@@ -555,7 +553,7 @@ def writing(path: str | Path, *, replace: bool = True, wait: float = 0) -> Gener
 
 def check_place(path: str | Path, *, replace: bool = True) -> None:
     """Refuse a place that holds somebody's other files or, without `replace`, an artifact."""
-    folder = Path(path)
+    folder = as_path(path)
     if not _is_folder(folder):
         if os.path.lexists(folder):
             raise ArtifactError(f"{folder} is a file", "choose another place to save to")
@@ -584,8 +582,8 @@ def _make(folder: Path) -> None:
         new = [parent for parent in folder.absolute().parents if there in (parent, *parent.parents)]
         for parent in new:  # a power cut must not take the folder and leave what was said about it
             sync_folder(parent)
-    except (OSError, ValueError) as error:  # the second for a name with a NUL in it
-        problem = f"{folder} cannot be made: {getattr(error, 'strerror', None) or error}"
+    except OSError as error:
+        problem = f"{folder} cannot be made: {error.strerror}"
         raise ArtifactError(problem, "choose another place to save to") from error
 
 
