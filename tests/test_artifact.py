@@ -435,7 +435,7 @@ def test_a_disk_that_is_full_is_told_and_loses_nothing(saved: Path) -> None:
 def test_a_name_that_no_system_takes_is_told(tmp_path: Path) -> None:
     for name in ("x" * 5000, "a\0b"):
         for call in (artifact.read, save):
-            with pytest.raises(UsageError, match="is too long|holds a NUL"):
+            with pytest.raises(UsageError, match=r"is too long|holds a NUL"):
                 call(tmp_path / name)
 
 

@@ -87,7 +87,10 @@ def write(path: str | Path, result: Mapping[str, Any]) -> None:
 
 def render(folder: str | Path) -> str:
     """All results of a folder as one Markdown page."""
-    files = sorted(as_path(folder).rglob("*.json"))
+    try:
+        files = sorted(as_path(folder).rglob("*.json"))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be opened: {error.strerror}", "check its permissions") from error
     if not files:
         raise DataError(f"{folder} holds no results", "write some with: triever compare ... --out FILE")
     recipes = {file.parent for file in files if file.name == PLAN}
