@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -315,6 +316,66 @@ def test_an_interrupted_work_goes_on_where_it_was(make: Make, tmp_path: Path, in
     assert sizes == [3, 1], "the shards that were there are not written again"
     assert out.read_bytes() == (tmp_path / "whole").read_bytes()
     assert not work.exists()
+
+
+def flip(work: Path) -> None:
+    content = bytearray((work / "000000.jsonl").read_bytes())
+    content[-5] ^= 1
+    (work / "000000.jsonl").write_bytes(content)
+
+
+def cut(work: Path) -> None:
+    os.truncate(work / "000001.jsonl", 30)
+
+
+def swap(work: Path) -> None:
+    (work / "000000.jsonl").rename(work / "other")
+    (work / "000001.jsonl").rename(work / "000000.jsonl")
+    (work / "other").rename(work / "000001.jsonl")
+
+
+def deep(work: Path) -> None:
+    (work / "000001.jsonl").write_bytes(b"[" * 100_000 + b"\n")
+
+
+def count(work: Path) -> None:
+    content = (work / "000000.jsonl").read_bytes()
+    assert b'"drawn": 9' in content
+    (work / "000000.jsonl").write_bytes(content.replace(b'"drawn": 9', b'"drawn": 8'))
+
+
+@pytest.mark.usefixtures("small_shards")
+@pytest.mark.parametrize("damage", [flip, cut, swap, deep, count])
+def test_a_damaged_shard_is_written_again(
+    damage: Callable[[Path], None],
+    make: Make,
+    tmp_path: Path,
+    interrupted: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    out, work = tmp_path / "q.jsonl", tmp_path / "q.jsonl.work"
+    whole = write_file(make(), dataset(), tmp_path / "whole")
+    interrupted(2)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(make(), dataset(), out)
+    damage(work)
+    sizes = interrupted(100)
+    found = write_file(make(), dataset(), out)
+    assert sizes == ([3, 3, 3, 1] if damage is swap else [3, 3, 1])
+    assert "so its questions are written again" in caplog.text
+    assert out.read_bytes() == (tmp_path / "whole").read_bytes()
+    assert {**found, "questions per second": 0} == {**whole, "questions per second": 0}
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_a_shard_that_is_no_file_is_refused(make: Make, tmp_path: Path, interrupted: Any) -> None:
+    interrupted(2)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(make(), dataset(), tmp_path / "q")
+    (tmp_path / "q.work" / "000000.jsonl").unlink()
+    os.mkfifo(tmp_path / "q.work" / "000000.jsonl")
+    with pytest.raises(UsageError, match=r"holds 000000\.jsonl, which Triever does not write there"):
+        write_file(make(), dataset(), tmp_path / "q")
 
 
 @pytest.mark.usefixtures("small_shards")

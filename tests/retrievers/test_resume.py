@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import multiprocessing
 import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES
 from triever import Dataset, artifact, load
+from triever.commands.learn import fit
 from triever.data.writers import write_dataset
 
 SETTINGS = {
@@ -83,6 +88,66 @@ def test_a_fit_that_is_killed_goes_on_where_it_was(tmp_path: Path, system: str) 
     assert same(learned(tmp_path / "whole"), learned(tmp_path / "killed"))
     assert load(tmp_path / "whole").search("tea") == load(tmp_path / "killed").search("tea")
     assert not work.exists()
+
+
+KILLS = 20
+OPENED = [
+    "triever.lab.systems",
+    "triever.retrievers.dense",
+    "pyarrow.parquet",
+    "tokenizers",
+    "scipy.optimize",
+    "psutil",
+]
+SHORT = {**SETTINGS, "training.steps": 16, "negatives.source": "bm25"}
+
+
+def replacing(folder: str, out: str, seed: int, begun: Any = None) -> None:
+    """What `triever fit dense --replace` does; `begun` is told when the slow imports are over."""
+    for name in OPENED:
+        importlib.import_module(name)
+    torch.set_num_threads(1)
+    if begun is not None:
+        begun.value = True
+    settings = [f"{key}={value}" for key, value in {**SHORT, "training.seed": seed}.items()]
+    fit("dense", str(Path(folder, "data")), Path(folder, out), settings, replace=True)
+
+
+@pytest.mark.long
+def test_twenty_kills_of_fits_that_replace_a_model(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", Dataset.of("contract", DOCUMENTS, QUERIES, {"train": QRELS}))
+    started = time.perf_counter()
+    for seed in (0, 1):
+        replacing(str(tmp_path), f"whole{seed}", seed)
+    pace = (time.perf_counter() - started) / 2
+    whole = [learned(tmp_path / f"whole{seed}") for seed in (0, 1)]
+    replacing(str(tmp_path), "model", 0)
+    model, work = tmp_path / "model", tmp_path / "model.work"
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.retrievers.test_resume", *OPENED])
+    chance, kills, done, half, seed = random.Random(3), 0, 0, 0, 1
+    while kills < KILLS:
+        begun = context.Value("b", False, lock=False)
+        process = context.Process(target=replacing, args=(str(tmp_path), "model", seed, begun), daemon=True)
+        process.start()
+        while not begun.value:
+            time.sleep(0.001)
+        process.join(chance.random() * pace)
+        process.kill()
+        process.join()
+        assert process.exitcode in (0, -signal.SIGKILL), "it was refused"
+        found = learned(model)
+        assert same(found, whole[seed]) or same(found, whole[1 - seed]), "neither the old model nor the new one"
+        if process.exitcode == 0:
+            assert same(found, whole[seed])
+            assert not work.exists()
+            done, seed = done + 1, 1 - seed
+        else:
+            kills, half = kills + 1, half + (step_of(work) > 0)
+        if done < kills / 8:
+            pace *= 1.1  # the machine has become slower
+    assert done, "no fit came to its end"
+    assert half, "no kill fell into a training"
 
 
 def test_the_unfinished_work_of_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -8,8 +8,11 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +22,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.training.test_loop import same
 from tests.training.test_resume import Stop, stopping
 from tests.training.toys import Toy, mined, square, toy, worth
 from triever.errors import TrieverError
@@ -294,6 +298,39 @@ def test_the_log_is_not_written_through_a_link(begun: Path, tmp_path: Path) -> N
     with pytest.raises(TrieverError, match=r"metrics\.jsonl cannot be written: it is not an ordinary file"):
         resumed(folder, begun.name)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from tests.training.test_checkpoint_fuzz import chosen
+from tests.training.toys import mined, square, toy, worth
+from triever.training.loop import train
+calls = iter(range(7))
+def loss(model, batch):
+    if next(calls, None) is None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+    return square(model, batch)
+model = toy(dropout=0.2)
+train(model, loss, mined(model), chosen("adamw"), evaluate=worth, folder=Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "name"), [(900, r"weights-00000008\.safetensors"), (1500, r"optimizer-0+8\.safetensors")]
+)
+def test_a_limit_on_files_says_what_to_do_and_loses_nothing(most: int, name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    command = [sys.executable, "-c", LIMITED, str(folder), "1500"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    last = done.stderr.strip().splitlines()[-1]
+    assert re.search(r"DataError: .*optimizer-0+8\.safetensors cannot be .*: File too large.*; make room", last), last
+    model, whole = toy(dropout=0.2, seed=1), toy(dropout=0.2)
+    done = train(model, square, mined(model), chosen("adamw"), evaluate=worth, folder=folder)
+    train(whole, square, mined(whole), chosen("adamw"), evaluate=worth)
+    assert done.resumed_from == 6
+    assert same(model, whole)
+    assert not any(path.name.endswith(".tmp") for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("name", ["weights-00000000.safetensors", "metrics.jsonl"])
