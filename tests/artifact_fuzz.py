@@ -36,6 +36,7 @@ import pyarrow.parquet as pq
 import triever
 from tests.golden import make_artifacts as golden
 from triever import artifact
+from triever.commands.use import status
 from triever.errors import TrieverError
 
 SECONDS = 20
@@ -359,6 +360,8 @@ def unpacked(name: str, folder: Path) -> None:
 
 def opened_and_searched(name: str, folder: Path) -> list[Any]:
     """What an artifact answers; an AssertionError if that cannot be."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        status(folder, json_=True)
     if name.startswith(golden.WRITER):
         writer = triever.QueryWriter.load(folder, {"per_document": 1, "query_length": 4})
         assert all(isinstance(text, str) for _, texts in writer.write(golden.documents(5)) for text in texts)

@@ -145,12 +145,13 @@ def delete(
 def status(model: Model, json_: Json = False) -> None:
     """What a saved retriever is; every file is checked against its hash."""
     from triever import artifact
+    from triever.validation import require_table, require_text
 
-    with artifact.read(model) as snapshot:
+    with artifact.read(model) as snapshot, artifact.opening(model, snapshot.manifest.kind):
         snapshot.verify()
-        manifest = snapshot.manifest
+        manifest, state = snapshot.manifest, snapshot.manifest.state
         card = snapshot.text("card")
-    found = {"kind": manifest.kind, "options": dict(manifest.options), **manifest.state["origin"]}
-    found |= {key: manifest.state[key] for key in ("documents", "fingerprint")}
+        found = {"kind": manifest.kind, "options": dict(manifest.options), **require_table(state, "origin")}
+        found |= {"documents": snapshot.documents, "fingerprint": require_text(state, "fingerprint")}
     found |= {"bytes": manifest.bytes, "files": len(manifest.files), "written_by": manifest.written_by}
     emit(found if json_ else f"{card}\n{len(manifest.files)} files, {manifest.bytes:,} bytes, all as they were saved")
