@@ -62,6 +62,7 @@ def test_a_retriever_that_is_elsewhere_is_not_opened(
     monkeypatch.chdir(tmp_path)
     unpacked("dense-1", tmp_path / "other")
     folder = changed(name, tmp_path / "model", change)
+    opened.clear()
     with pytest.raises(ArtifactError, match=r"its option \w+ = 'other' does not say what was saved"):
         triever.load(folder)
     assert not [path for path in opened if path.startswith(str(tmp_path / "other"))]
@@ -77,6 +78,7 @@ def test_other_paths_are_a_record_and_nothing_else(tmp_path: Path, opened: list[
         options["docids"]["tokenizer"] = str(secret)
 
     folder = changed("generative_title-1", tmp_path / "model", change)
+    opened.clear()
     retriever = triever.load(folder)
     assert len(retriever.search("tea")) == 10
     retriever.add([triever.Document("tea 2", "A text.")])
@@ -88,6 +90,7 @@ def test_other_paths_are_a_record_and_nothing_else(tmp_path: Path, opened: list[
 def test_the_filter_of_a_saved_writer_is_not_opened(tmp_path: Path, opened: list[str]) -> None:
     unpacked("reranked-1", tmp_path / "judge")
     folder = changed("query_writer-1", tmp_path / "writer", lambda o: o.update(filter=str(tmp_path / "judge")))
+    opened.clear()
     writer = triever.QueryWriter.load(folder, {"per_document": 1, "query_length": 4})
     assert len(dict(writer.write([triever.Document("d", "a text")]))) == 1
     assert not [path for path in opened if path.startswith(str(tmp_path / "judge"))]
