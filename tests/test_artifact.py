@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -18,8 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from tests.artifact_fuzz import bomb, peak, resign
 from triever import artifact
-from triever.errors import ArtifactError, Busy
+from triever.data.store import SCHEMA
+from triever.errors import ArtifactError, Busy, UsageError
 
 
 def save(path: Path, number: int = 1) -> None:
@@ -47,7 +51,7 @@ def test_what_is_saved_comes_back(saved: Path) -> None:
         assert snapshot.manifest.options == {"n": 1}
         assert snapshot.manifest.state == {"seen": True}
         assert snapshot.array("numbers").tolist() == list(range(10))
-        assert snapshot.table("names").to_pydict() == {"name": ["a", "ü", "東"]}
+        assert snapshot.table("names", pa.schema([("name", pa.string())])).to_pydict() == {"name": ["a", "ü", "東"]}
         assert snapshot.json("words") == {"n": 1}
         assert snapshot.text("card") == "# Card\n"
         snapshot.verify()
@@ -234,6 +238,17 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+def sparse(path: Path) -> None:
+    with path.open("ab") as file:
+        file.truncate(2**40)
+
+
+def in_place_of(folder: Path, name: str, make: Callable[[Path], object]) -> None:
+    path = folder / "manifest.json" if name == "manifest" else file_of(folder, name)
+    path.unlink()
+    make(path)
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "torn file": (
         lambda f: truncate(file_of(f, "numbers")),
@@ -263,6 +278,36 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: edit_manifest(f, lambda raw: raw.update(version=99)),
         r"manifest\.json has format version 99, .* up to 1; run: pip install --upgrade triever",
     ),
+    **{
+        f"format version {version}": (
+            lambda f, version=version: edit_manifest(f, lambda raw: raw.update(version=version)),
+            r"manifest\.json has format version .*, which no Triever has written",
+        )
+        for version in (0, -1, True, 1.0, "1", None)
+    },
+    "kind that is no text": (
+        lambda f: edit_manifest(f, lambda raw: raw.update(kind=["toy"])),
+        r"manifest\.json lacks what a manifest needs",
+    ),
+    "name of another content": (
+        lambda f: edit_manifest(f, lambda raw: raw["files"]["words"].update(sha256="0" * 64)),
+        r"names 'words-\w+\.json', which no Triever writes",
+    ),
+    "file of a terabyte": (lambda f: sparse(file_of(f, "words")), r"words-\w+\.json has \d+ bytes where"),
+    "manifest of a terabyte": (lambda f: sparse(f / "manifest.json"), r"manifest\.json cannot be opened: it has"),
+    **{
+        f"{what} in place of {name}": (
+            lambda f, make=make, name=name: in_place_of(f, name, make),
+            rf"{name}.* cannot be opened",
+        )
+        for what, make in {
+            "a link to zeros": lambda path: path.symlink_to("/dev/zero"),
+            "a link to a file": lambda path: path.symlink_to(__file__),
+            "a pipe": lambda path: os.mkfifo(path),
+            "a folder": lambda path: path.mkdir(),
+        }.items()
+        for name in ("manifest", "words", "numbers")
+    },
     "edited manifest": (
         lambda f: edit_manifest(f, lambda raw: raw["options"].update(n=5), sign=False),
         r"manifest\.json was changed after it was saved",
@@ -287,19 +332,111 @@ def test_damage_is_refused_with_the_name_of_the_file(saved: Path, damage: str) -
 
 
 def test_an_array_of_objects_is_never_unpickled(saved: Path) -> None:
-    path = file_of(saved, "numbers")
-    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-
-    def swap(raw: dict) -> None:
-        import hashlib
-
-        content = path.read_bytes()
-        entry = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-        raw["files"]["numbers"].update(entry)
-
-    edit_manifest(saved, swap)
+    content = io.BytesIO()
+    np.save(content, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    resign(saved, "numbers", content.getvalue())
     with pytest.raises(ArtifactError, match="holds Python objects"):
         artifact.read(saved).array("numbers")
+
+
+CONTENT: dict[str, tuple[str, bytes, str]] = {
+    "JSON that is none": ("words", b"{", "does not hold JSON"),
+    "JSON without an end": ("words", b"[" * 100_000, "does not hold JSON"),
+    "not a number": ("words", b'{"n": NaN}', "does not hold JSON: NaN is not a number"),
+    "a card that is no text": ("card", b"\xff\xfe", "does not hold text"),
+    "no array": ("numbers", b"\x93NUMPY", "does not hold an array"),
+    "a table of letters": ("names", b"PAR1 nothing PAR1", "does not hold the table"),
+}
+
+
+@pytest.mark.parametrize("case", CONTENT)
+def test_content_that_was_signed_again_is_checked(saved: Path, case: str) -> None:
+    role, content, sentence = CONTENT[case]
+    resign(saved, role, content)
+    names = pa.schema([("name", pa.string())])
+    readers = {"numbers": "array", "words": "json", "card": "text"}
+    with artifact.read(saved) as snapshot, pytest.raises(ArtifactError, match=sentence):
+        snapshot.table(role, names) if role == "names" else getattr(snapshot, readers[role])(role)
+
+
+@pytest.mark.parametrize("shape", [(2**40,), (-1, -10), (0, 2**60), (11,), (9,), (2, 2, 2), (2**63,)])
+def test_a_shape_is_compared_with_the_file(saved: Path, shape: tuple[int, ...]) -> None:
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "<i8", "fortran_order": False, "shape": shape})
+    resign(saved, "numbers", content.getvalue() + np.arange(10).tobytes())
+    with artifact.read(saved) as snapshot, pytest.raises(ArtifactError, match="does not hold an array: its shape"):
+        snapshot.array("numbers")
+
+
+def test_a_table_that_is_a_bomb_is_refused_before_it_goes_off(saved: Path) -> None:
+    content = bomb(1000)  # 32 GB
+    assert len(content) < 100_000
+    resign(saved, "names", content)
+    before = peak()
+    with artifact.read(saved) as snapshot, pytest.raises(ArtifactError, match="far more than a file of this size"):
+        snapshot.table("names", SCHEMA)
+    assert peak() - before < 400 * 2**20
+
+
+def test_texts_that_are_honestly_all_alike_are_saved_and_opened(tmp_path: Path) -> None:
+    same = pa.table({"name": ["x" * 2**20] * 300})
+    with artifact.writing(tmp_path / "model") as writer:
+        writer.table("names", same)
+        writer.commit("toy", {}, {}, "")
+    with artifact.read(tmp_path / "model") as snapshot:
+        assert snapshot.table("names", same.schema).equals(same)
+
+
+def test_the_folder_itself_may_be_a_link(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(saved)
+    with artifact.read(tmp_path / "link") as snapshot:
+        snapshot.verify()
+
+
+TORN = {
+    "cut": lambda text: text[: len(text) // 2],
+    "its first letter": lambda text: text[:1],
+    "empty": lambda text: text[:0],
+    "zeros": lambda text: "\0" * len(text),
+}
+
+
+@pytest.mark.parametrize("how", TORN)
+def test_where_a_manifest_is_torn_what_is_advised_is_possible(saved: Path, how: str) -> None:
+    text = (saved / "manifest.json").read_text()
+    (saved / "manifest.json").write_text(TORN[how](text))
+    with pytest.raises(ArtifactError, match="is torn: it is not valid JSON; save the retriever again"):
+        artifact.read(saved)
+    save(saved, number=8)
+    assert artifact.read(saved).json("words") == {"n": 8}
+
+
+def test_where_nobody_can_tell_whose_manifest_it_was_nothing_is_touched(saved: Path) -> None:
+    (saved / "manifest.json").write_bytes(b"\xff\xfe something else")
+    before = contents(saved)
+    with pytest.raises(ArtifactError, match="is torn or not text; if it was a saved retriever, copy it again, or save"):
+        artifact.read(saved)
+    with pytest.raises(ArtifactError, match=r"holds other files \(manifest.json\)"):
+        save(saved)
+    assert contents(saved) == before
+
+
+def test_a_disk_that_is_full_is_told_and_loses_nothing(saved: Path) -> None:
+    code = "import resource, signal, sys; from pathlib import Path; from tests.test_artifact import save\n"
+    code += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))\n"
+    code += "save(Path(sys.argv[1]), number=9)"
+    done = subprocess.run([sys.executable, "-c", code, str(saved)], capture_output=True, text=True)
+    assert "ArtifactError" in done.stderr.splitlines()[-1], done.stderr
+    assert "cannot be written to: File too large; allow larger files" in done.stderr
+    assert artifact.read(saved).json("words") == {"n": 1}
+    assert not list(saved.glob(".writing-*"))
+
+
+def test_a_name_that_no_system_takes_is_told(tmp_path: Path) -> None:
+    for name in ("x" * 5000, "a\0b"):
+        for call in (artifact.read, save):
+            with pytest.raises(UsageError, match=r"is too long|holds a NUL"):
+                call(tmp_path / name)
 
 
 def test_where_nothing_can_be_read(tmp_path: Path) -> None:

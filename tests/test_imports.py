@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ORDER = [
-    *("errors", "version", "progress", "files", "arrays", "storage", "config", "artifact"),
+    *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "validation"),
+    *("storage", "config", "artifact", "work_folder"),
     *("data", "docids", "models", "search", "index", "training"),
     *("retrievers", "evaluation", "lab", "serve", "quickstart", "terminal", "commands", "cli"),
 ]

@@ -7,6 +7,10 @@
 A writer puts new files beside the old ones and then replaces the manifest in one step, so a crash
 leaves the old state. A reader holds every file of the snapshot it opened. Loading reads JSON,
 Parquet, .npy, safetensors and plain text; nothing in a folder is ever executed. Knows nothing about retrieval.
+
+A folder may come from a stranger, who can compute hashes too. So only ordinary files inside the folder are
+opened, what a file declares about its size is compared with the file before memory is taken, and whoever reads
+from a snapshot checks what it reads: `opening` turns every failed check into one sentence.
 """
 
 from __future__ import annotations
@@ -15,10 +19,11 @@ import contextlib
 import copy
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from io import BufferedReader
 from pathlib import Path
@@ -26,8 +31,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from triever.errors import ArtifactError
-from triever.files import locked, sync_folder
+from triever.arguments import as_path
+from triever.errors import ArtifactError, TrieverError
+from triever.files import locked, open_regular, sync_folder, write_hint
+from triever.validation import require_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +46,18 @@ MANIFEST = "manifest.json"
 LOCK = ".lock"
 TEMPORARY = ".writing-"
 CONTENT_NAME = re.compile(r"[a-z0-9_]+-[0-9a-f]{16}\.(json|md|npy|parquet|safetensors)")
+ROLE = re.compile(r"[a-z0-9_]+")
 RESAVE = "save the retriever again, or copy the folder again from where it came"
+MANIFEST_MOST = 2**30
+"""A manifest may have so many bytes; the largest that are known have a hundredth."""
+DECODED_LEAST, DECODED_RATIO = 2**28, 200
+"""A table may take so many bytes of memory, or so many times what its file has. `Writer.table` keeps to it."""
+ROWS = 2**14
+"""Rows of a table that are decoded together."""
+LONGEST = 200
+"""So many letters of what another library says are told."""
+BEGINNING = f'{{\n "format": "{FORMAT}",'
+"""How every manifest begins, also one that was torn later."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +106,15 @@ class Snapshot:
         """What is not a file, of the whole or of this part."""
         state = self.manifest.state
         for name in self._place:
-            state = state[name]
+            state = state.get(name)
+            if not isinstance(state, Mapping):
+                raise ArtifactError(f"{self.path / MANIFEST} has no state for {name}", RESAVE)
         return state
+
+    @property
+    def documents(self) -> int:
+        """How many documents the artifact holds, by its manifest."""
+        return require_count(self.manifest.state, "documents")
 
     def has(self, role: str) -> bool:
         """Whether there is a file for a role."""
@@ -107,36 +132,45 @@ class Snapshot:
         file = self._file(role)
         try:
             return _map_array(file)
-        except ValueError as error:
-            raise self._damaged(_role(self._place, role), str(error)) from error
+        except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError) as error:
+            raise self._damaged(role, f"does not hold an array: {error}") from error
 
-    def table(self, role: str) -> pa.Table:
-        """A table, in memory."""
+    def table(self, role: str, schema: pa.Schema) -> pa.Table:
+        """A table of these columns, in memory."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         try:
-            return pq.read_table(pa.PythonFile(self._file(role), mode="r"))
-        except pa.ArrowException as error:
-            raise self._damaged(_role(self._place, role), str(error)) from error
+            return _decoded(self._file(role), schema)
+        except (pa.ArrowException, ValueError, OSError) as error:
+            raise self._damaged(role, f"does not hold the table: {_first_line(error)}") from error
 
     def tensors(self, role: str) -> dict[str, Tensor]:
-        """Tensors by name, in memory."""
+        """Tensors by name, in memory. None of them holds a number that is not finite."""
         from safetensors import SafetensorError
         from safetensors.torch import load
 
         try:
-            return load(self._file(role).read())
+            tensors = load(self._file(role).read())
         except (SafetensorError, KeyError) as error:  # KeyError: a type of numbers that this version does not know
             raise self._damaged(role, f"does not hold tensors: {error}") from error
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and not tensor.sum().isfinite() and not tensor.isfinite().all():
+                raise self._damaged(role, f"holds numbers that are not finite in {name}")
+        return tensors
 
     def json(self, role: str) -> Any:
         """A JSON value."""
-        return json.loads(self._file(role).read())
+        try:
+            return json.loads(self._file(role).read(), parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(role, f"does not hold JSON: {error}") from error
 
     def text(self, role: str) -> str:
         """A text, such as the card."""
-        return self._file(role).read().decode("utf-8")
+        try:
+            return self._file(role).read().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self._damaged(role, f"does not hold text: {error}") from error
 
     def verify(self) -> None:
         """Check every file against its hash."""
@@ -146,18 +180,17 @@ class Snapshot:
 
     def _file(self, role: str) -> BufferedReader:
         """The file of a role, at its start; the first time, after its content has been checked."""
-        role = _role(self._place, role)
-        if role not in self._open:
-            raise ArtifactError(f"{self.path / MANIFEST} lists no file for {role}", RESAVE)
-        file = self._open[role]
+        whole = _role(self._place, role)
+        if whole not in self._open:
+            raise ArtifactError(f"{self.path / MANIFEST} lists no file for {whole}", RESAVE)
+        file = self._open[whole]
         file.seek(0)
-        if role not in self._checked:
-            self._check(role, file)
-            self._checked.add(role)
+        if whole not in self._checked:
+            self._check(role, self.manifest.files[whole], file)
+            self._checked.add(whole)
         return file
 
-    def _check(self, role: str, file: BufferedReader) -> None:
-        entry = self.manifest.files[role]
+    def _check(self, role: str, entry: Entry, file: BufferedReader) -> None:
         size = os.fstat(file.fileno()).st_size
         if size != entry.bytes:
             raise self._damaged(role, f"has {size} bytes where {entry.bytes} were saved")
@@ -166,7 +199,7 @@ class Snapshot:
         file.seek(0)
 
     def _damaged(self, role: str, what: str) -> ArtifactError:
-        return ArtifactError(f"{self.path / self.manifest.files[role].file} {what}", RESAVE)
+        return ArtifactError(f"{self.path / self.manifest.files[_role(self._place, role)].file} {what}", RESAVE)
 
 
 def _role(place: tuple[str, ...], role: str) -> str:
@@ -180,10 +213,85 @@ def _map_array(file: BufferedReader) -> np.ndarray:
     else:
         shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
     if dtype.hasobject:
-        raise ValueError("holds Python objects, which Triever never loads")
+        raise ValueError("it holds Python objects, which Triever never loads")
+    if dtype.kind not in "biuf":
+        raise ValueError(f"it holds {dtype}, which is no type of numbers")
+    offset, size = file.tell(), os.fstat(file.fileno()).st_size
+    if min(shape, default=0) < 0 or offset + math.prod(shape) * dtype.itemsize != size:
+        raise ValueError(f"its shape {shape} is not that of its {size - offset} bytes")
     if 0 in shape:  # an empty file region cannot be mapped
         return np.empty(shape, dtype)
-    return np.memmap(file, dtype, mode="r", offset=file.tell(), shape=shape, order="F" if fortran else "C")
+    return np.memmap(file, dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
+
+
+def _decoded(file: BufferedReader, schema: pa.Schema) -> pa.Table:
+    """A Parquet file as a table of these columns, unless it takes far more memory than a file of its size should."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    size = os.fstat(file.fileno()).st_size
+    most = max(DECODED_LEAST, DECODED_RATIO * size)
+    source = pa.PythonFile(file, mode="r")
+    table = pq.ParquetFile(source, pre_buffer=False)
+    if sorted(table.schema_arrow.names) != sorted(schema.names):
+        raise ValueError(f"it has the columns {', '.join(table.schema_arrow.names)}")
+    groups = [table.metadata.row_group(group) for group in range(table.metadata.num_row_groups)]
+    chunks = [group.column(column) for group in groups for column in range(group.num_columns)]
+    taken = sum(chunk.total_uncompressed_size for chunk in chunks)
+    rows = ROWS
+    if any(chunk.has_dictionary_page for chunk in chunks):
+        # As earlier versions wrote them. A repeated text is there once, and is counted before each row gets its own.
+        texts = [column.name for column in schema if column.type in (pa.string(), pa.large_string())]
+        table, rows = pq.ParquetFile(source, read_dictionary=texts, pre_buffer=False), 64 * ROWS
+    batches, counted = [], 0
+    for batch in table.iter_batches(rows, columns=schema.names) if taken <= most else ():
+        counted += sum(map(_decoded_bytes, batch.columns))
+        if counted > most:
+            break
+        batches.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
+    if max(taken, counted) > most:
+        raise ValueError(f"its {size} bytes stand for far more than a file of this size should")
+    whole = pa.concat_tables(batches) if batches else schema.empty_table()
+    whole.validate(full=True)  # texts are UTF-8, and lists lie inside their columns
+    return whole
+
+
+def _decoded_bytes(column: pa.Array) -> int:
+    """How many bytes a column takes once each row has a text of its own."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return column.nbytes
+    column.validate(full=True)  # first: its numbers may point outside
+    texts = column.dictionary.cast(pa.large_string())
+    begins = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    used = column.indices.drop_null().to_numpy(zero_copy_only=False)
+    return int(np.diff(begins)[used].sum())
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number that JSON knows")
+
+
+def _first_line(error: BaseException) -> str:
+    """What an error of a library says, as a part of a sentence; some list all that they know."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+
+
+@contextlib.contextmanager
+def opening(path: str | Path, kind: str) -> Generator[None]:
+    """Whatever goes wrong with the content of an artifact, as one sentence.
+
+    Readers check what they read by a ValueError; of content that nobody thought of, any error may come.
+    """
+    try:
+        yield
+    except (TrieverError, MemoryError):
+        raise
+    except Exception as error:
+        problem = f"{path} does not hold what a saved {kind} holds: {_first_line(error)}"
+        raise ArtifactError(problem, RESAVE) from error
 
 
 def read(path: str | Path, *, check: bool = True) -> Snapshot:
@@ -191,7 +299,7 @@ def read(path: str | Path, *, check: bool = True) -> Snapshot:
 
     Without `check` the files' sizes are compared, but not their hashes, which takes a pass over all of them.
     """
-    folder = Path(path)
+    folder = as_path(path)
     while True:
         text = _manifest_text(folder)
         manifest = _parse_manifest(folder, text)
@@ -208,39 +316,70 @@ def read(path: str | Path, *, check: bool = True) -> Snapshot:
 
 def _open_all(folder: Path, manifest: Manifest) -> dict[str, BufferedReader]:
     with contextlib.ExitStack() as stack:
-        files = {role: stack.enter_context((folder / entry.file).open("rb")) for role, entry in manifest.files.items()}
+        files = {role: stack.enter_context(open_regular(folder / entry.file)) for role, entry in manifest.files.items()}
         stack.pop_all()  # all of them opened: they belong to the snapshot now
         return files
 
 
 def _manifest_text(folder: Path) -> str:
-    if not folder.is_dir():
-        what = "is a file, not a saved folder" if folder.exists() else "does not exist"
+    if not _is_folder(folder):
+        what = "is a file, not a saved folder" if os.path.lexists(folder) else "does not exist"
         raise ArtifactError(f"{folder} {what}", "name a folder that `triever fit` or `save` has written")
     try:
-        return (folder / MANIFEST).read_text(encoding="utf-8")
+        content = _manifest_bytes(folder)
     except FileNotFoundError as error:
         hint = "save again: it was interrupted before its end" if (folder / LOCK).exists() else "check the path"
         raise ArtifactError(f"{folder} is not a Triever artifact: it has no {MANIFEST}", hint) from error
+    except OSError as error:
+        raise ArtifactError(
+            f"{folder / MANIFEST} cannot be opened: {error.strerror}", "check its permissions"
+        ) from error
+    try:
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ArtifactError(f"{folder / MANIFEST} is torn or not text", RESAVE) from error
+        raise ArtifactError(f"{folder / MANIFEST} is torn or not text", _again(content)) from error
+
+
+def _manifest_bytes(folder: Path) -> bytes:
+    with open_regular(folder / MANIFEST, MANIFEST_MOST) as file:
+        return file.read()
+
+
+def _is_folder(folder: Path) -> bool:
+    try:
+        return folder.is_dir()
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be looked for: {error.strerror}", "check the path") from error
 
 
 def _parse_manifest(folder: Path, text: str) -> Manifest:
     place = folder / MANIFEST
     try:
-        raw = json.loads(text)
+        raw = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{place} is torn: it is not valid JSON", RESAVE) from error
+        raise ArtifactError(f"{place} is torn: it is not valid JSON", _again(text.encode())) from error
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise ArtifactError(f"{place} was not written by Triever", "name a folder saved by Triever")
     version = raw.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if type(version) is not int or version < 1:
+        raise ArtifactError(f"{place} has format version {version!r}, which no Triever has written", RESAVE)
+    if version > VERSION:
         problem = f"{place} has format version {version}, and this Triever reads versions up to {VERSION}"
         raise ArtifactError(problem, "run: pip install --upgrade triever")
     if raw.get("digest") != _digest(raw):
         raise ArtifactError(f"{place} was changed after it was saved", RESAVE)
     return _manifest_of(place, raw)
+
+
+def _again(content: bytes) -> str:
+    """What to do about a torn manifest: what `check_place` then allows."""
+    return RESAVE if _is_torn(content) else "if it was a saved retriever, copy it again, or save to a new folder"
+
+
+def _is_torn(content: bytes) -> bool:
+    """Whether this is the beginning of one of our manifests, or what a crash of the machine leaves of one."""
+    beginning = BEGINNING.encode()
+    return not content.strip(b"\0") or content.startswith(beginning) or beginning.startswith(content)
 
 
 def _manifest_of(place: Path, raw: Mapping[str, Any]) -> Manifest:
@@ -249,11 +388,23 @@ def _manifest_of(place: Path, raw: Mapping[str, Any]) -> Manifest:
         manifest = Manifest(raw["kind"], raw["options"], raw["state"], files, raw["written_by"], raw["version"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{place} lacks what a manifest needs: {error}", RESAVE) from error
-    for entry in files.values():
+    typed = (manifest.kind, str), (manifest.options, dict), (manifest.state, dict), (manifest.written_by, str)
+    if not all(isinstance(value, kind) for value, kind in typed):
+        raise ArtifactError(f"{place} lacks what a manifest needs: its parts are of other types", RESAVE)
+    for role, entry in files.items():
         # A name with a folder in it could point outside: a stranger's manifest must not reach there.
-        if not CONTENT_NAME.fullmatch(entry.file):
-            raise ArtifactError(f"{place} names {entry.file!r}, which no Triever writes", "do not use this folder")
+        if not _is_entry(role, entry):
+            name = entry.file if isinstance(entry.file, str) else role
+            raise ArtifactError(f"{place} names {name!r}, which no Triever writes", "do not use this folder")
     return manifest
+
+
+def _is_entry(role: str, entry: Entry) -> bool:
+    """Whether a file of this role has the name that its content gives it."""
+    if not (isinstance(entry.file, str) and isinstance(entry.sha256, str) and type(entry.bytes) is int):
+        return False
+    named = CONTENT_NAME.fullmatch(entry.file) and ROLE.fullmatch(role)
+    return bool(named) and entry.file.startswith(f"{role}-{entry.sha256[:16]}.") and entry.bytes >= 0
 
 
 def _digest(raw: Mapping[str, Any]) -> str:
@@ -283,7 +434,13 @@ class Writer:
         """Add a table."""
         import pyarrow.parquet as pq
 
-        self._put(role, "parquet", lambda file: pq.write_table(table, file, compression="zstd"))
+        # Without dictionaries, which would let a few kilobytes stand for gigabytes.
+        packed = {"compression": "zstd", "use_dictionary": False}
+        self._put(role, "parquet", lambda file: pq.write_table(table, file, **packed))
+        if table.nbytes > max(DECODED_LEAST, DECODED_RATIO * self._files[_role(self._place, role)].bytes):
+            # Nearly all of it is repeated. Written out in full it is not taken for a bomb.
+            plain = {**packed, "compression": "none"}
+            self._put(role, "parquet", lambda file: pq.write_table(table, file, **plain))
 
     def tensors(self, role: str, tensors: Mapping[str, Tensor]) -> None:
         """Add tensors by name, wherever they are. Each is written in full, those that share memory too."""
@@ -314,7 +471,7 @@ class Writer:
         text = json.dumps(raw, indent=1, ensure_ascii=False)
         temporary = self._write_temporary(lambda file: file.write(text.encode()))
         sync_folder(self._folder)  # the new files must be there before the manifest that names them
-        os.replace(temporary, self._folder / MANIFEST)
+        self._rename(temporary, MANIFEST)
         sync_folder(self._folder)
         self._sweep()
 
@@ -325,15 +482,19 @@ class Writer:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         name = f"{role}-{sha256[:16]}.{ending}"
         self._files[role] = Entry(name, sha256, temporary.stat().st_size)
-        os.replace(temporary, self._folder / name)
+        self._rename(temporary, name)
 
     def _write_temporary(self, write: Callable[[IO[bytes]], object]) -> Path:
         path = self._folder / f"{TEMPORARY}{secrets.token_hex(8)}"
-        with path.open("wb") as file:
+        with _telling(self._folder), path.open("xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         return path
+
+    def _rename(self, temporary: Path, name: str) -> None:
+        with _telling(self._folder):
+            os.replace(temporary, self._folder / name)
 
     def _sweep(self) -> None:
         """Remove what no manifest names: earlier states, and leftovers of writers that died."""
@@ -342,6 +503,16 @@ class Writer:
             if _is_ours(path.name) and path.name not in wanted:
                 with contextlib.suppress(OSError):  # Windows keeps a file that a reader still holds
                     path.unlink()
+
+
+@contextlib.contextmanager
+def _telling(folder: Path) -> Generator[None]:
+    """A disk that is full, and whatever else keeps a file from being written, as one sentence."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"{folder} cannot be written to: {error.strerror or error}"
+        raise ArtifactError(problem, write_hint(error, "check the folder, or save to another place")) from error
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -368,7 +539,7 @@ def writing(path: str | Path, *, replace: bool = True, wait: float = 0) -> Gener
     Leaving without `commit`, by an error or a kill, leaves the artifact as it was. Without `replace` an
     artifact that is there already is refused.
     """
-    folder = Path(path)
+    folder = as_path(path)
     _make(folder)
     with locked(folder / LOCK, wait):
         check_place(folder, replace=replace)  # under the lock: another process may have saved just now
@@ -382,11 +553,11 @@ def writing(path: str | Path, *, replace: bool = True, wait: float = 0) -> Gener
 
 def check_place(path: str | Path, *, replace: bool = True) -> None:
     """Refuse a place that holds somebody's other files or, without `replace`, an artifact."""
-    folder = Path(path)
-    if not folder.exists():
+    folder = as_path(path)
+    if not _is_folder(folder):
+        if os.path.lexists(folder):
+            raise ArtifactError(f"{folder} is a file", "choose another place to save to")
         return
-    if not folder.is_dir():
-        raise ArtifactError(f"{folder} is a file", "choose another place to save to")
     if strangers := _strangers(folder):
         problem = f"{folder} holds other files ({strangers[0]}) and is not a Triever artifact"
         raise ArtifactError(problem, "save to a new folder")
@@ -397,7 +568,7 @@ def check_place(path: str | Path, *, replace: bool = True) -> None:
 def is_artifact(folder: Path) -> bool:
     """Whether the manifest of this folder is Triever's, be the rest damaged or of a later version."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest = json.loads(_manifest_bytes(folder))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(manifest, dict) and manifest.get("format") == FORMAT
@@ -405,8 +576,12 @@ def is_artifact(folder: Path) -> bool:
 
 def _make(folder: Path) -> None:
     check_place(folder)  # first: a refused folder does not get so much as a lock
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        new = [parent for parent in folder.absolute().parents if there in (parent, *parent.parents)]
+        for parent in new:  # a power cut must not take the folder and leave what was said about it
+            sync_folder(parent)
     except OSError as error:
         problem = f"{folder} cannot be made: {error.strerror}"
         raise ArtifactError(problem, "choose another place to save to") from error
@@ -414,11 +589,23 @@ def _make(folder: Path) -> None:
 
 def _strangers(folder: Path) -> list[str]:
     """What lies in a folder that is neither an artifact nor the beginning of one, which has a lock before all else."""
-    names = sorted(path.name for path in folder.iterdir())  # first: a writer may be adding its own meanwhile
+    try:
+        names = sorted(path.name for path in folder.iterdir())  # first: a writer may be adding its own meanwhile
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be opened: {error.strerror}", "check its permissions") from error
     if is_artifact(folder):
         return []
     begun = (folder / LOCK).exists()
-    return [name for name in names if name != LOCK and not (begun and _is_ours(name))]
+    ours = {LOCK, *([MANIFEST] if begun and _was_manifest(folder, names) else [])}
+    return [name for name in names if name not in ours and not (begun and _is_ours(name))]
+
+
+def _was_manifest(folder: Path, names: Sequence[str]) -> bool:
+    """Whether the manifest here is ours and torn, so that the folder may be saved to again."""
+    try:
+        return any(map(_is_ours, names)) and _is_torn(_manifest_bytes(folder))
+    except OSError:
+        return False
 
 
 def _is_ours(name: str) -> bool:

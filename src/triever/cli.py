@@ -11,6 +11,7 @@ import errno
 import io
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -19,7 +20,8 @@ import typer
 from triever import progress, terminal
 from triever.commands import data, lab, learn, measure, use
 from triever.errors import TrieverError
-from triever.terminal import OneLine, note, printable
+from triever.printable import printable, printable_lines
+from triever.terminal import OneLine, note
 
 COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "quickstart": learn.quickstart,
@@ -100,7 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):  # a terminal that has no † gets a question mark
             stream.reconfigure(errors="replace")
     words = _set_volume(list(sys.argv[1:] if arguments is None else arguments))
-    sys.exit(_run(words))
+    try:
+        sys.exit(_run(words))
+    except Exception:  # a bug, which may quote anything
+        sys.stderr.write(printable_lines(traceback.format_exc()))
+        sys.exit(1)
 
 
 def _run(words: list[str]) -> int:
@@ -168,6 +174,7 @@ def _set_volume(words: list[str]) -> list[str]:
     logging.getLogger("triever").setLevel(level)
     progress.show(sys.stderr.isatty() and not quiet)
     terminal.hush(bool(quiet))
+    terminal.tame_warnings()
     return [word for word in words[:end] if word not in (*quiet, *loud)] + words[end:]
 
 

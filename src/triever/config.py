@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from triever.arguments import as_path
 from triever.errors import UsageError, nearest
 
 T = TypeVar("T")
@@ -117,7 +118,7 @@ def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 def read_toml(path: str | Path) -> dict[str, Any]:
     """A TOML file as a mapping."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(as_path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", "name a TOML file that exists") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

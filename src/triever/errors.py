@@ -73,9 +73,9 @@ def nearest(name: str, known: Iterable[str], *, listed: int = 20) -> str:
     >>> nearest("zzz", ["b", "a"])
     'known: a, b'
     """
-    names = sorted(known)
+    names = sorted(map(str, known))
     folded = {other.casefold(): other for other in reversed(names)}
-    close = difflib.get_close_matches(name.casefold(), folded, n=1)
+    close = difflib.get_close_matches(str(name).casefold(), folded, n=1)
     if close:
         return f"did you mean {folded[close[0]]}?"
     more = ", …" if len(names) > listed else ""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
 import stat
 import time
 from collections.abc import Generator
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from triever.arguments import as_path
 from triever.errors import ArtifactError, Busy, DataError
 
 PAUSE = 0.05  # seconds between two tries to get a lock
@@ -20,50 +23,111 @@ _BUFFER = 2**20
 _STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
+# No link is followed, a pipe without a writer does not wait, and no child inherits it; Windows knows none of these.
+_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+
+
+def open_regular(path: str | Path, most: int | None = None) -> BufferedReader:
+    """An ordinary file, opened to be read; anything else, or more than `most` bytes, is an OSError and never waits.
+
+    Whoever can change the folder may have put a link, a pipe or a device there.
+    """
+    _check_regular(path, os.lstat(path), most)  # first: to open a device may already do something
+    descriptor = os.open(path, os.O_RDONLY | _SAFELY)
+    try:
+        _check_regular(path, os.fstat(descriptor), most)  # it may have been replaced in between
+    except OSError:
+        os.close(descriptor)
+        raise
+    return open(descriptor, "rb")
+
+
+def append_regular(path: str | Path) -> BinaryIO:
+    """The same to be written at its end; it is made where nothing is there."""
+    with contextlib.suppress(FileNotFoundError):
+        _check_regular(path, os.lstat(path), None)
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _SAFELY, 0o666)
+    try:
+        _check_regular(path, os.fstat(descriptor), None)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return open(descriptor, "ab")
+
+
+def _check_regular(path: str | Path, found: os.stat_result, most: int | None) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not an ordinary file", str(path))
+    if most is not None and found.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, more than {most:,}", str(path))
+
+
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Generator[BinaryIO, None, None]:
     """A binary file under another name that takes its place on success and is removed on any failure.
 
     A link stays one: what it points to is replaced. Into pipes and devices it is written straight away.
     """
-    target = Path(path)
+    target = as_path(path)
     if _is_stream(target):
         with _straight(target) as file:
             yield file
         return
     target = Path(os.path.realpath(target))
     temporary = _beside(target)
-    try:
+    with _told(target), contextlib.ExitStack() as stack:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "xb", buffering=_BUFFER) as file:
+            stack.callback(_remove, temporary)  # it is ours, as it was not there before
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
+        stack.pop_all()
         sync_folder(target.parent)
-    except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror or error}", "check the folder") from error
-    finally:
-        with contextlib.suppress(OSError):  # gone already if all went well
-            temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path) -> Generator[Path, None, None]:
     """The same for a folder, which must not hold anything yet."""
-    target = Path(path)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(f"{target} is there already", "name a new folder, or remove this one")
+    target = as_path(path)
     temporary = _beside(target)
-    try:
+    with _told(target), contextlib.ExitStack() as stack:
+        if os.path.exists(target) and (not target.is_dir() or any(target.iterdir())):
+            raise DataError(f"{target} is there already", "name a new folder, or remove this one")
         temporary.mkdir(parents=True)
+        stack.callback(shutil.rmtree, temporary, ignore_errors=True)  # all of it is ours: it was not there before
         yield temporary
         os.replace(temporary, target)
+        stack.pop_all()
         sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def _told(target: Path) -> Generator[None]:
+    """What the system says against writing, as a sentence."""
+    try:
+        yield
     except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror or error}", "check the folder") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        raise _unwritten(target, error, "check the folder") from error
+
+
+def write_hint(error: OSError, otherwise: str = "check the folder") -> str:
+    """What to do where a file cannot be written."""
+    return _HINTS.get(error.errno or 0, otherwise)
+
+
+_HINTS = {
+    errno.ENOSPC: "make room on its disk, then run the same again",
+    errno.EDQUOT: "make room on its disk, or ask for a larger quota, then run the same again",
+    errno.EFBIG: "allow larger files (ulimit -f), then run the same again",
+    errno.EROFS: "choose a disk that can be written to",
+}
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _is_stream(target: Path) -> bool:
@@ -82,7 +146,11 @@ def _straight(target: Path) -> Generator[BinaryIO, None, None]:
         with open(target if standard is None else os.dup(standard), "wb", buffering=_BUFFER) as file:
             yield file
     except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror or error}", "check where it leads") from error
+        raise _unwritten(target, error, "check where it leads") from error
+
+
+def _unwritten(target: Path, error: OSError, otherwise: str) -> DataError:
+    return DataError(f"{target} cannot be written: {error.strerror or error}", write_hint(error, otherwise))
 
 
 def _beside(target: Path) -> Path:
@@ -106,7 +174,7 @@ def locked(path: Path, wait: float = 0) -> Generator[None]:
     `wait` is how many seconds to wait for another holder; what the lock is about is the folder of its file.
     """
     try:
-        file = path.open("a+b")
+        file = append_regular(path)
     except OSError as error:
         problem = f"{path.parent} cannot be written to: {error.strerror}"
         raise ArtifactError(problem, "check its permissions, or save elsewhere") from error

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TypeVar
 
+from triever.printable import printable
+
 T = TypeVar("T")
 _shown = False
 
@@ -24,9 +26,9 @@ def track(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield from bar.track(items, total=total, description=what)
+        yield from bar.track(items, total=total, description=printable(what))
 
 
 @contextlib.contextmanager
@@ -38,8 +40,8 @@ def bar(what: str, total: int, done: int = 0) -> Generator[Callable[[int, str], 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    note_column = TextColumn("{task.fields[note]}")
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    note_column = TextColumn("{task.fields[note]}", markup=False)
     with Progress(*columns, note_column, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(what, total=total, completed=done, note="")
-        yield lambda done, note: shown.update(task, completed=done, note=note)
+        task = shown.add_task(printable(what), total=total, completed=done, note="")
+        yield lambda done, note: shown.update(task, completed=done, note=printable(note))

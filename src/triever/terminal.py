@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from triever.data.reading import counted
+from triever.printable import printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,18 +19,8 @@ if TYPE_CHECKING:
 NAMED = 20
 """How many files that were not read are named."""
 
-# What a terminal obeys and does not show: control characters, and marks that break lines or turn the direction.
-_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _quiet = False
-
-
-def printable(text: str) -> str:
-    r"""Text of unknown origin, such as a title, on one line: a character that a terminal would obey is escaped.
-
-    >>> print(printable("red\x1b[31m\ttide"))
-    red\x1b[31m\ttide
-    """
-    return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+_usual_warning = warnings.formatwarning
 
 
 class OneLine(logging.Formatter):
@@ -36,6 +28,19 @@ class OneLine(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         return printable(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The same, and below it the lines of an error, where there is one."""
+        return printable_lines(super().format(record))
+
+
+def tame_warnings() -> None:
+    """Let the warnings of other libraries, which may quote anything, be printed without what a terminal obeys."""
+
+    def tamed(*words: Any, **options: Any) -> str:
+        return printable_lines(_usual_warning(*words, **options))
+
+    warnings.formatwarning = tamed  # ty: ignore[invalid-assignment]
 
 
 def hush(on: bool) -> None:
@@ -56,12 +61,12 @@ def emit(value: Any) -> None:
     from rich.table import Table
 
     if isinstance(value, str):
-        sys.stdout.write("".join(f"{printable(line)}\n" for line in value.rstrip("\n").split("\n")))
+        sys.stdout.write(printable_lines(value.rstrip("\n")) + "\n")
     elif isinstance(value, Table):
         # In a pipe a row is one line, however long.
         Console(width=None if sys.stdout.isatty() else 1000).print(value)
     else:
-        sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+        sys.stdout.write(printable_json(value) + "\n")
     sys.stdout.flush()
 
 
@@ -116,6 +121,8 @@ def _split_row(split: str, row: Mapping[str, Any], columns: Sequence[str]) -> di
 
 
 def _readable(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return counted(value) if value else "0"
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.1f}" if isinstance(value, float) else str(value)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triever.data.records import Document
+from triever.data.records import Document, wrong_id
 from triever.data.store import DocumentStore
 from triever.errors import DataError, UsageError
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 documents = st.builds(
     Document,
-    id=texts,
+    id=texts.filter(lambda text: wrong_id(text) is None),
     text=texts,
     title=texts,
     expansions=st.lists(texts, max_size=2).map(tuple),

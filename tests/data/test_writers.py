@@ -195,8 +195,8 @@ def deep(levels: int) -> Any:
 @pytest.mark.parametrize(
     ("documents", "said"),
     [
-        ([Document("", "x")], "document id is empty"),
-        ([Document("a\tb", "x")], "holds a tab or line break"),
+        ([Document.stored("", "x", "", (), {})], "document id is empty"),
+        ([Document.stored("a\tb", "x", "", (), {})], "holds a tab or line break"),
         ([Document("a", "x"), Document("a", "y")], "a second document with the id a"),
         ([Document("a", "\ud800")], "cannot be written"),
     ],
@@ -212,7 +212,7 @@ def test_what_could_not_be_read_is_not_written(
 @pytest.mark.parametrize("metadata", [{"a": math.nan}, {"a": object()}, {"a": deep(100_000)}, {"a": "\0"}])
 def test_metadata_that_json_cannot_carry_is_refused(metadata: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be written"):
-        write_documents(tmp_path / "x.jsonl", [Document("d1", "x", metadata=metadata)])
+        write_documents(tmp_path / "x.jsonl", [Document.stored("d1", "x", "", (), metadata)])
 
 
 def test_text_with_nul_is_refused(tmp_path: Path) -> None:

@@ -130,6 +130,18 @@ def test_what_a_killed_install_left_is_swept_later(index: Index, tmp_path: Path)
     assert left(tmp_path) == [".install-2.tmp", "toy"]  # the younger one may be at work
 
 
+def test_only_what_an_install_has_left_is_swept(index: Index, tmp_path: Path) -> None:
+    home = tmp_path / "cache" / "weights"
+    mine = [home / name for name in (".thesis.tmp", ".toy.backup.tmp", ".toy.1.tmp.old", ".other.1.tmp")]
+    for folder in mine:
+        folder.mkdir(parents=True)
+        (folder / "thesis.txt").write_text("years of work")
+        os.utime(folder, (0, 0))
+    (home / ".install-3.tmp").symlink_to(mine[0], target_is_directory=True)
+    weights.install("toy")
+    assert all((folder / "thesis.txt").exists() for folder in mine)
+
+
 def test_another_process_may_be_faster(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = weights._unpacked
 

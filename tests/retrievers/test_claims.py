@@ -22,6 +22,7 @@ from triever.retrievers.dense import Dense
 from triever.retrievers.fusion import Fused
 from triever.retrievers.reranker import Reranked
 from triever.training.tuning import RerankTuning, Tuning
+from triever.work_folder import LOCK, MARKER, claim
 
 SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
 TUNING = Tuning(steps=2, batch=2, holdout=0.0)
@@ -65,10 +66,10 @@ def test_the_same_fit_goes_on(begun: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_another_fit_is_refused(begun: Path, retriever: Dense, other: Dataset, what: str) -> None:
-    before = (begun / "what.json").read_bytes()
-    with pytest.raises(triever.UsageError, match=rf"unfinished training with other [\w, ]*\b{what}\b.*; remove that"):
+    before = (begun / MARKER).read_bytes()
+    with pytest.raises(triever.UsageError, match=rf"unfinished work with other .*\b{what}\b.*; remove that"):
         retriever.fit(other, work=begun)
-    assert (begun / "what.json").read_bytes() == before
+    assert (begun / MARKER).read_bytes() == before
 
 
 def test_queries_that_are_not_learned_do_not_matter(begun: Path) -> None:
@@ -86,7 +87,7 @@ def test_another_content_of_a_saved_part_is_noticed(tmp_path: Path) -> None:
     fit()
     fit()  # the same folder: it goes on
     dense().fit(ASKED_OTHERWISE).save(tmp_path / "first")
-    with pytest.raises(triever.UsageError, match="unfinished training with other parts;"):
+    with pytest.raises(triever.UsageError, match="unfinished work with other parts;"):
         fit()
 
 
@@ -131,18 +132,18 @@ def test_expansions_are_told_apart() -> None:
 
 def test_processes_of_one_fit_do_not_stand_in_each_others_way(tmp_path: Path) -> None:
     def process(number: int) -> None:
-        work = claims.claim(tmp_path / f"work{number // 8}", {"options": "x" * 10_000})
+        work = claim(tmp_path / f"work{number // 8}", {"options": "x" * 10_000})
         (work / "documents").mkdir(exist_ok=True)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(process, range(160)))
-    assert json.loads((tmp_path / "work0" / "what.json").read_text()) == {"options": "x" * 10_000}
-    assert sorted(path.name for path in (tmp_path / "work0").iterdir()) == ["documents", "what.json"]
+    assert json.loads((tmp_path / "work0" / MARKER).read_text())["what"] == {"options": "x" * 10_000}
+    assert sorted(path.name for path in (tmp_path / "work0").iterdir()) == [LOCK, "documents", MARKER]
 
 
 def test_a_claim_that_was_killed_is_made_again(tmp_path: Path) -> None:
-    (tmp_path / ".what.json.0a1b.tmp").write_bytes(b"{")
-    assert claims.claim(tmp_path, {"kind": "x"}) == tmp_path
+    (tmp_path / ".triever-work.json.0a1b2c3d.tmp").write_bytes(b"{")
+    assert claim(tmp_path, {"kind": "x"}) == tmp_path
 
 
 def test_somebody_elses_place_is_refused(tmp_path: Path) -> None:
@@ -155,5 +156,7 @@ def test_somebody_elses_place_is_refused(tmp_path: Path) -> None:
         BM25().fit(dataset(), work=tmp_path / "file")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").touch()
-    with pytest.raises(triever.UsageError, match="holds other files"):
+    with pytest.raises(
+        triever.UsageError, match=r"other holds thesis\.txt, which Triever does not write there; work in a new"
+    ):
         BM25().fit(dataset(), work=tmp_path / "other")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from triever.models.tokens import Tokens
 from triever.retrievers import query_writer
 from triever.retrievers.pen import Judge, Pen
 from triever.retrievers.query_files import write_file
+from triever.work_folder import LOCK, MARKER
 
 Make = Callable[..., QueryWriter]
 
@@ -316,6 +318,66 @@ def test_an_interrupted_work_goes_on_where_it_was(make: Make, tmp_path: Path, in
     assert not work.exists()
 
 
+def flip(work: Path) -> None:
+    content = bytearray((work / "000000.jsonl").read_bytes())
+    content[-5] ^= 1
+    (work / "000000.jsonl").write_bytes(content)
+
+
+def cut(work: Path) -> None:
+    os.truncate(work / "000001.jsonl", 30)
+
+
+def swap(work: Path) -> None:
+    (work / "000000.jsonl").rename(work / "other")
+    (work / "000001.jsonl").rename(work / "000000.jsonl")
+    (work / "other").rename(work / "000001.jsonl")
+
+
+def deep(work: Path) -> None:
+    (work / "000001.jsonl").write_bytes(b"[" * 100_000 + b"\n")
+
+
+def count(work: Path) -> None:
+    content = (work / "000000.jsonl").read_bytes()
+    assert b'"drawn": 9' in content
+    (work / "000000.jsonl").write_bytes(content.replace(b'"drawn": 9', b'"drawn": 8'))
+
+
+@pytest.mark.usefixtures("small_shards")
+@pytest.mark.parametrize("damage", [flip, cut, swap, deep, count])
+def test_a_damaged_shard_is_written_again(
+    damage: Callable[[Path], None],
+    make: Make,
+    tmp_path: Path,
+    interrupted: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    out, work = tmp_path / "q.jsonl", tmp_path / "q.jsonl.work"
+    whole = write_file(make(), dataset(), tmp_path / "whole")
+    interrupted(2)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(make(), dataset(), out)
+    damage(work)
+    sizes = interrupted(100)
+    found = write_file(make(), dataset(), out)
+    assert sizes == ([3, 3, 3, 1] if damage is swap else [3, 3, 1])
+    assert "so its questions are written again" in caplog.text
+    assert out.read_bytes() == (tmp_path / "whole").read_bytes()
+    assert {**found, "questions per second": 0} == {**whole, "questions per second": 0}
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_a_shard_that_is_no_file_is_refused(make: Make, tmp_path: Path, interrupted: Any) -> None:
+    interrupted(2)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(make(), dataset(), tmp_path / "q")
+    (tmp_path / "q.work" / "000000.jsonl").unlink()
+    os.mkfifo(tmp_path / "q.work" / "000000.jsonl")
+    with pytest.raises(UsageError, match=r"holds 000000\.jsonl, which Triever does not write there"):
+        write_file(make(), dataset(), tmp_path / "q")
+
+
 @pytest.mark.usefixtures("small_shards")
 def test_a_tuning_goes_on_too_and_is_saved_once_more(make: Make, tmp_path: Path, interrupted: Any) -> None:
     def writer() -> QueryWriter:
@@ -340,21 +402,21 @@ def test_the_unfinished_work_of_something_else_is_refused(make: Make, tmp_path: 
     with pytest.raises(KeyboardInterrupt):
         write_file(make(), dataset(), out, work=work)
     for other, data, part, said in (
-        (make(seed=5), dataset(), "1/1", "written with seed = 0, not 5"),
-        (make(), dataset(DOCUMENTS[:5]), "1/1", "unfinished questions of other documents"),
-        (make(), dataset(), "1/2", "written with part = '1/1', not '1/2'"),
+        (make(seed=5), dataset(), "1/1", r"unfinished work with other options \(seed = 0, not 5\); remove"),
+        (make(), dataset(DOCUMENTS[:5]), "1/1", "unfinished work with other documents"),
+        (make(), dataset(), "1/2", r"unfinished work with other part \('1/1', not '1/2'\)"),
     ):
         with pytest.raises(UsageError, match=said):
             write_file(other, data, out, part=part, work=work)
     interrupted(100)
     write_file(make(), dataset(), out, work=work)
-    assert [path.name for path in work.iterdir()] == ["what.json"], "a folder that was named stays"
+    assert sorted(path.name for path in work.iterdir()) == [LOCK, MARKER], "a folder that was named stays"
     write_file(make(seed=5), dataset(), out, work=work)
 
 
 def test_a_folder_of_other_files_is_left_alone(make: Make, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError, match="holds other files"):
+    with pytest.raises(UsageError, match=r"holds thesis\.txt, which Triever does not write there"):
         write_file(make(), dataset(), tmp_path.parent / "q.jsonl", work=tmp_path)
     assert (tmp_path / "thesis.txt").exists()
 

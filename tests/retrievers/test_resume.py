@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import multiprocessing
 import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES
 from triever import Dataset, artifact, load
+from triever.commands.learn import fit
 from triever.data.writers import write_dataset
 
 SETTINGS = {
@@ -50,6 +55,11 @@ def learned(model: Path) -> dict[str, np.ndarray]:
         return {**found, "vectors": np.array(snapshot.array(vectors))}
 
 
+def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> bool:
+    """Whether two retrievers have learned the same, bit for bit."""
+    return one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
+
+
 def killed(fit: list[str], work: Path, chance: random.Random) -> int:
     """Begin a fit, kill it soon after another of its checkpoints, and give the step at which its folder stands."""
     process, before = subprocess.Popen(fit, stderr=subprocess.DEVNULL), step_of(work)
@@ -75,11 +85,69 @@ def test_a_fit_that_is_killed_goes_on_where_it_was(tmp_path: Path, system: str) 
     stood = [killed(fit, work, chance) for _ in range(2 if system == "dense" else 1)]
     assert 0 < stood[0] <= stood[-1] < SETTINGS["training.steps"], "in the middle"
     subprocess.run(fit, check=True, capture_output=True)
-    one, two = learned(tmp_path / "whole"), learned(tmp_path / "killed")
-    assert one.keys() == two.keys()
-    assert all(np.array_equal(one[name], two[name]) for name in one)
+    assert same(learned(tmp_path / "whole"), learned(tmp_path / "killed"))
     assert load(tmp_path / "whole").search("tea") == load(tmp_path / "killed").search("tea")
     assert not work.exists()
+
+
+KILLS = 20
+OPENED = [
+    "triever.lab.systems",
+    "triever.retrievers.dense",
+    "pyarrow.parquet",
+    "tokenizers",
+    "scipy.optimize",
+    "psutil",
+]
+SHORT = {**SETTINGS, "training.steps": 16, "negatives.source": "bm25"}
+
+
+def replacing(folder: str, out: str, seed: int, begun: Any = None) -> None:
+    """What `triever fit dense --replace` does; `begun` is told when the slow imports are over."""
+    for name in OPENED:
+        importlib.import_module(name)
+    torch.set_num_threads(1)
+    if begun is not None:
+        begun.value = True
+    settings = [f"{key}={value}" for key, value in {**SHORT, "training.seed": seed}.items()]
+    fit("dense", str(Path(folder, "data")), Path(folder, out), settings, replace=True)
+
+
+@pytest.mark.long
+def test_twenty_kills_of_fits_that_replace_a_model(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", Dataset.of("contract", DOCUMENTS, QUERIES, {"train": QRELS}))
+    started = time.perf_counter()
+    for seed in (0, 1):
+        replacing(str(tmp_path), f"whole{seed}", seed)
+    pace = (time.perf_counter() - started) / 2
+    whole = [learned(tmp_path / f"whole{seed}") for seed in (0, 1)]
+    replacing(str(tmp_path), "model", 0)
+    model, work = tmp_path / "model", tmp_path / "model.work"
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.retrievers.test_resume", *OPENED])
+    chance, kills, done, half, seed = random.Random(3), 0, 0, 0, 1
+    while kills < KILLS:
+        begun = context.Value("b", False, lock=False)
+        process = context.Process(target=replacing, args=(str(tmp_path), "model", seed, begun), daemon=True)
+        process.start()
+        while not begun.value:
+            time.sleep(0.001)
+        process.join(chance.random() * pace)
+        process.kill()
+        process.join()
+        assert process.exitcode in (0, -signal.SIGKILL), "it was refused"
+        found = learned(model)
+        assert same(found, whole[seed]) or same(found, whole[1 - seed]), "neither the old model nor the new one"
+        if process.exitcode == 0:
+            assert same(found, whole[seed])
+            assert not work.exists()
+            done, seed = done + 1, 1 - seed
+        else:
+            kills, half = kills + 1, half + (step_of(work) > 0)
+        if done < kills / 8:
+            pace *= 1.1  # the machine has become slower
+    assert done, "no fit came to its end"
+    assert half, "no kill fell into a training"
 
 
 def test_the_unfinished_work_of_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -88,7 +156,7 @@ def test_the_unfinished_work_of_something_else_is_left_alone(tmp_path: Path) -> 
     (tmp_path / "model.work" / "thesis.txt").write_text("years of work", encoding="utf-8")
     done = subprocess.run(command(tmp_path / "data", tmp_path / "model"), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "model.work holds other files" in done.stderr
+    assert "model.work holds thesis.txt, which Triever does not write there" in done.stderr
     assert (tmp_path / "model.work" / "thesis.txt").exists()
 
 

@@ -24,13 +24,13 @@ from triever.training.loop import train
 KILLS = 15
 
 
-def killed(folder: Path, optimizer: str, keep: str, seed: int) -> list[int]:
+def killed(folder: Path, optimizer: str, keep: str, seed: int, kills: int = KILLS) -> list[int]:
     """Kill a training at random moments, again and again; gives the steps at which its folder stood after each."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.toys", "transformers.optimization", "torch._dynamo"])
     chance = random.Random(seed)
     stood = []
-    for _ in range(KILLS):
+    for _ in range(kills):
         begun = context.Value("b", False, lock=False)
         process = context.Process(target=long_training, args=(str(folder), optimizer, keep, begun), daemon=True)
         process.start()
@@ -72,6 +72,18 @@ def test_kills_do_not_change_the_result(optimizer: str, keep: str, tmp_path: Pat
     whole = long_training(str(tmp_path / "whole"), optimizer, keep)
     assert same(resumed, whole)
     assert without_speeds(tmp_path / "killed") == without_speeds(tmp_path / "whole")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("optimizer", "keep"), [("adamw", "best"), ("adafactor", "last")])
+def test_sixty_kills_in_four_trainings(optimizer: str, keep: str, tmp_path: Path) -> None:
+    whole = long_training(str(tmp_path / "whole"), optimizer, keep)
+    for number in range(2):
+        folder = tmp_path / f"killed{number}"
+        stood = killed(folder, optimizer, keep, seed=number, kills=KILLS)
+        assert len(set(stood) - {0, LONG.steps}) > 2, "hardly any kill met the training at work"
+        assert same(long_training(str(folder), optimizer, keep), whole)
+        assert without_speeds(folder) == without_speeds(tmp_path / "whole")
 
 
 class Stop(Exception):
@@ -355,10 +367,22 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 
 def test_other_files_in_a_folder_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    (tmp_path / "weights-00000003.safetensors").write_bytes(b"torn")  # as a killed training may leave it
+    (tmp_path / ".lock").touch()
+    left = ["weights-00000000.safetensors", ".weights-00000000.safetensors.0a1b2c3d.tmp"]
+    for name in left:
+        (tmp_path / name).write_bytes(b"torn")  # as a killed training may leave it
     train(toy(), square, Pairs, options(), folder=tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert not (tmp_path / "weights-00000003.safetensors").exists()
+    assert not any((tmp_path / name).exists() for name in left)
+
+
+def test_checkpoints_without_their_state_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        train(toy(), stopping(7), Pairs, options(), folder=tmp_path)
+    (tmp_path / "training.json").unlink()
+    with pytest.raises(ArtifactError, match=r"holds optimizer-00000005\.safetensors but no training\.json; name a new"):
+        train(toy(), square, Pairs, options(), folder=tmp_path)
+    assert (tmp_path / "weights-00000005.safetensors").exists()
 
 
 def test_nothing_in_a_folder_is_pickle(tmp_path: Path) -> None:

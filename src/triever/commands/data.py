@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-from triever.commands.options import Data, Json, SkipBad
+from triever.commands.options import Data, Json, ReadAs, SkipBad
 from triever.commands.shared import open_data
 from triever.terminal import describe, emit, note, table
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")]
 
 
-def data_info(data: Data, skip_bad: SkipBad = False, json_: Json = False) -> None:
+def data_info(data: Data, read_as: ReadAs = "", skip_bad: SkipBad = False, json_: Json = False) -> None:
     """What is in a dataset, and what is wrong with it."""
     from triever.data.datasets import info
 
-    found = info(open_data(data, skip_bad))
+    found = info(open_data(data, skip_bad, read_as))
     emit(found) if json_ else describe(found)
 
 
@@ -26,12 +26,13 @@ def data_convert(
     data: Data,
     out: Folder,
     to: Annotated[str, typer.Option(help="beir, parquet or msmarco.")] = "beir",
+    read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
     """Write a dataset in another format."""
     from triever.data.writers import write_dataset
 
-    write_dataset(out, open_data(data, skip_bad), to=to)
+    write_dataset(out, open_data(data, skip_bad, read_as), to=to)
     note(f"wrote {out}")
 
 
@@ -46,13 +47,14 @@ def data_sample(
             help="A split whose relevant documents come first, and only those do; may be given several times."
         ),
     ] = None,
+    read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
     """Cut a dataset: judged documents first; a larger sample contains every smaller one of its seed."""
     from triever.data.datasets import sample
     from triever.data.writers import write_dataset
 
-    write_dataset(out, sample(open_data(data, skip_bad), documents, seed=seed, first=first or None))
+    write_dataset(out, sample(open_data(data, skip_bad, read_as), documents, seed=seed, first=first or None))
     note(f"wrote {out}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from triever.commands.options import (
     Json,
     Out,
     Plot,
+    ReadAs,
     SchemeSettings,
     Split,
     Systems,
@@ -79,7 +79,7 @@ def results(
     """All measured results of a folder as one Markdown page."""
     from triever.lab.results import render
 
-    sys.stdout.write(render(folder))
+    emit(render(folder))
 
 
 def docids_info(
@@ -87,12 +87,13 @@ def docids_info(
     scheme: Annotated[str, typer.Option(help="atomic, naive, title, semantic, codebook or cluster.")] = "title",
     vectors: Annotated[Path | None, typer.Option(help="A .npy file with a row for each document.")] = None,
     set_: SchemeSettings = None,
+    read_as: ReadAs = "",
     json_: Json = False,
 ) -> None:
     """What the docids of a corpus would be like: depth, branching, collisions, bytes."""
     from triever.lab.docids import describe_docids
 
-    found = describe_docids(open_data(data), scheme, set_ or (), vectors)
+    found = describe_docids(open_data(data, read_as=read_as), scheme, set_ or (), vectors)
     emit(found if json_ else table([{"what": key, "value": value} for key, value in found.items()]))
 
 
@@ -133,6 +134,7 @@ def bench_search(
         list[str] | None,
         typer.Option(help="Only ways to search with this text in their names, such as 'beam 10'; repeat for several."),
     ] = None,
+    read_as: ReadAs = "",
     out: Out = None,
     plot: Plot = None,
     json_: Json = False,
@@ -142,7 +144,7 @@ def bench_search(
     from triever.lab.bench_search import bench_search as measure
     from triever.lab.systems import ready_systems
 
-    dataset = open_data(data)
+    dataset = open_data(data, read_as=read_as)
     questions(dataset, split)
     check_before_work((), plot, out)
     rows = _bench(lambda: measure(ready_systems(systems, dataset), dataset, split, most, only or ()), out, json_)

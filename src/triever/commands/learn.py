@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from triever.commands.options import Data, DataOption, Expansions, Json, Settings, SkipBad
+from triever.commands.options import Data, DataOption, Expansions, Json, ReadAs, Root, Settings, SkipBad
 from triever.commands.shared import check_parents, open_data
 from triever.errors import UsageError
 from triever.terminal import emit, note, table
@@ -54,32 +53,37 @@ def fit(
             "Without it they are in MODEL.work until MODEL is written."
         ),
     ] = None,
+    read_as: ReadAs = "",
+    root: Root = None,
     skip_bad: SkipBad = False,
 ) -> None:
     """Train a retriever on a dataset; the same command goes on where one that was interrupted stopped."""
-    from triever import artifact
+    from triever import artifact, work_folder
     from triever.lab.systems import new_system
 
     retriever = new_system(system, set_ or ())
     artifact.check_place(out, replace=replace)  # before hours of work, and once more after
     place = _work_folder(out, work)
-    dataset = open_data(data, skip_bad)
+    dataset = open_data(data, skip_bad, read_as, root)
     if expansions and not retriever._reads_expansions():
         _log.warning(
             "%s does not read expansions, only bm25 and generative do: they are kept, but not used", retriever.kind
         )
+    if expansions:
+        dataset = dataset.with_expansions(expansions)
     try:
-        retriever.fit(dataset.with_expansions(expansions) if expansions else dataset, work=place)
+        retriever.fit(dataset, work=place)
     except BaseException:
-        if not work and (place / "what.json").exists() and not any(place.rglob("training.json")):
-            shutil.rmtree(place, ignore_errors=True)  # there is nothing to go on from
+        if not work:
+            work_folder.discard(place)
         raise
     if not _is_first_process():
         return
     retriever.save(out, replace=replace)
     if not work:
-        shutil.rmtree(place, ignore_errors=True)
+        work_folder.remove(place)
     note(f"wrote {out}: {retriever.kind} with {len(retriever):,} documents")
+    note(str(dataset.reading))
 
 
 def _work_folder(out: Path, work: Path | None) -> Path:
@@ -117,6 +121,7 @@ def write_queries(
         Path | None,
         typer.Option(help="Where unfinished work is kept; a folder that is named here stays, with its checkpoints."),
     ] = None,
+    read_as: ReadAs = "",
     skip_bad: SkipBad = False,
     json_: Json = False,
 ) -> None:
@@ -127,7 +132,7 @@ def write_queries(
 
     settings = assignments(set_ or ())
     chosen = QueryWriter.load(writer, settings) if writer else build(QueryWriter, settings)
-    found = write_file(chosen, open_data(data, skip_bad), out, part=part, work=work, save=save_writer)
+    found = write_file(chosen, open_data(data, skip_bad, read_as), out, part=part, work=work, save=save_writer)
     if found:  # of several processes that tuned together, the first one writes
         emit(found if json_ else table([{"what": key, "value": value} for key, value in found.items()]))
         note(f"wrote {out}")

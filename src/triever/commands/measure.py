@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from triever.commands.options import (
     Model,
     Out,
     Plot,
+    ReadAs,
     SkipBad,
     Split,
     Systems,
@@ -49,6 +51,7 @@ def evaluate(
     measure: Measures = None,
     json_: Json = False,
     plot: Plot = None,
+    read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
     """Measure a TREC run."""
@@ -66,7 +69,7 @@ def evaluate(
         about = {"qrels": Path(data).name}
         documents = {hit.id for result in hits.values() for hit in result}.union(*qrels.values())
     else:
-        dataset = open_data(data, skip_bad)
+        dataset = open_data(data, skip_bad, read_as)
         queries, qrels = questions(dataset, split)
         texts = _texts(dataset, measures)
         report = measure_run(hits, qrels, measures, name=run.stem, queries=queries, texts=texts)
@@ -79,7 +82,7 @@ def _is_qrels(data: str) -> bool:
     """Whether DATA is a file of judgements alone, which is enough to measure a run by."""
     from triever.data.formats.sniff import Role, recognise
 
-    found = recognise(data) if Path(data).is_file() else None
+    found = recognise(data) if os.path.isfile(data) else None
     return found is not None and found.roles == (Role.QRELS,)
 
 
@@ -93,6 +96,7 @@ def compare(
     plot: Plot = None,
     out: Out = None,
     expansions: Expansions = None,
+    read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
     """Measure several retrievers on the same questions; the first is what the others are tested against."""
@@ -103,7 +107,7 @@ def compare(
     from triever.lab.systems import ready_systems
 
     started = time.perf_counter()
-    dataset = open_data(data, skip_bad)
+    dataset = open_data(data, skip_bad, read_as)
     measures = measure or DEFAULT_MEASURES
     check_before_work(measures, plot, out)
     questions(dataset, split)
@@ -150,6 +154,7 @@ def analyse_overlap(
     json_: Json = False,
     plot: Plot = None,
     out: Out = None,
+    read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
     """What systems find where questions share few words with the titles that they look for, and where many."""
@@ -159,7 +164,7 @@ def analyse_overlap(
     check_before_work([measure], plot, out)
     if plot and len(systems) < 2:
         raise UsageError("--plot draws which questions two systems find, and there is one", "name another system")
-    found = _analysed(partial(overlap, examples=examples), systems, open_data(data, skip_bad), split, measure)
+    found = _analysed(partial(overlap, examples=examples), systems, open_data(data, skip_bad, read_as), split, measure)
     _tell(found, started, json_, plot, out)
 
 
@@ -172,6 +177,7 @@ def analyse_seen(
     json_: Json = False,
     plot: Plot = None,
     out: Out = None,
+    read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
     """What systems find where training questions were about the same documents, and where about none of them."""
@@ -179,7 +185,7 @@ def analyse_seen(
 
     started = time.perf_counter()
     check_before_work([measure], plot, out)
-    dataset = open_data(data, skip_bad)
+    dataset = open_data(data, skip_bad, read_as)
     dataset.parts_of(train)  # of no such split nothing should be searched
     _tell(_analysed(partial(seen, train=train), systems, dataset, split, measure), started, json_, plot, out)
 

@@ -22,6 +22,20 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Hits = Annotated[int, typer.Option("-k", "--hits", min=1, help="How many documents.")]
 Split = Annotated[str, typer.Option("--split", help="Which questions: the name of a qrels file, or several: a+b.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Count malformed records and go on without them.")]
+ReadAs = Annotated[
+    str,
+    typer.Option(
+        "--as",
+        metavar="text|records",
+        help="What the documents of a folder are: text files or records. Without it, what most of the folder is.",
+    ),
+]
+Root = Annotated[
+    Path | None,
+    typer.Option(
+        "--root", metavar="FOLDER", help="The folder at which the ids of text files begin, in place of the usual one."
+    ),
+]
 Measures = Annotated[
     list[str] | None, typer.Option("--measure", "-m", help="Such as nDCG@10 or Success@1; repeat for several.")
 ]

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triever.errors import UsageError
+from triever.arguments import as_path
+from triever.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from triever.data.datasets import Dataset
 
+_log = logging.getLogger("triever")
+READ_AS = ("text", "records")
 
-def open_data(name: str, skip_bad: bool = False) -> Dataset:
-    """The dataset of this name; its module is imported only here."""
+
+def open_data(
+    name: str | Path, skip_bad: bool = False, read_as: str = "", root: Path | None = None, kept_root: str = ""
+) -> Dataset:
+    """The dataset of this name, with ids that begin at a root which was said, or kept; its module is imported here."""
     from triever.data.datasets import load_dataset
 
-    return load_dataset(name, skip_bad=skip_bad)
+    if read_as not in ("", *READ_AS):
+        raise UsageError(f"--as {read_as} is unknown", nearest(read_as, READ_AS))
+    if root and not root.is_dir():
+        raise UsageError(f"--root {root} is no folder", "name the folder at which the ids of text files begin")
+    dataset = load_dataset(name, skip_bad=skip_bad, read_as=read_as, root=root or kept_root)
+    if root and not dataset.root:
+        _log.warning("%s: records have ids of their own, and --root is not used", dataset.name)
+    return dataset
 
 
 def check_before_work(measures: Sequence[str], plot: Path | None, out: Path | None = None) -> None:
@@ -36,15 +50,15 @@ def check_before_work(measures: Sequence[str], plot: Path | None, out: Path | No
 
 def check_file(path: Path) -> None:
     """Refuse a file to write that is a folder, or that cannot be made."""
-    if path.is_dir():
+    if os.path.isdir(as_path(path)):
         raise UsageError(f"{path} is a folder", "name a file to write")
     check_parents(path)
 
 
 def check_parents(path: Path) -> None:
     """Refuse a path to write to below a file, or where this user may not write."""
-    whole = Path(os.path.abspath(path))
-    there = next(one for one in (whole, *whole.parents) if one.exists())
+    whole = Path(os.path.abspath(as_path(path)))
+    there = next(one for one in (whole, *whole.parents) if os.path.exists(one))
     if there != whole and not there.is_dir():
         raise UsageError(f"{path} cannot be made, as {there} is a file", "choose another place")
     if there.is_dir() and not os.access(there, os.W_OK):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from triever.commands.options import Data, Hits, Json, Model, SearchSettings, SkipBad, Split, Wait
+from triever.commands.options import Data, Hits, Json, Model, ReadAs, Root, SearchSettings, SkipBad, Split, Wait
 from triever.commands.shared import check_file, open_data
 from triever.terminal import emit, note, table
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from triever.data.records import Hit
     from triever.retrievers.base import Retriever
 
+_log = logging.getLogger("triever")
 Query = Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")]
 
 
@@ -53,6 +55,7 @@ def run(
     split: Split = "test",
     k: Hits = 100,
     set_: SearchSettings = None,
+    read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
     """Search every question of a split and write a TREC run."""
@@ -60,7 +63,7 @@ def run(
     from triever.evaluation.compare import search_all
 
     check_file(out)
-    queries = open_data(data, skip_bad).queries(split)
+    queries = open_data(data, skip_bad, read_as).queries(split)
     tag = "-".join(model.resolve().name.split()) or "triever"
     write_run(out, search_all(_opened(model, set_), queries, k), tag=tag)
     note(f"wrote {out}: {len(queries):,} questions")
@@ -78,26 +81,52 @@ def _opened(model: Path, settings: Sequence[str] | None) -> Retriever:
 def add(
     model: Model,
     documents: Annotated[
-        Path, typer.Argument(metavar="DOCUMENTS", help="A file of documents, in any format that is read.")
+        Path,
+        typer.Argument(metavar="DOCUMENTS", help="A file or a folder of documents, in any format that is read."),
     ],
     replace: Annotated[bool, typer.Option("--replace", help="Replace documents whose id is there already.")] = False,
     wait: Wait = 0,
+    read_as: ReadAs = "",
+    root: Root = None,
     skip_bad: SkipBad = False,
 ) -> None:
     """Add documents to a saved retriever."""
-    from triever.data.readers import Problems, read_documents
-    from triever.retrievers.base import edit
+    from triever.data.readers import Problems
+    from triever.data.reading import Reading
+    from triever.retrievers.base import edit, kept_root
 
-    problems = Problems(skip_bad)
-    new = list(read_documents(documents, problems))
+    kept = kept_root(model)
+    dataset, problems = open_data(documents, skip_bad, read_as, root, kept), Problems(skip_bad)
+    new = list(dataset.stream(problems))
     with edit(model, wait=wait) as retriever:
-        known = [document.id for document in new if replace and document.id in retriever.documents]
-        if known:
+        known = [document.id for document in new if document.id in retriever.documents]
+        first = next((document.id for document in new if document.id not in retriever.documents), "")
+        hint = _other_root(retriever, dataset.root, first)
+        if replace and known:
             retriever.delete(known)
         retriever.add(new)
+        if root and not kept and dataset.root and root.samefile(dataset.root):
+            retriever.keep_root(dataset.root)
+    if replace and new and not known:
+        _log.warning("--replace replaced nothing: %s has no document with an id such as %s%s", model, new[0].id, hint)
+    elif hint:
+        _log.warning("%s is new%s", first, hint)
+    if dataset.root and not root and not kept:
+        note(f"{model} has no root: ids begin at {dataset.root}; --root says where else, and is kept")
     note(f"added {len(new):,} documents, {len(known):,} of them replaced; {len(retriever):,} in all")
     if problems.count:
         note(f"left out {problems.count:,} bad records, such as {problems.examples[0]}")
+    note(str(Reading.of(dataset.source, len(new), problems.reasons)))
+
+
+def _other_root(retriever: Retriever, root: str, new_id: str) -> str:
+    """Of a file with a new id, whether it would be a known document below a folder further up."""
+    above = Path(root).parts if root and new_id else ()
+    for at in range(1, len(above)):
+        key = "/".join((*above[at:], new_id))
+        if key in retriever.documents:
+            return f"; if it is {key}, say --root {Path(*above[:at])}"
+    return ""
 
 
 def delete(
@@ -116,12 +145,13 @@ def delete(
 def status(model: Model, json_: Json = False) -> None:
     """What a saved retriever is; every file is checked against its hash."""
     from triever import artifact
+    from triever.validation import require_table, require_text
 
-    with artifact.read(model) as snapshot:
+    with artifact.read(model) as snapshot, artifact.opening(model, snapshot.manifest.kind):
         snapshot.verify()
-        manifest = snapshot.manifest
+        manifest, state = snapshot.manifest, snapshot.manifest.state
         card = snapshot.text("card")
-    found = {"kind": manifest.kind, "options": dict(manifest.options), **manifest.state["origin"]}
-    found |= {key: manifest.state[key] for key in ("documents", "fingerprint")}
+        found = {"kind": manifest.kind, "options": dict(manifest.options), **require_table(state, "origin")}
+        found |= {"documents": snapshot.documents, "fingerprint": require_text(state, "fingerprint")}
     found |= {"bytes": manifest.bytes, "files": len(manifest.files), "written_by": manifest.written_by}
     emit(found if json_ else f"{card}\n{len(manifest.files)} files, {manifest.bytes:,} bytes, all as they were saved")

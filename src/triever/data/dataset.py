@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from triever.arguments import as_path, brief, listed, table, text
 from triever.data.formats.problems import Problems
 from triever.data.readers import read_expansions
+from triever.data.reading import IN_MEMORY, Reading, Source
 from triever.data.records import Document, Qrels, Query, normalise
 from triever.data.splits import ALL, named_splits
 from triever.errors import DataError, UsageError, nearest
@@ -56,18 +60,17 @@ class Dataset:
         splits: Mapping[str, Split],
         *,
         skip_bad: bool = False,
-        ignored: Sequence[str] = (),
-        unread: Sequence[str] = (),
+        source: Source = IN_MEMORY,
     ) -> None:
         self.name = name
         self.skip_bad = skip_bad
-        self.ignored = tuple(ignored)
-        self.unread = tuple(unread)
+        self.source = source
         self._documents = documents
         self._parts = dict(splits)
         self._qrels: dict[str, Qrels] = {}
         self._queries: dict[str, list[Query]] = {}
         self._fingerprint = ""
+        self._reading: Reading | None = None
         self._told: set[str] = set()
 
     @classmethod
@@ -80,11 +83,14 @@ class Dataset:
         unjudged: Mapping[str, Iterable[Query]] | None = None,
     ) -> Dataset:
         """A dataset held in memory; queries without any qrels make the split "all", those of `unjudged` their own."""
-        kept, asked = list(documents), list(queries)
+        text(name, "name")
+        kept, asked = listed(documents, Document, "Dataset.of", "documents"), _asked(queries)
         _refuse_duplicates("documents", (document.id for document in kept))
         _refuse_duplicates("queries", (query.id for query in asked))
-        splits = {split: _held(asked, judged) for split, judged in (qrels or {}).items()}
-        splits |= {split: _held(list(several), None) for split, several in (unjudged or {}).items()}
+        judged = table({} if qrels is None else qrels, "qrels", '{"test": {"q1": {"d1": 1}}}')
+        others = table({} if unjudged is None else unjudged, "unjudged", '{"dev": queries}')
+        splits = {text(split, "a split"): _held(asked, _normalised(grades)) for split, grades in judged.items()}
+        splits |= {text(split, "a split"): _held(_asked(several), None) for split, several in others.items()}
         if asked and not splits:
             splits = {ALL: _held(asked, None)}
         return cls(name, lambda _problems: iter(kept), splits)
@@ -94,20 +100,38 @@ class Dataset:
         """The names of the splits."""
         return tuple(self._parts)
 
+    @property
+    def root(self) -> str:
+        """The folder at which the ids of text files begin, as an absolute path; nothing if it has no text files."""
+        return self.source.root
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Files that look like data and were not read."""
+        return self.source.ignored
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Other files that were not read."""
+        return self.source.unread
+
     def documents(self) -> Iterator[Document]:
         """All documents, from the first, at each call."""
-        problems, digest = Problems(self.skip_bad), Digest()
+        problems, digest, count = Problems(self.skip_bad), Digest(), 0
         unseen = _relevant(self._qrels.values())
         for document in self.stream(problems):
             unseen.discard(document.id)
             digest.add(document)
+            count += 1
             yield document
         self._fingerprint = digest.hex()
+        self._reading = Reading.of(self.source, count, problems.reasons)
         self._tell_problems(problems)
         self._tell(len(unseen), "documents that are judged relevant are not there")
 
     def queries(self, split: str) -> list[Query]:
         """The queries that are judged in the split, or all of them if nothing is or the file is its own."""
+        self._check_name(split)
         if split not in self._queries:
             parts = self.parts_of(split)
             self._queries[split] = self._own_queries(split) if parts == [split] else self._joined_queries(parts)
@@ -115,6 +139,7 @@ class Dataset:
 
     def qrels(self, split: str) -> Qrels:
         """The judgements of a split: query id -> document id -> grade."""
+        self._check_name(split)
         if split not in self._qrels:
             parts = self.parts_of(split)
             self._qrels[split] = self._own_qrels(split) if parts == [split] else self._joined_qrels(parts)
@@ -122,6 +147,7 @@ class Dataset:
 
     def parts_of(self, split: str) -> list[str]:
         """The splits that `a+b` names, all of which have to be there; of any other, itself."""
+        self._check_name(split)
         names = [split] if split in self._parts else named_splits(split)
         for name in names:
             self._part(name)
@@ -134,13 +160,21 @@ class Dataset:
             deque(self.documents(), maxlen=0)
         return self._fingerprint
 
+    @property
+    def reading(self) -> Reading:
+        """How many documents came from how many files, and what was not read."""
+        if self._reading is None:
+            deque(self.documents(), maxlen=0)
+        assert self._reading is not None
+        return self._reading
+
     def with_expansions(self, source: str | Path | Mapping[str, Iterable[str]]) -> Dataset:
         """The same dataset whose documents carry these texts too, by document id.
 
         The source is a file or a mapping; `python` has the questions that are shipped for the default corpus.
         """
         problems = Problems(self.skip_bad)
-        shipped = str(source) == SHIPPED and not Path(SHIPPED).exists()
+        shipped = str(source) == SHIPPED and not os.path.exists(SHIPPED)
         texts = _expansions(_shipped() if shipped else source, problems)
         self._tell_problems(problems)
 
@@ -153,8 +187,7 @@ class Dataset:
             if not shipped:  # no Python has all of the documents that some Python has
                 self._tell(len(texts) - used, "expansions belong to documents that are not there")
 
-        left = {"ignored": self.ignored, "unread": self.unread}
-        return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad, **left)
+        return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad, source=self.source)
 
     def unknown_documents(self, split: str, known: Container[str]) -> list[str]:
         """The relevant documents of a split that are not among the known ones; a warning if there are any."""
@@ -234,6 +267,10 @@ class Dataset:
         part = self._part(split)
         return part.own or part.qrels is None
 
+    def _check_name(self, split: str) -> None:
+        if not isinstance(split, str):
+            raise UsageError(f"{brief(split)} is not the name of a split", f"there are: {', '.join(self._parts)}")
+
     def _part(self, split: str) -> Split:
         if split not in self._parts:
             hint = nearest(split, self.splits) if self._parts else "it has no queries at all"
@@ -276,15 +313,29 @@ class Digest:
 
 
 def _held(queries: list[Query], qrels: Qrels | None) -> Split:
-    return Split(lambda _problems: iter(queries), None if qrels is None else lambda _problems: _normalised(qrels))
+    return Split(lambda _problems: iter(queries), None if qrels is None else lambda _problems: qrels)
+
+
+def _asked(queries: Iterable[Query]) -> list[Query]:
+    return listed(queries, Query, "Dataset.of", "queries")
 
 
 def _normalised(qrels: Qrels) -> Qrels:
-    """Ids in the one form that records have."""
+    """Ids in the one form that records have, and grades that are whole numbers."""
+    example = '{"q1": {"d1": 1}}'
     return {
-        normalise(query): {normalise(document): grade for document, grade in judged.items()}
-        for query, judged in qrels.items()
+        normalise(query): {
+            normalise(document): _grade(document, grade)
+            for document, grade in table(judged, f"what is judged for {query}", example).items()
+        }
+        for query, judged in table(qrels, "qrels of a split", example).items()
     }
+
+
+def _grade(document: str, grade: Any) -> Any:
+    if not isinstance(grade, Real) or not float(grade).is_integer():
+        raise UsageError(f"the grade of {document} is {brief(grade)}", "grades are whole numbers such as 0, 1 and 2")
+    return grade
 
 
 def _relevant(several: Iterable[Qrels]) -> set[str]:
@@ -300,9 +351,10 @@ def _shipped() -> Mapping[str, Iterable[str]]:
 
 def _expansions(source: str | Path | Mapping[str, Iterable[str]], problems: Problems) -> dict[str, tuple[str, ...]]:
     texts: dict[str, list[str]] = {}
-    pairs = source.items() if isinstance(source, Mapping) else read_expansions(source, problems)
+    pairs = source.items() if isinstance(source, Mapping) else read_expansions(as_path(source), problems)
     for document, extra in pairs:
-        texts.setdefault(normalise(document), []).extend(extra)
+        key = normalise(document)
+        texts.setdefault(key, []).extend(listed(extra, str, f"the expansions of {key}", "texts"))
     return {document: tuple(extra) for document, extra in texts.items()}
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from triever.arguments import as_path
 from triever.data.dataset import Dataset, Queries, Split
-from triever.data.folders import Files, SplitFiles, survey
+from triever.data.folders import Files, Layout, SplitFiles, listed, survey
 from triever.data.formats.lines import require_file
 from triever.data.formats.problems import Problems
-from triever.data.readers import read_qrels, read_queries, stream_layout
+from triever.data.formats.text_files import real_texts
+from triever.data.formats.text_ids import lies_in, real_folder, root_to_keep
+from triever.data.readers import count_documents, read_qrels, read_queries, stream_layout
+from triever.data.reading import RECORDS, TEXT, Source
 from triever.data.records import Qrels, Query
 from triever.data.sampling import sample
 from triever.data.splits import without_endings
@@ -25,34 +29,59 @@ VARIABLE = "TRIEVER_DATA"
 """The environment variable with the folder in which datasets are found by name."""
 
 _PYTHON = "python"
-_NAMED = 3
 _log = logging.getLogger("triever")
 
 
-def load_dataset(name_or_path: str | Path, *, skip_bad: bool = False) -> Dataset:
+def load_dataset(
+    name_or_path: str | Path, *, skip_bad: bool = False, read_as: str = "", root: str | Path = ""
+) -> Dataset:
     """A dataset by path, by its name under $TRIEVER_DATA, or `python` for this interpreter's own docs.
 
-    Formats are recognised by content. A bad record is an error, or with `skip_bad` is counted and left out.
+    Formats are recognised by content. A bad record is an error, or with `skip_bad` is counted and left out. Where a
+    folder has text files and records, what most of it is decides, or `read_as`: "text" or "records". A text file's id
+    is its path below the folder, or below another root that it lies in.
     """
+    as_path(name_or_path)
     if isinstance(name_or_path, str) and not name_or_path.strip():
         raise UsageError("the name of the dataset is empty", "give a path or a name; the current folder is .")
     if isinstance(name_or_path, str) and name_or_path.partition(":")[0] == _PYTHON:
         return _python(name_or_path)
     path = _find(name_or_path)
-    layout = survey(path)
+    layout = survey(path, count_documents, read_as=read_as, text_root=str(root))
     sources = {files.queries: partial(_read_queries, files.queries) for files in layout.splits.values()}
     splits = {name: _split(files, sources) for name, files in layout.splits.items()}
     name = without_endings(path.resolve().name)
-    ignored, unread = ([one.relative_to(path).as_posix() for one in files] for files in (layout.ignored, layout.unread))
-    _tell_ignored(name, ignored)
-    return Dataset(name, partial(stream_layout, layout), splits, skip_bad=skip_bad, ignored=ignored, unread=unread)
+    for said in filter(None, (layout.doubt, _ignored(layout))):
+        _log.warning("%s: %s", name, said)
+    return Dataset(name, partial(stream_layout, layout), splits, skip_bad=skip_bad, source=_source(name, layout))
 
 
-def _tell_ignored(name: str, files: Sequence[str]) -> None:
-    """A warning that names the first few: a corpus that lost a part of its files looks like any other."""
-    if files:
-        named = ", ".join(files[:_NAMED]) + (", …" if len(files) > _NAMED else "")
-        _log.warning("%s: %d files look like data and were not used: %s", name, len(files), named)
+def _ignored(layout: Layout) -> str:
+    """Names the first few: a corpus that lost a part of its files looks like any other."""
+    if not layout.ignored:
+        return ""
+    return f"{len(layout.ignored)} files look like data and were not used: {listed(layout.ignored)}"
+
+
+def _source(name: str, layout: Layout) -> Source:
+    left = layout.ignored, layout.unread
+    if layout.documents:
+        return Source(RECORDS, len(layout.documents), "", *left)
+    return Source(TEXT, 0, _root(name, layout), *left)
+
+
+def _root(name: str, layout: Layout) -> str:
+    """Where the ids of text files begin: at the root, if it was said and any of them lies in it."""
+    start = layout.root if layout.root.is_dir() else layout.root.parent
+    if not layout.text_root or lies_in(layout.root, layout.text_root):
+        return root_to_keep(layout.text_root or start)
+    root = real_folder(layout.text_root)
+    outside = [file for file, real in real_texts(layout.root) if not real.is_relative_to(root)]
+    said = "%s: %d text files lie outside the root %s: their ids begin at %s, such as %s"
+    if outside:
+        shown = outside[0].relative_to(start).as_posix()
+        _log.warning(said, name, len(outside), layout.text_root, root_to_keep(start), shown)
+    return root_to_keep(layout.text_root if lies_in(layout.text_root, start) else start)
 
 
 def _python(name: str) -> Dataset:
@@ -66,10 +95,10 @@ def _python(name: str) -> Dataset:
 
 def _find(name: str | Path) -> Path:
     path = Path(name)
-    if path.exists():
+    if os.path.exists(path):  # not Path.exists, which fails below a folder that may not be read
         return path
     shelf = os.environ.get(VARIABLE, "")
-    if shelf and (Path(shelf) / path).exists():
+    if shelf and os.path.exists(Path(shelf) / path):
         return Path(shelf) / path
     if isinstance(name, Path) or path.parent != Path():
         require_file(path)  # says what is wrong with the path, and what lies beside it

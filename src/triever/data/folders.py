@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from triever.artifact import is_artifact
 from triever.data.formats.json_items import is_one_object
+from triever.data.formats.lines import require_file
 from triever.data.formats.sniff import Format, Kind, Role, is_called_documents, recognise, sniff
-from triever.data.formats.text_files import ENDINGS, text_paths
+from triever.data.formats.text_files import ENDINGS, files_below, is_prose, text_paths
+from triever.data.formats.text_ids import lies_in
+from triever.data.reading import RECORDS, TEXT
 from triever.data.splits import ALL, split_name
-from triever.errors import DataError
+from triever.errors import DataError, UsageError, nearest
 
 Files: TypeAlias = tuple[Path, ...]
 Found: TypeAlias = list[tuple[Path, Kind]]
+Broken: TypeAlias = dict[Path, DataError]
+Count: TypeAlias = Callable[[Sequence[Path], int], int]
 
 _PACKED = r"\.(gz|zst|zstd|bz2|xz|lz4|br|zip|7z|rar|tar|tgz)$"
 _DATA = re.compile(rf"\.(jsonl|jsonlines|ndjson|json|tsv|csv|parquet)$|{_PACKED}", re.IGNORECASE)
 _ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice|changelog|citation)\b", re.IGNORECASE)
-_DEEPEST = 6
 _SMALL = 2**16  # bytes
+_NAMED = 3
+_CLOSE = 10  # of two numbers, one is less than so many times the other
+_MOST = 100_000  # records are counted up to here: about a second
+_TEXT_ENDINGS = f"text files end in {' or '.join(ENDINGS)}"
 
 _EXPECTED = (
     "expected corpus.jsonl (with queries.jsonl and qrels/*.tsv beside it), a TSV or Parquet collection, "
@@ -41,34 +49,116 @@ class SplitFiles:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What lies where in a folder, or in one file; without document files it is a folder of texts.
+    """What lies where in a folder, or in one file; without document files its text files are the documents.
 
-    Ignored files look like data, but are in no known format, too deep, or overruled by others. The rest of
-    what lies there and is not read, such as notes beside a corpus, is unread.
+    Ids of text files begin at `text_root`, or else at the folder. Ignored files look like data, but are in no known
+    format, too deep, or overruled by others. The rest of what lies there and is not read, such as notes beside a
+    corpus, is unread; a folder among it ends in a slash. Where text files or records might have been meant, `doubt`
+    says which were taken.
     """
 
     root: Path
     documents: Files
     splits: Mapping[str, SplitFiles]
-    ignored: Files = ()
-    unread: Files = ()
+    text_root: str = ""
+    ignored: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    doubt: str = ""
 
 
-def survey(path: str | Path) -> Layout:
-    """The layout of a folder or file; a DataError if there are no documents."""
+def survey(path: str | Path, count: Count, *, read_as: str = "", text_root: str = "") -> Layout:
+    """The layout of a folder or file; a DataError if there are no documents.
+
+    Documents are text files or records, as `read_as` says, or else what most of the folder is. Below the root of text
+    files, text files are. `count` counts the documents of files, up to a number.
+    """
+    if read_as not in ("", TEXT, RECORDS):
+        raise UsageError(f"read_as = {read_as!r} is unknown", nearest(read_as, (TEXT, RECORDS)))
     root = Path(path)
-    if not root.is_dir():
-        found = [(root, sniff(root))]
-        return _checked(Layout(root, _documents(found), _splits(found)), found)
+    if not read_as and lies_in(root, text_root) and any(map(is_prose, text_paths(root))):
+        read_as = TEXT
+    layout = _survey_folder(root, count, read_as) if root.is_dir() else _survey_file(root, read_as)
+    return replace(layout, text_root=text_root)
+
+
+def _survey_file(path: Path, read_as: str) -> Layout:
+    if read_as == TEXT:
+        if not is_prose(path):
+            raise DataError(f"{path} is no text file", _TEXT_ENDINGS)
+        require_file(path)
+        return Layout(path, (), {})
+    kind = sniff(path)
+    if kind.format is not Format.TEXT:
+        found = [(path, kind)]
+        return _checked(Layout(path, _documents(found), _splits(found)), found)
+    if read_as == RECORDS:
+        raise DataError(f"{path} is plain text, not a file of records", "say --as text, or name another file")
+    return Layout(path, (), {})
+
+
+def _survey_folder(root: Path, count: Count, read_as: str) -> Layout:
     files = sorted(_files(root))
-    found = _scan(files)
-    texts = _texts_win(root, files, found)
-    splits = _splits([one for one in found if not _is_prose(one[0])] if texts else found)
-    layout = Layout(root, () if texts else _documents(found), splits)
+    found, broken = _scan(files, with_texts=read_as == RECORDS)
+    choice = _Choice(root, found, broken, count, read_as)
+    texts = choice.is_text()
+    if broken and not texts:
+        raise next(iter(broken.values()))
+    splits = _splits([one for one in found if not is_prose(one[0])] if texts else found)
+    layout = Layout(root, () if texts else _documents(found), splits, doubt=choice.doubt)
     left = _left(layout)
-    ignored = _ignored(left, found)
+    ignored = _ignored(root, left, found)
     layout = replace(layout, ignored=ignored, unread=tuple(sorted({*left} - {*ignored})))
     return layout if texts else _checked(layout, found)
+
+
+class _Choice:
+    """Whether the documents of a folder are its text files or its records.
+
+    Files that are called as a corpus is called are the corpus. Otherwise each side has a number of files and a number
+    of documents, and the larger product wins: many text files beside a stray table, but also a file of many records
+    beside some notes.
+    """
+
+    def __init__(self, root: Path, found: Found, broken: Broken, count: Count, read_as: str) -> None:
+        self.root, self.found, self.broken, self.count, self.read_as = root, found, broken, count, read_as
+        self.doubt = ""
+
+    def is_text(self) -> bool:
+        """Whether the text files are the documents; says in `doubt` if that is not clear."""
+        if self.read_as == TEXT and not any(text_paths(self.root)):
+            raise DataError(f"{self.root} holds no text files", _TEXT_ENDINGS)
+        if self.read_as:
+            return self.read_as == TEXT
+        documents = [path for path in _documents(self.found) if not is_prose(path)]
+        if not documents and not self.broken:
+            return any(not self.found or not _ABOUT.match(path.name) for path in text_paths(self.root))
+        kinds, texts = dict(self.found), self._texts({path.parent for path in documents})
+        records = [*(path for path in documents if not _is_stray(path, kinds[path])), *self.broken]
+        if not records or not texts:
+            return texts > len(documents)
+        whole = [path for path in records if path not in self.broken]
+        if any(map(is_called_documents, records)):
+            return self._chosen(False, texts, records, close=self.count(whole, texts) < texts)
+        enough = min(_CLOSE * texts**2 // len(records) + 1, _MOST)
+        counted = self.count(whole, enough)
+        weights = texts**2, len(records) * counted
+        close = max(weights) < _CLOSE * min(weights) or counted == _MOST
+        return self._chosen(weights[0] > weights[1], texts, records, close)
+
+    def _texts(self, places: set[Path]) -> int:
+        """How many text files there are, without what holds questions or judgements, and a README beside records."""
+        others = {path for path, kind in self.found if Role.DOCUMENTS not in kind.roles}
+        about = {self.root, *places}
+        files = (path for path in text_paths(self.root) if path not in others)
+        return sum(path.parent not in about or not _ABOUT.match(path.name) for path in files)
+
+    def _chosen(self, is_text: bool, texts: int, records: Sequence[Path], close: bool) -> bool:
+        names = listed([path.relative_to(self.root).as_posix() for path in records])
+        said = f"the records of {names} were read, and not {texts:,} text files; --as text reads those"
+        if is_text:
+            said = f"{texts:,} text files were read, and not the records of {names}; --as records reads those"
+        self.doubt = said if close else ""
+        return is_text
 
 
 def _checked(layout: Layout, found: Found) -> Layout:
@@ -77,25 +167,33 @@ def _checked(layout: Layout, found: Found) -> Layout:
     said = [_said(layout.root, path, kind) for path, kind in found]
     seen = f"only {', '.join(said)}" if said else "nothing readable"
     if layout.ignored:
-        names = (os.path.relpath(path, layout.root) for path in layout.ignored[:5])
-        seen += f" beside {', '.join(names)}" if said else f" in {', '.join(names)}"
+        names = ", ".join(layout.ignored[:5])
+        seen += f" beside {names}" if said else f" in {names}"
     raise DataError(f"{layout.root} holds no documents, {seen}", _EXPECTED)
 
 
-def _scan(files: Sequence[Path]) -> Found:
-    """The files with records.
+def _scan(files: Sequence[Path], with_texts: bool) -> tuple[Found, Broken]:
+    """The files with records, and those that are too broken to tell.
 
-    Text files count only beside documents of another format: TREC's topics and qrels often end in
-    .txt, but so does every note of a folder of notes.
+    Text files count only beside documents of another format, or if that is said: TREC's topics and qrels often end
+    in .txt, but so does every note of a folder of notes.
     """
-    found = _recognised(one for one in files if not _is_prose(one))
-    if _documents(found):
-        found += _recognised(one for one in files if one.suffix.lower() == ".txt")
-    return sorted(found, key=lambda one: one[0])
+    found, broken = _recognised(one for one in files if not is_prose(one))
+    if with_texts or _documents(found):
+        found += _recognised(one for one in files if one.suffix.lower() == ".txt")[0]
+    return sorted(found, key=lambda one: one[0]), broken
 
 
-def _recognised(files: Iterable[Path]) -> Found:
-    return [(path, kind) for path in files if (kind := recognise(path))]
+def _recognised(files: Iterable[Path]) -> tuple[Found, Broken]:
+    found: Found = []
+    broken: Broken = {}
+    for path in files:
+        try:
+            if kind := recognise(path):
+                found.append((path, kind))
+        except DataError as error:
+            broken[path] = error
+    return found, broken
 
 
 def _files(folder: Path, depth: int = 2) -> Iterator[Path]:
@@ -113,57 +211,36 @@ def _files(folder: Path, depth: int = 2) -> Iterator[Path]:
             yield from _files(entry, depth - 1)
 
 
-def _is_prose(path: Path) -> bool:
-    return path.suffix.lower() in ENDINGS
-
-
-def _texts_win(root: Path, files: Sequence[Path], found: Found) -> bool:
-    """Whether the text files are the documents: there is nothing better, and more than a README.
-
-    A package.json with an id is a record, and a table of two columns may be anything: among more
-    notes than that, they are strays.
-    """
-    known = {path for path, _ in found}
-    prose = [path for path in files if _is_prose(path) and path not in known and not _ABOUT.match(path.name)]
-    documents = _documents(found)
-    if not documents:
-        return any(not found or not _ABOUT.match(path.name) for path in text_paths(root))
-    kinds = dict(found)
-    return len(prose) > len(documents) and all(_is_stray(path, kinds[path]) for path in documents)
-
-
 def _is_stray(path: Path, kind: Kind) -> bool:
     if path.suffix.lower() == ".json" and kind.format is Format.JSONL and is_one_object(path):
         return True
     return not kind.sure and kind.format is Format.PAIRS and not is_called_documents(path)
 
 
-def _left(layout: Layout) -> Files:
-    """What is not read."""
+def _left(layout: Layout) -> tuple[str, ...]:
+    """What is not read, by path below the folder."""
     used = {*layout.documents, *_flat_splits(layout.splits)}
-    texts = not layout.documents
-    return tuple(path for path in _all_files(layout.root) if path not in used and not (texts and _is_prose(path)))
+    closed: list[Path] = []
+    left = [
+        path
+        for path in files_below(layout.root, closed.append)
+        if path not in used and (layout.documents or not is_prose(path))
+    ]
+    entered = {parent for path in used for parent in path.parents}
+    names = [path.relative_to(layout.root).as_posix() for path in left]
+    return *names, *(f"{one.relative_to(layout.root).as_posix()}/" for one in closed if one not in entered)
 
 
-def _ignored(left: Files, found: Found) -> Files:
+def _ignored(root: Path, left: tuple[str, ...], found: Found) -> tuple[str, ...]:
     """What is left, looks like data, and is not known to be something else, such as a run."""
     other = {path for path, kind in found if Role.DOCUMENTS not in kind.roles}
-    looks = (path for path in left if _DATA.search(path.name))
-    return tuple(path for path in looks if path not in other and not _describes(path, found))
-
-
-def _all_files(root: Path) -> Iterator[Path]:
-    """The files at any sensible depth; a folder that cannot be opened holds none."""
-    for place, folders, names in os.walk(root):
-        here = Path(place)
-        deep = len(here.relative_to(root).parts) >= _DEEPEST
-        folders[:] = [] if deep else sorted(one for one in folders if one[0] != "." and not is_artifact(here / one))
-        yield from (here / name for name in sorted(names) if name[0] != ".")
+    looks = (name for name in left if _DATA.search(name))
+    return tuple(name for name in looks if root / name not in other and not _describes(root / name, found))
 
 
 def _describes(path: Path, found: Found) -> bool:
     """A small JSON object that is no record tells about the data, as dataset_info.json does."""
-    small = path.suffix.lower() == ".json" and path.stat().st_size < _SMALL
+    small = path.suffix.lower() == ".json" and path.is_file() and path.stat().st_size < _SMALL
     return small and path not in dict(found) and is_one_object(path)
 
 
@@ -202,6 +279,11 @@ def _flat(named: Mapping[str, Files]) -> Files:
 
 def _flat_splits(splits: Mapping[str, SplitFiles]) -> set[Path]:
     return {path for files in splits.values() for path in (*files.queries, *files.qrels)}
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names."""
+    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
 def _said(root: Path, path: Path, kind: Kind) -> str:

@@ -6,10 +6,13 @@ written in one table, RECIPES.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from triever.arguments import as_path
 from triever.data.folders import Layout, survey
 from triever.data.formats import kilt, qa_json, tables, trec
 from triever.data.formats.fields import make_document, make_expansions, make_judgement, make_query, shorten
@@ -21,7 +24,7 @@ from triever.data.formats.problems import Flaw, Problems
 from triever.data.formats.sniff import Format, Role, is_text, recognise, sniff
 from triever.data.formats.text_files import text_documents, text_file
 from triever.data.records import Document, Hit, Query, Result, ranked
-from triever.errors import DataError
+from triever.errors import DataError, UsageError
 
 __all__ = ["Problems", "read_documents", "read_expansions", "read_qrels", "read_queries", "read_run"]
 
@@ -82,11 +85,17 @@ RECIPES: dict[tuple[Format, Role], tuple[Rows, Make]] = {
 _USUAL = {Role.QRELS: Format.QRELS, Role.RUN: Format.RUN}
 
 
-def read_documents(path: str | Path, problems: Problems | None = None) -> Iterator[Document]:
-    """The documents of a file, or of all files of a folder, each id once."""
+def read_documents(
+    path: str | Path, problems: Problems | None = None, *, read_as: str = "", root: str | Path = ""
+) -> Iterator[Document]:
+    """The documents of a file, or of all files of a folder, each id once.
+
+    They are text files or records, as `read_as` says, or else what most of the folder is. Ids of text files begin at
+    the root, where they lie in it.
+    """
     problems = problems or Problems()
-    if Path(path).is_dir():
-        return stream_layout(survey(path), problems)
+    if os.path.isdir(as_path(path)) or read_as or root:
+        return stream_layout(survey(path, count_documents, read_as=read_as, text_root=str(root)), problems)
     return _stream_file(path, problems, set())
 
 
@@ -136,10 +145,17 @@ def read_expansions(path: str | Path, problems: Problems | None = None) -> Itera
 def stream_layout(layout: Layout, problems: Problems) -> Iterator[Document]:
     """The documents of a folder, file by file in the order of their names, each id once."""
     if not layout.documents:
-        yield from text_documents(layout.root, problems)
+        yield from text_documents(layout.root, problems, layout.text_root)
     seen: set[int] = set()
     for path in layout.documents:
         yield from _stream_file(path, problems, seen)
+
+
+def count_documents(files: Sequence[Path], most: int) -> int:
+    """How many documents these files of records hold, counted up to a number."""
+    problems = Problems(skip_bad=True)
+    documents = chain.from_iterable(_stream_file(path, problems, set()) for path in files)
+    return sum(1 for _ in islice(documents, most))
 
 
 def _stream_file(path: str | Path, problems: Problems, seen: set[int]) -> Iterator[Document]:
@@ -168,7 +184,7 @@ def _made(path: str | Path, problems: Problems, rows: Rows, make: Make) -> Itera
     for line, row in rows(path, problems):
         try:
             record = make(row)
-        except Flaw as flaw:
+        except (Flaw, UsageError) as flaw:
             problems.report(path, line, flaw.problem, flaw.hint)
         else:
             yield line, record

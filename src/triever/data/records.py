@@ -7,12 +7,14 @@ Triever ever compares two spellings of the same character. Nothing here reads a 
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, overload
 
+from triever.arguments import brief
 from triever.errors import UsageError
 
 Qrels: TypeAlias = Mapping[str, Mapping[str, int]]
@@ -21,12 +23,11 @@ Qrels: TypeAlias = Mapping[str, Mapping[str, int]]
 
 def normalise(text: str) -> str:
     """Unicode NFC, the one form in which Triever holds text and ids."""
-    try:
-        if text.isascii() or unicodedata.is_normalized("NFC", text):
-            return text
-        return unicodedata.normalize("NFC", _MARKS.sub(_in_order, text) if len(text) > _FEW else text)
-    except AttributeError:
-        raise UsageError(f"{text!r} is not text", "ids and texts are strings") from None
+    if not isinstance(text, str):
+        raise UsageError(f"{brief(text)} is not text", "ids and texts are strings")
+    if text.isascii() or unicodedata.is_normalized("NFC", text):
+        return text
+    return unicodedata.normalize("NFC", _MARKS.sub(_in_order, text) if len(text) > _FEW else text)
 
 
 _FEW = 100
@@ -40,14 +41,75 @@ def _in_order(run: re.Match[str]) -> str:
     return "".join("".join(sorted(group, key=unicodedata.combining) if marks else group) for marks, group in groups)
 
 
-def _normalise_fields(record: object, *names: str) -> None:
-    for name in names:
-        value = getattr(record, name)
-        if isinstance(value, tuple):
-            clean: Any = tuple(normalise(item) for item in value)
-        else:
-            clean = normalise(value)
-        object.__setattr__(record, name, clean)  # the record is still being made: frozen only after
+def wrong_id(value: str, what: str = "id") -> tuple[str, str] | None:
+    """What is wrong with an id and what to do about it; nothing, if every format of the field can carry it."""
+    if not value.strip():
+        return f"the {what} is empty", "give every record an id of its own"
+    if value.isprintable():  # nearly all of them
+        return None
+    if _BREAKS.search(value):
+        return f"the {what} {brief(value)} holds a tab or line break", "put an underscore in its place"
+    if _UNCLEAN.search(value):
+        return f"the {what} {brief(value)} holds a NUL or half a character", "put an underscore in its place"
+    return None
+
+
+_BREAKS = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_UNCLEAN = re.compile("[\0\ud800-\udfff]")
+
+
+# The fields of a record while it is made: it is frozen only after.
+
+
+def _take_id(record: Document | Query) -> None:
+    _take_text(record, "id")
+    if wrong := wrong_id(record.id):
+        raise UsageError(*wrong)
+
+
+def _take_text(record: Document | Query, name: str) -> None:
+    value = getattr(record, name)
+    clean = normalise(value)
+    if clean is not value:
+        object.__setattr__(record, name, clean)
+
+
+def _take_texts(record: Document | Query, name: str) -> None:
+    value = getattr(record, name)
+    if value != ():
+        object.__setattr__(record, name, _texts(value, name))
+
+
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    if not isinstance(value, tuple | list):
+        raise UsageError(f"{name} = {brief(value)} should be a tuple of texts", f'for example: {name}=("one", "two")')
+    return tuple(map(normalise, value))
+
+
+def _check_metadata(record: Document | Query) -> None:
+    """Refuse what could not be saved: metadata go into files as JSON."""
+    value = record.metadata
+    if not isinstance(value, Mapping):
+        raise UsageError(f"metadata = {brief(value)} should be a mapping", 'for example: metadata={"year": 1999}')
+    try:
+        if value and not _is_plain(value):
+            json.dumps(dict(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        hint = "use texts, numbers, lists and dicts of them"
+        raise UsageError(f"the metadata of {record.id} cannot be written as JSON: {error}", hint) from None
+
+
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is JSON for certain; this is far faster than to write it."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind is dict:
+        return all(type(key) is str and _is_plain(item) for key, item in value.items())
+    return kind is list and all(map(_is_plain, value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +123,22 @@ class Document:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _normalise_fields(self, "id", "text", "title", "expansions")
+        _take_id(self)
+        _take_text(self, "text")
+        _take_text(self, "title")
+        _take_texts(self, "expansions")
+        _check_metadata(self)
+
+    @classmethod
+    def stored(
+        cls, key: str, text: str, title: str, expansions: tuple[str, ...], metadata: Mapping[str, Any]
+    ) -> Document:
+        """A document as it was stored, unchecked: what an earlier Triever has taken in stays readable."""
+        document = cls.__new__(cls)
+        values = {"id": key, "text": text, "title": title, "expansions": expansions, "metadata": metadata}
+        for name, value in values.items():
+            object.__setattr__(document, name, value)
+        return document
 
     @property
     def full_text(self) -> str:
@@ -83,9 +160,15 @@ class Query:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _normalise_fields(self, "id", "text", "answers")
-        clean = tuple(tuple(normalise(item) for item in one) for one in self.evidence)
-        object.__setattr__(self, "evidence", clean)
+        _take_id(self)
+        _take_text(self, "text")
+        _take_texts(self, "answers")
+        _check_metadata(self)
+        if self.evidence != ():
+            if not isinstance(self.evidence, tuple | list):
+                problem = f"evidence = {brief(self.evidence)} should be a tuple of tuples of ids"
+                raise UsageError(problem, 'for example: evidence=(("d1", "d2"), ("d3",))')
+            object.__setattr__(self, "evidence", tuple(_texts(ids, "evidence") for ids in self.evidence))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from triever.data.dataset import Digest
 from triever.data.records import Document
 from triever.errors import DataError, UsageError, nearest
 from triever.storage import Product, Products, Stored, number_products, python_bytes, scaled, text_products
+from triever.validation import require
 
 SCHEMA = pa.schema(
     [
@@ -52,6 +53,17 @@ class DocumentStore:
                 raise _no_text(batch) from None
         store = cls(pa.Table.from_batches(batches, SCHEMA))
         store._refuse_duplicates()
+        return store
+
+    @classmethod
+    def opened(cls, table: pa.Table, count: int) -> DocumentStore:
+        """A store of what a file holds; a ValueError says why it is none of `count` documents."""
+        require(table.num_rows == count, f"it has {table.num_rows} documents, and its manifest says {count}")
+        lists = [chunk.flatten() for chunk in table.column("expansions").chunks]
+        missing = sum(column.null_count for column in (*table.columns, *lists))
+        require(not missing, f"{missing} ids, titles, texts or expansions are missing")
+        store = cls(table)
+        require(len(store._rows) == count, "two documents have one id")
         return store
 
     def __len__(self) -> int:
@@ -175,5 +187,15 @@ def _row(document: Document) -> dict[str, object]:
 
 
 def _document(row: dict[str, str]) -> Document:
-    metadata = json.loads(row["metadata"]) if row["metadata"] else {}
-    return Document(row["id"], row["text"], row["title"], tuple(row["expansions"]), metadata)
+    metadata = _metadata(row) if row["metadata"] else {}
+    return Document.stored(row["id"], row["text"], row["title"], tuple(row["expansions"]), metadata)
+
+
+def _metadata(row: dict[str, str]) -> dict[str, Any]:
+    try:
+        metadata = json.loads(row["metadata"])
+    except (ValueError, RecursionError):
+        metadata = None
+    if not isinstance(metadata, dict):
+        raise DataError(f"the metadata of document {row['id']!r} is no JSON object", "delete it, and add it again")
+    return metadata

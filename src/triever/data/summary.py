@@ -6,6 +6,7 @@ from typing import Any
 
 from triever.data.dataset import Dataset, Digest
 from triever.data.formats.problems import Problems
+from triever.data.reading import Reading
 from triever.data.records import Qrels, Query
 
 
@@ -21,7 +22,18 @@ def info(dataset: Dataset) -> dict[str, Any]:
     }
     bad = {"bad records": problems.count, "examples": problems.examples}
     files = {"ignored files": list(dataset.ignored), "unread files": list(dataset.unread)}
-    return {"name": dataset.name, **documents, **bad, **files, "splits": splits}
+    read = _read(dataset, documents["documents"], problems)
+    return {"name": dataset.name, **documents, **read, **bad, **files, "splits": splits}
+
+
+def _read(dataset: Dataset, documents: int, problems: Problems) -> dict[str, Any]:
+    """What became of the files, if there are any."""
+    if not dataset.source.read_as:
+        return {}
+    reading = Reading.of(dataset.source, documents, problems.reasons)
+    root = {"root": dataset.root} if dataset.root else {}
+    left = {"not read": dict(reading.unread), "left out": dict(reading.left_out)}
+    return {"read as": dataset.source.read_as, "files": reading.files, **root, **left}
 
 
 def _documents(dataset: Dataset, missing: set[str], problems: Problems) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from triever.docids.quantize import Device, kmeans, nearest, sampled
+from triever.validation import INDICES, require, require_array
 
 
 @dataclass
@@ -53,7 +54,14 @@ class Tree:
 
     @classmethod
     def of_arrays(cls, centroids: np.ndarray, inside: np.ndarray) -> Tree:
-        """The tree that `arrays` wrote."""
+        """The tree that `arrays` wrote; a ValueError if they are none."""
+        clusters, branch, _ = centroids.shape
+        require_array(inside, "docid_children", INDICES, (clusters, branch))
+        listed = inside[inside >= 0]
+        # Every cluster but the first lies inside one that comes before it, in the order of both: there is no circle.
+        behind = (inside < 0) | (inside > np.arange(clusters)[:, None])
+        whole = clusters > 0 and behind.all() and np.array_equal(listed, np.arange(1, clusters))
+        require(whole, "the clusters are no tree")
         trees = [cls(torch.tensor(one), {}) for one in centroids]
         for tree, row in zip(trees, inside, strict=True):
             tree.children = {number: trees[at] for number, at in enumerate(row.tolist()) if at >= 0}

@@ -22,6 +22,7 @@ import numpy as np
 from triever.arrays import places, starts_of
 from triever.errors import UsageError
 from triever.storage import Product, Products, Stored, Thing, scaled, width_of
+from triever.validation import INDICES, require, require_array, require_starts, require_within
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -369,6 +370,14 @@ class Trie:
             for docid in np.split(*_split_at(annex.paths())):
                 _refuse_if_inside(main, docid)
 
+    def symbols(self) -> np.ndarray:
+        """All symbols that docids have, rising."""
+        return np.unique(np.concatenate([array for part in self.parts for array in (part.token[1:], part.tail)]))
+
+    def ends_with(self, stop: int) -> bool:
+        """Whether every docid has this symbol at its end, and nowhere else."""
+        return all(_ends_with(part, stop) for part in self.parts)
+
     def info(self) -> dict[str, Any]:
         """What it is like: entries, depth, branching, collisions, bytes."""
         paths = self.paths()
@@ -402,10 +411,78 @@ class Trie:
             writer.array(f"trie_{field.name}", getattr(one, field.name))
 
     @classmethod
-    def read(cls, snapshot: Snapshot) -> Trie:
-        """Take the arrays out of an artifact, memory-mapped."""
-        arrays = {field.name: snapshot.array(f"trie_{field.name}") for field in fields(Arrays)}
-        return cls((Arrays(**arrays),), (None,))
+    def read(cls, snapshot: Snapshot, width: int, documents: np.ndarray) -> Trie:
+        """Take the arrays out of an artifact, memory-mapped; a ValueError if they are no trie.
+
+        Its symbols have to be below `width`, and its documents have to be just these numbers, which rise.
+        """
+        arrays = Arrays(**{field.name: snapshot.array(f"trie_{field.name}") for field in fields(Arrays)})
+        _require_tree(arrays, width)
+        _require_entries(arrays, documents)
+        return cls((arrays,), (None,))
+
+
+def _require_tree(arrays: Arrays, width: int) -> None:
+    """A ValueError unless nodes form one tree, level by level, with the symbols of siblings rising."""
+    symbols = "uint16", "int32"
+    for array, name in ((arrays.token, "trie_token"), (arrays.tail, "trie_tail")):
+        require_within(require_array(array, name, symbols, (None,)), name, 0, width)
+    nodes, child = arrays.nodes, arrays.child
+    require(nodes > 0, "the trie has no root")
+    require_array(child, "trie_child", INDICES, (nodes + 1,))
+    # Children lie behind their parents, and each node but the root is the child of one: there is no circle.
+    whole = child[0] == 1 and child[-1] == nodes and (child[1:] >= child[:-1]).all()
+    require(whole and (child[:-1] > np.arange(nodes)).all(), "the nodes of the trie are no tree")
+    eldest = np.zeros(nodes + 1, bool)
+    eldest[child] = True  # the first child of each node, and what follows the last
+    rises = arrays.token[1:-1] < arrays.token[2:]
+    require((rises | eldest[2:-1]).all(), "the symbols of a node's children do not rise")
+
+
+def _require_entries(arrays: Arrays, documents: np.ndarray) -> None:
+    """A ValueError unless every node has the entries of its children, and every document an entry."""
+    nodes, entries, child = arrays.nodes, arrays.entries, arrays.child
+    document = require_array(arrays.document, "trie_document", INDICES, (None,))
+    first, count = (
+        require_array(array, name, INDICES, (nodes,))
+        for array, name in ((arrays.first, "trie_first"), (arrays.count, "trie_count"))
+    )
+    require_starts(arrays.tail_start, "trie_tail_start", entries, len(arrays.tail))
+    least = min(1, entries)  # only the root of an empty trie has nothing below it
+    require_within(first, "trie_first", 0, entries + 1)
+    require_within(count, "trie_count", least, entries + 1)
+    end = first.astype(np.int64) + count
+    inner = np.flatnonzero(child[1:] > child[:-1])
+    meets = (first[child[inner]] == first[inner]).all() and (end[child[inner + 1] - 1] == end[inner]).all()
+    eldest = np.zeros(nodes + 1, bool)
+    eldest[child] = True
+    follows = (first[2:] == end[1:-1]) | eldest[2:-1]
+    require(first[0] == 0 and end[0] == entries and meets and follows.all(), "the entries of the trie are not in order")
+    _require_leaves(arrays, np.flatnonzero(child[1:] == child[:-1]))
+    places = np.searchsorted(documents, document)
+    inside = places < len(documents)
+    require(inside.all() and (documents[places] == document).all(), "the trie has a document that is not there")
+    there = np.zeros(len(documents), bool)
+    there[places] = True
+    require(there.all(), "a document is not in the trie")
+
+
+def _require_leaves(arrays: Arrays, leaves: np.ndarray) -> None:
+    """A ValueError unless entries of one leaf end there, and are of documents that rise."""
+    several = leaves[arrays.count[leaves] > 1]
+    entry = places(arrays.first[several].astype(np.int64), arrays.count[several].astype(np.int64))
+    tails = arrays.tail_start[entry + 1] - arrays.tail_start[entry]
+    require(not tails.any(), "a docid of the trie is the beginning of another")
+    last = np.cumsum(arrays.count[several], dtype=np.int64) - 1
+    rises = arrays.document[entry][:-1] < arrays.document[entry][1:]
+    rises[last[:-1]] = True
+    require(rises.all(), "a document is twice under one docid")
+
+
+def _ends_with(part: Arrays, stop: int) -> bool:
+    stops = np.flatnonzero(part.tail == stop)
+    last = part.tail_start[1:][np.diff(part.tail_start) > 0] - 1
+    return np.array_equal(stops, last) and np.array_equal(part.token[1:] == stop, part.end[1:])
 
 
 def _living(part: Arrays, alive: np.ndarray | None) -> int:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
+from triever.arguments import brief, whole
 from triever.data.datasets import Dataset
 from triever.data.records import Qrels, Query, Run
 from triever.errors import UsageError
@@ -45,7 +46,16 @@ def compare(
     """
     if not isinstance(retrievers, Mapping) or not retrievers:
         raise UsageError("there is nothing to compare", 'give retrievers by name: compare({"bm25": bm25}, data)')
+    for name, retriever in retrievers.items():
+        if not isinstance(retriever, Retriever):
+            raise UsageError(f"{brief(name)} is {brief(retriever)}, not a retriever", "give a fitted one, or load one")
+    if not isinstance(dataset, Dataset):
+        problem = f"compare takes a Dataset, not {type(dataset).__name__}"
+        raise UsageError(problem, "make one: triever.load_dataset(...)")
+    if keep is not None and not callable(keep):
+        raise UsageError(f"keep = {brief(keep)} should be a function", "it is handed a name and what was found")
     check(measures)
+    whole(k, "k")
     queries, qrels = questions(dataset, split)
     read = depth(measures, qrels)
     most = max(k, DEEP if read is None else read)

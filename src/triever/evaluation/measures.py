@@ -20,6 +20,7 @@ from numbers import Real
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from triever.arguments import brief, listed, table, text
 from triever.data.records import Hit, Qrels, Query, Result, ranked
 from triever.errors import MissingExtra, UsageError, nearest
 from triever.evaluation.answers import exact_match, f1, has_answer
@@ -100,26 +101,40 @@ class Task:
 
 
 def _task(run: AnyRun, qrels: Qrels, queries: Iterable[Query], texts: Texts | None) -> Task:
-    if not qrels:
+    if not table(qrels, "qrels", '{"q1": {"d1": 1}}'):
         raise UsageError("no query is judged", "give qrels with at least one query")
     grades = {query: _whole(query, judged) for query, judged in qrels.items()}
-    results = {query: _result(run[query]) for query in qrels if query in run}
+    table(run, "the run", '{"q1": {"d1": 0.5}}')
+    results = {query: _result(query, run[query]) for query in qrels if query in run}
+    asked = listed(queries, Query, "evaluate", "queries")
+    if texts is not None and not callable(texts):
+        table(texts, "texts", '{"d1": "what it says"}')
     hits = {query: _ranked(query, result) for query, result in results.items() if result}
     answers = {query: result.answer for query, result in results.items() if result.answer is not None}
     if not hits and not answers:
         logger.warning("the run has no results for any of the %d judged queries: all count as misses", len(qrels))
-    return Task(hits, answers, grades, {query.id: query for query in queries}, texts)
+    return Task(hits, answers, grades, {query.id: query for query in asked}, texts)
 
 
-def _result(found: Result | Mapping[str, float]) -> Result:
+def _result(query: str, found: Result | Mapping[str, float]) -> Result:
     if isinstance(found, Result):
         return found
-    return Result(tuple(Hit(document, float(score)) for document, score in found.items()))
+    scores = table(found, f"the run of {query}", '{"d1": 0.5}')
+    return Result(tuple(Hit(text(document, "an id"), _score(query, score)) for document, score in scores.items()))
+
+
+def _score(query: str, score: Any) -> float:
+    try:
+        return float(score)
+    except (TypeError, ValueError):
+        raise UsageError(f"query {query!r}: a document has the score {brief(score)}", "give finite scores") from None
 
 
 def _whole(query: str, grades: Mapping[str, float]) -> dict[str, int]:
     """The grades as whole numbers: trec_eval knows no others and would cut a half to nothing."""
-    for document, grade in grades.items():
+    text(query, "the id of a query")
+    for document, grade in table(grades, f"what is judged for {query}", '{"d1": 1}').items():
+        text(document, "the id of a document")
         if not isinstance(grade, Real) or not float(grade).is_integer():
             raise UsageError(f"query {query!r}: document {document!r} has the grade {grade!r}", "give whole numbers")
     return {document: int(grade) for document, grade in grades.items()}
@@ -255,6 +270,8 @@ ANSWER_AT = re.compile(r"Answer@([1-9][0-9]*)")
 
 def _parsed(measures: Sequence[str]) -> dict[str, Any]:
     """Every measure by the name it was asked for."""
+    if isinstance(measures, str) or not isinstance(measures, Iterable):
+        raise UsageError(f"measures = {brief(measures)} should be a list", f'for example: ["{DEFAULT_MEASURES[0]}"]')
     if not measures:
         raise UsageError("there is no measure to compute", f"ask for some, such as {DEFAULT_MEASURES[0]}")
     return {name: _parse(name) for name in measures}
@@ -262,6 +279,7 @@ def _parsed(measures: Sequence[str]) -> dict[str, Any]:
 
 def _parse(name: str) -> Any:
     """One of ours, or a measure of ir_measures."""
+    text(name, "a measure")
     if name in OWN:
         return OWN[name]
     if at := ANSWER_AT.fullmatch(name):

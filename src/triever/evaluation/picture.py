@@ -12,10 +12,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
+from triever.arguments import as_path
 from triever.errors import MissingExtra, UsageError
 from triever.evaluation.finding import Bars
 from triever.evaluation.measures import lower_is_better
 from triever.evaluation.report import MARK, Report, Score, mean_text
+from triever.files import atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +35,7 @@ LEGEND_POINTS = 7.5
 
 def check_picture(path: str | Path) -> None:
     """Refuse a picture that cannot be drawn here, before any work is done for it."""
-    if Path(path).suffix.lower() not in PICTURES:
+    if as_path(path).suffix.lower() not in PICTURES:
         raise UsageError(f"{path} has no known picture format", f"end its name with {', '.join(PICTURES)}")
     _matplotlib()
 
@@ -63,11 +65,11 @@ def draw_lines(panels: Sequence[Bars], path: str | Path) -> None:
 
 def _save(figure: Callable[[], Figure], path: str | Path) -> None:
     check_picture(path)
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target = as_path(path)
     with _matplotlib().rc_context({"svg.hashsalt": "triever", "svg.fonttype": "path", "font.size": 9}):
         metadata = {"Date": None} if target.suffix.lower() == ".svg" else None  # the same file every time
-        figure().savefig(target, dpi=160, metadata=metadata)
+        with atomic(target) as file:
+            figure().savefig(file, format=target.suffix.lower()[1:], dpi=160, metadata=metadata)
 
 
 def _bars_figure(panels: Sequence[Bars]) -> Figure:

@@ -9,15 +9,18 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from triever.arguments import brief, table, text, whole
 from triever.data.records import Qrels, Query
 from triever.errors import DataError, UsageError, nearest
 from triever.evaluation.measures import DEFAULT_MEASURES, AnyRun, Texts, lower_is_better, per_query
 from triever.evaluation.significance import column_means, holm, intervals, p_values
+from triever.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,6 +76,10 @@ class Report:
         about: Mapping[str, Any] | None = None,
     ) -> Report:
         """Systems measured on the same queries; each is tested against `baseline`, by default the first."""
+        _check_values(values)
+        _check_tables(extra or {}, "extra", '{"bm25": {"seconds": 3}}')
+        table(about or {}, "about", '{"data": "squad"}')
+        text(title, "title")
         queries = _common_queries(values)
         reference = next(iter(values)) if baseline is None else baseline
         _known(reference, values, "system")
@@ -107,10 +114,11 @@ class Report:
     def worst(self, system: str, measure: str, n: int = 10) -> list[tuple[str, float]]:
         """The n queries on which a system did worst, worst first."""
         values = self.per_query(system, measure)
-        return sorted(values.items(), key=lambda one: one[1], reverse=lower_is_better(measure))[:n]
+        return sorted(values.items(), key=lambda one: one[1], reverse=lower_is_better(measure))[: whole(n, "n", 0)]
 
     def best(self, measure: str) -> set[str]:
         """The systems with the best mean; none where there is nothing to compare."""
+        _known(measure, self.measures, "measure")
         means = {system: columns[measure].mean for system, columns in self.scores.items()}
         top = (min if lower_is_better(measure) else max)(means.values())
         return {system for system, mean in means.items() if mean == top} if len(means) > 1 else set()
@@ -135,7 +143,7 @@ class Report:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Report:
         """The report that `to_dict` wrote."""
-        if data.get("format") != FORMAT:
+        if table(data, "the report", "json.load(file)").get("format") != FORMAT:
             hint = "write it again" if data.get("format") is None else "use the Triever that wrote it"
             raise DataError(f"this is not a report of format {FORMAT}", hint)
         try:
@@ -155,12 +163,15 @@ class Report:
         from rich.text import Text
 
         # As Text, since names of systems and data are in them, and a string is read for markup.
-        title, caption = Text(self.title, "table.title"), Text(self.caption(), "table.caption")
+        title, caption = (
+            Text(printable(text), style)
+            for text, style in ((self.title, "table.title"), (self.caption(), "table.caption"))
+        )
         table = Table(title=title if self.title else None, caption=caption, caption_justify="left")
         table.box, table.padding, table.pad_edge = SIMPLE_HEAD, (0, 0, 0, 1), False
         table.add_column("system")
         for measure in self.measures:
-            table.add_column(Text(measure), justify="right")
+            table.add_column(Text(printable(measure)), justify="right")
         for system in self.systems:
             name, *cells = _row(self, system, [])
             table.add_row(_rich(name, *_notes(self, system)), *(_rich(cell, _short(cell)) for cell in cells))
@@ -212,10 +223,28 @@ def evaluate(
 
     A run maps query ids to results, or to scores by document id, as pytrec_eval has it.
     """
-    return Report.of({name: per_query(run, qrels, measures, queries=queries, texts=texts)})
+    return Report.of({text(name, "name"): per_query(run, qrels, measures, queries=queries, texts=texts)})
 
 
 # --- numbers ------------------------------------------------------------------------------------------------
+
+
+def _check_values(values: PerQuery) -> None:
+    for system, columns in _check_tables(values, "values", '{"bm25": {"nDCG@10": {"q1": 0.5}}}').items():
+        for measure, column in columns.items():
+            text(measure, "a measure")
+            table(column, f"{measure} of {system}", '{"q1": 0.5}')
+            for value in column.values():
+                if not isinstance(value, Real):
+                    raise UsageError(f"{measure} of {system} is {brief(value)} for a query", "give numbers")
+
+
+def _check_tables(values: Any, name: str, example: str) -> Mapping[str, Mapping[str, Any]]:
+    """The values, if they are a mapping by system of mappings."""
+    for system, columns in table(values, name, example).items():
+        text(system, "the name of a system")
+        table(columns, f"{name} of {system}", example)
+    return values
 
 
 def _common_queries(values: PerQuery) -> list[str]:
@@ -332,8 +361,8 @@ def _rich(cell: Cell, *below: str) -> Text:
     """What a terminal, which is narrow, shows of a cell: the rest stands dim below the value."""
     from rich.text import Text
 
-    value = Text(cell.value, style="bold" if cell.best else "")
-    return value.append("".join(f"\n{line}" for line in below), style="not bold dim")
+    value = Text(printable(cell.value), style="bold" if cell.best else "")
+    return value.append("".join(f"\n{printable(line)}" for line in below), style="not bold dim")
 
 
 def _short(cell: Cell) -> str:

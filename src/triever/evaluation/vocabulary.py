@@ -204,7 +204,7 @@ def _token(titles: InContext, word: str) -> int:
     occurring = {titles.scheme.symbol(symbol): symbol for symbol in np.unique(titles.symbols).tolist()}
     if word in occurring:
         return occurring[word]
-    pieces = titles.scheme.place(Document("", "", word))[:-1] if word else ()
+    pieces = titles.scheme.place(Document("word", "", word))[:-1] if word else ()
     names = [titles.scheme.symbol(piece) for piece in pieces]
     if len(pieces) == 1 and names[0] in occurring:
         return pieces[0]

@@ -72,9 +72,3 @@ def mask_of(keep: np.ndarray, count: int) -> np.ndarray:
     if keep.shape != (count,) or keep.dtype != bool:
         raise UsageError(f"keep has the shape {keep.shape} and {keep.dtype}", f"give a mask of {count} rows")
     return keep
-
-
-def require(truth: object, problem: str) -> None:
-    """A ValueError that says what is wrong with a file, unless it is true."""
-    if not truth:
-        raise ValueError(problem)

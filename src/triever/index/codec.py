@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from triever.docids.quantize import kmeans, nearest
-from triever.index.checks import require
 from triever.index.top import CHUNK, shared
+from triever.validation import require, require_finite
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -110,6 +110,8 @@ class Codec:
         require(codec.cutoffs.shape == (codec.width, max(0, buckets - 1)), "has other cutoffs")
         require(codec.weights.shape == (codec.width, buckets), "has other weights")
         require(all(getattr(codec, role).dtype == np.float32 for role in ARRAYS), "has a codec of another type")
+        for role in ARRAYS:
+            require_finite(getattr(codec, role), role)
         return codec
 
     def encode(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

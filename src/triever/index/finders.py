@@ -16,9 +16,9 @@ import numpy as np
 
 from triever.arrays import starts_of
 from triever.errors import MissingExtra, UsageError
-from triever.index.checks import require
 from triever.index.top import CHUNK, Found, filled
 from triever.storage import Product, Products
+from triever.validation import require, require_array, require_finite
 
 if TYPE_CHECKING:
     from triever.index.vectors import IndexOptions
@@ -227,6 +227,8 @@ class Lists:
         index = made.index
         require(len(sizes) and arrays["coarse"].shape == (len(sizes), width), "has another number of lists")
         require(arrays["codebooks"].shape == (width << options.nbits,), "has other codebooks")
+        for name in ("coarse", "codebooks"):
+            require_finite(require_array(arrays[name], name, ("float32",), arrays[name].shape), name)
         require(codes.shape == (count, index.code_size) and codes.dtype == np.uint8, "has other codes")
         require(sizes.min(initial=0) >= 0 and sizes.sum() == count, "has lists of other sizes")
         require(np.array_equal(np.sort(members), np.arange(count)), "has other members in its lists")

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from triever.arrays import starts_of
-from triever.index.checks import require
 from triever.index.codec import Codec
 from triever.index.top import CHUNK, resident, shared
+from triever.validation import require, require_finite
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -99,6 +99,8 @@ class Part:
         require(self.packed.shape == (tokens, codec.packed_width) and self.packed.dtype == dtype, "has other vectors")
         kinds = self.numbers.dtype == np.uint16 and self.listed.dtype in (np.int32, np.int64)
         require(kinds, "has numbers of another type")
+        if codec.bits == 16:
+            require_finite(self.packed, "packed")
         require(not tokens or self.numbers.max() < len(codec.centroids), "has a token without a centroid")
         lists = self.list_starts.shape == (len(codec.centroids) + 1,) and self.listed.shape == (tokens,)
         require(lists, "has other lists")

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from triever.arrays import starts_of
-from triever.artifact import RESAVE, Snapshot, Writer
+from triever.artifact import Snapshot, Writer
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
-from triever.errors import ArtifactError
 from triever.index.top import CHUNK
 from triever.index.vectors import Vectors, checked
 from triever.storage import Product, Products, Stored
+from triever.validation import FLOATS, require_array, require_finite
 
 NAME = "trie_vectors"
 BLOCK = 2**16
@@ -222,8 +222,7 @@ class TrieVectors:
     def read(cls, snapshot: Snapshot, trie: Trie, device: str | torch.device = "cpu") -> TrieVectors:
         """Take them out again, mapped."""
         array = snapshot.array(NAME)
-        if array.ndim != 2 or len(array) != trie.parts[0].entries or array.dtype.kind != "f":
-            raise ArtifactError(f"{snapshot.path}: the vectors are not those of its {trie.parts[0].entries}", RESAVE)
+        require_finite(require_array(array, NAME, FLOATS, (trie.parts[0].entries, None)), NAME)
         return cls(trie, (Vectors(array, torch.device(device)),))
 
 

@@ -25,11 +25,12 @@ from triever import config
 from triever.artifact import RESAVE
 from triever.config import option
 from triever.errors import ArtifactError, UsageError
-from triever.index.checks import at_least, checked, mask_of, require, same_width
+from triever.index.checks import at_least, checked, mask_of, same_width
 from triever.index.finders import FINDERS, Finder
 from triever.index.top import CHUNK, Found, Running, filled, merged, nothing, ordered, resident, stacked
 from triever.models.precision import device_of
 from triever.storage import Product, Products, Stored, Thing
+from triever.validation import require, require_finite
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -309,6 +310,8 @@ def _check_stored(arrays: dict[str, np.ndarray], shapes: dict[str, list[int]], o
     require(main.dtype == annex.dtype == options.dtype, f"has vectors that are not {options.dtype}")
     stored = (len(main) + len(annex),)
     require(alive is None or (alive.shape == stored and alive.dtype == bool), "has another mask")
+    for name, vectors in (("main", main), ("annex", annex)):
+        require_finite(vectors, name)
 
 
 def _read_finder(arrays: dict[str, np.ndarray], options: IndexOptions) -> Finder | None:

@@ -53,8 +53,8 @@ def _ours(paths: Paths) -> dict[str, Any]:
     seconds, trie = _timed(lambda: Trie.of(paths))
     with tempfile.TemporaryDirectory() as folder:
         _save(trie, folder)
-        open_s, _ = _timed(lambda: _open(folder, check=False))
-        checked_s, _ = _timed(lambda: _open(folder, check=True))
+        open_s, _ = _timed(lambda: _open(folder, paths, check=False))
+        checked_s, _ = _timed(lambda: _open(folder, paths, check=True))
     about = {"docids": len(paths), "symbols": len(paths.flat), "nodes": trie.parts[0].nodes}
     row = {"name": "triever", "build_s": round(seconds, 2), "bytes": trie.bytes, "mib": round(trie.bytes / 2**20, 1)}
     return row | {"open_ms": round(1000 * open_s, 1), "open_checked_ms": round(1000 * checked_s, 1)} | about
@@ -66,9 +66,10 @@ def _save(trie: Trie, folder: str) -> None:
         writer.commit("trie", {}, {}, "bench")
 
 
-def _open(folder: str, check: bool) -> Trie:
+def _open(folder: str, paths: Paths, check: bool) -> Trie:
+    width = int(paths.flat.max(initial=0)) + 1
     with artifact.read(folder, check=check) as snapshot:
-        return Trie.read(snapshot)
+        return Trie.read(snapshot, width, paths.document)
 
 
 def _dict(paths: Paths) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Data:
     first: tuple[str, ...] = option((), "splits whose relevant documents are in a sample first; none: those of all")
     expansions: str = option("", "a file of expansion texts, as a path or below $TRIEVER_DATA")
     skip_bad: bool = option(False, "leave malformed records out")
+    read_as: str = option("", "text or records: what the documents of a folder are; nothing: what most of it is")
 
     def __post_init__(self) -> None:
         config.validate(self)

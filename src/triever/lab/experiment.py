@@ -12,7 +12,6 @@ import json
 import logging
 import math
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -25,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from triever import work_folder
 from triever.data.dataset import SHIPPED
 from triever.data.datasets import VARIABLE, Dataset, load_dataset, sample
 from triever.data.records import Run as Hits
@@ -232,7 +232,7 @@ class Workshop:
     name: str  # of the recipe and its setting
     timeout: float = 0
     kept: Path | None = None  # a folder for the retrievers of runs
-    _opened: dict[tuple[str, bool], Dataset] = field(default_factory=dict)
+    _opened: dict[tuple[str, bool, str], Dataset] = field(default_factory=dict)
     _at: tuple[Data, int] | None = None  # the data and the seed of the run under way
     _dataset: tuple[Data, Dataset] | None = None
     _parts: dict[Path, Retriever] = field(default_factory=dict)
@@ -314,9 +314,9 @@ class Workshop:
             return load(place)  # as every later run reads it, which has to know again what was begun with it
 
     def _whole(self, data: Data) -> Dataset:
-        key = data.name, data.skip_bad
+        key = data.name, data.skip_bad, data.read_as
         if key not in self._opened:
-            self._opened[key] = load_dataset(data.name, skip_bad=data.skip_bad)
+            self._opened[key] = load_dataset(data.name, skip_bad=data.skip_bad, read_as=data.read_as)
         return self._opened[key]
 
     def _cut(self, data: Data) -> Dataset:
@@ -347,26 +347,24 @@ def working_in(place: Path) -> Generator[Working]:
     try:
         yield working
     finally:
-        if working.is_done or not _has_training(place):
-            shutil.rmtree(place, ignore_errors=True)
+        if working.is_done:
+            work_folder.remove(place)
+        else:
+            work_folder.discard(place)
 
 
 def fit_in(place: Path, retriever: Retriever, dataset: Dataset) -> dict[str, Any]:
     """Fit with a folder to work in, and say how long that took."""
-    resumed = _has_training(place)
+    resumed = work_folder.is_begun(place)
     started = time.perf_counter()
     retriever.fit(dataset, work=place)
     return {"fit_seconds": round(time.perf_counter() - started, 2)} | ({"resumed": True} if resumed else {})
 
 
-def _has_training(place: Path) -> bool:
-    return any(place.rglob("training.json"))
-
-
 def expansions_file(name: str) -> Path | None:
     """A file of expansions, as a path or below $TRIEVER_DATA; none for those that come with the package."""
     for path in (Path(name), Path(os.environ.get(VARIABLE, ""), name)):
-        if path.is_file():
+        if os.path.isfile(path):
             return path
     if name == SHIPPED:
         return None

@@ -6,6 +6,7 @@ Reads a recipe in one of its settings and checks all that can be checked without
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -118,7 +119,7 @@ def find(recipe: str | Path) -> Path:
     name = str(recipe).removesuffix(".toml")
     shelves = [Path("recipes"), CHECKOUT / "recipes"]
     for path in (Path(recipe), *(shelf / f"{name}.toml" for shelf in shelves)):
-        if path.is_file():
+        if os.path.isfile(path):
             return path
     known = {recipe_name(path) for shelf in shelves for path in shelf.rglob("*.toml")}
     raise UsageError(f"there is no recipe {recipe}", nearest(name, known) if known else "give the path of a TOML file")

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from triever.arguments import as_path
 from triever.errors import DataError
 from triever.evaluation.finding import Finding, Part
 from triever.evaluation.report import Report
@@ -86,7 +87,10 @@ def write(path: str | Path, result: Mapping[str, Any]) -> None:
 
 def render(folder: str | Path) -> str:
     """All results of a folder as one Markdown page."""
-    files = sorted(Path(folder).rglob("*.json"))
+    try:
+        files = sorted(as_path(folder).rglob("*.json"))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be opened: {error.strerror}", "check its permissions") from error
     if not files:
         raise DataError(f"{folder} holds no results", "write some with: triever compare ... --out FILE")
     recipes = {file.parent for file in files if file.name == PLAN}
@@ -152,7 +156,7 @@ def _read(file: Path) -> dict[str, Any]:
         result = json.loads(file.read_text(encoding="utf-8"))
         what = "finding" if "finding" in result else "report"
         return {key: result[key] for key in ("command", what, "seconds", "hardware")}
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} is not a result file: {error}", "remove it, or write it again") from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -153,7 +154,7 @@ class Backbone:
             _config(backbone.config)
         except (KeyError, TypeError, ValueError) as error:
             hint = "install the transformers that it was saved with, or save it again"
-            raise ArtifactError(f"the saved backbone cannot be made: {error}", hint) from error
+            raise ArtifactError(f"the saved backbone cannot be made: {str(error)[:200]}", hint) from error
         return backbone
 
 
@@ -165,8 +166,7 @@ def load_backbone(name: str, *, texts: Iterable[str] | None = None, fetch: bool 
     word, _, sizes = name.partition(":")
     if word == SCRATCH:
         return _from_nothing(name, _sizes(sizes), texts)
-    if name and Path(name).expanduser().is_dir():
-        folder = Path(name).expanduser()
+    if name and os.path.isdir(folder := Path(os.path.expanduser(name))):  # which take a name of any length
         return _from_folder(name, folder, f"folder {folder.resolve()}", _licence(folder))
     folder = _hub_folder(name, fetch)
     return _from_folder(name, folder, f"hub {name} at {folder.name}", _licence(folder))

@@ -14,16 +14,18 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from triever.artifact import Snapshot, Writer
-from triever.config import option, validate
-from triever.errors import ArtifactError, UsageError
+from triever.artifact import Snapshot, Writer, opening
+from triever.config import build, option, validate
+from triever.errors import UsageError
 from triever.models import encoder as encoders
 from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder
 from triever.models.layers import BertDecoderLayer, DecoderLayer, T5Shape
+from triever.models.opening import opened_module, require_sizes
 from triever.models.seq2seq import Seq2SeqGenerator
 from triever.models.t5 import T5, FixedRows, renamed
 from triever.models.tokens import Tokens
+from triever.validation import require
 
 HEAD = 64
 """Numbers of an attention head, where the width is a multiple."""
@@ -280,15 +282,23 @@ def write(model: T5, writer: Writer) -> None:
 def read(snapshot: Snapshot) -> T5:
     """The model of an artifact, on the processor and not in training."""
     reader = encoders.read(snapshot, "reader")
-    try:
-        with torch.random.fork_rng(devices=[]):  # opening something must not change what chance does next
-            model = T5(T5Shape(**snapshot.json("decoder")), reader)
-        model.load_state_dict({**_reading(model), **snapshot.tensors("decoder_weights")})
-    except (RuntimeError, TypeError) as error:
-        problem = f"the decoder in {snapshot.path} cannot be made: {str(error).splitlines()[0]}"
-        raise ArtifactError(problem, "save it again with this version of Triever") from error
+    with opening(snapshot.path, "decoder"):
+        values, tensors = snapshot.json("decoder"), snapshot.tensors("decoder_weights")
+        require_sizes(values, tensors, "decoder")
+        shape = build(T5Shape, values)
+        least = min(shape.width, shape.start + 1, shape.d_model, shape.d_kv, shape.heads, shape.buckets, shape.shards)
+        require(least > 0 and shape.start < max(shape.width, shape.inputs) + 1, "the decoder has sizes below 1")
+        require(shape.d_model == reader.backbone.hidden, "the decoder is not as wide as what reads for it")
+        # The reader stands for itself only behind it: what is compared and loaded here is the decoder.
+        model = opened_module(lambda: T5(shape, nn.Identity()), tensors, "decoder")
+        model.reader = reader
+        _require_writing(model)
     return model.eval()
 
 
-def _reading(model: T5) -> Mapping[str, Any]:
-    return {name: weight for name, weight in model.state_dict().items() if name.startswith("reader.")}
+@torch.inference_mode()
+def _require_writing(model: T5) -> None:
+    """A ValueError unless the model can write the first symbol of a docid."""
+    begin = torch.tensor([[model.shape.start]])
+    hidden, _ = model.decode(begin, None, model.read(*encoders.one_token(reader_of(model).tokenizer)))
+    require(model.logits(hidden[:, 0]).isfinite().all(), "the decoder gives scores that are not finite")

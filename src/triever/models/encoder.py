@@ -19,13 +19,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triever.artifact import Snapshot, Writer
+from triever.artifact import Snapshot, Writer, opening
 from triever.config import build, option, to_dict, validate
-from triever.errors import ArtifactError, DataError, UsageError
+from triever.errors import DataError, UsageError
 from triever.models.backbones import Backbone
+from triever.models.opening import opened_module, require_sizes
 from triever.models.precision import fast_dtype
 from triever.models.tokens import TextTokenizer, Tokens, by_length, in_pieces
 from triever.progress import track
+from triever.validation import require
 
 BATCH_TOKENS = {"cpu": 8_192}
 """Tokens of a padded batch; a processor is fastest while its caches hold one."""
@@ -301,6 +303,11 @@ def _put_away(batch: tuple[np.ndarray, np.ndarray, Tensor], put: Put) -> None:
     put(rows, chosen, vectors.cpu().numpy())
 
 
+def one_token(tokenizer: TextTokenizer) -> tuple[Tensor, Tensor]:
+    """The ids and the mask of the shortest text that there is, to see whether a model can read."""
+    return torch.tensor([[tokenizer.pad]]), torch.ones(1, 1, dtype=torch.long)
+
+
 def write(encoder: Encoder, writer: Writer, role: str = "encoder") -> None:
     """Put an encoder into an artifact, with all that opening it needs."""
     writer.json(role, {"backbone": encoder.backbone.to_state(), "shape": to_dict(encoder.shape)})
@@ -310,14 +317,14 @@ def write(encoder: Encoder, writer: Writer, role: str = "encoder") -> None:
 
 def read(snapshot: Snapshot, role: str = "encoder") -> Encoder:
     """The encoder of an artifact, on the processor and not in training."""
-    state = snapshot.json(role)
-    tokenizer = TextTokenizer.from_str(json.dumps(snapshot.json(f"{role}_tokenizer")))
-    backbone = Backbone.from_state(state["backbone"], tokenizer)
-    with torch.random.fork_rng(devices=[]):  # opening something must not change what chance does next
-        encoder = Encoder(backbone, build(EncoderShape, state["shape"]), empty=True)
-    try:
-        encoder.load_state_dict(snapshot.tensors(f"{role}_weights"))
-    except RuntimeError as error:
-        problem = f"the weights in {snapshot.path} do not fit the encoder: {str(error).splitlines()[0]}"
-        raise ArtifactError(problem, "save it again with this version of transformers") from error
-    return encoder.eval()
+    with opening(snapshot.path, role):
+        state, tensors = snapshot.json(role), snapshot.tensors(f"{role}_weights")
+        tokenizer = TextTokenizer.from_state(snapshot.json(f"{role}_tokenizer"))
+        require_sizes(state["backbone"]["config"], tensors, role)
+        backbone, shape = Backbone.from_state(state["backbone"], tokenizer), build(EncoderShape, state["shape"])
+        encoder = opened_module(lambda: Encoder(backbone, shape, empty=True), tensors, role)
+        words = encoder.module.get_input_embeddings().weight  # ty: ignore[call-non-callable]
+        require(tokenizer.size <= len(words), f"the {role} reads {len(words)} tokens, its tokenizer has more")
+        with torch.inference_mode():  # settings of a backbone that cannot be show only when it reads something
+            require(encoder(*one_token(tokenizer)).isfinite().all(), f"the {role} makes vectors that are not finite")
+        return encoder

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -23,6 +23,7 @@ from torch import Tensor
 from triever.arrays import places
 from triever.errors import DataError, UsageError
 from triever.files import atomic
+from triever.validation import opened_tokenizer, require
 
 CHUNK = 4096
 """Texts that are tokenised together; the tokenizers library spreads them over all cores."""
@@ -62,11 +63,16 @@ class TextTokenizer:
     @classmethod
     def from_str(cls, text: str) -> TextTokenizer:
         """The tokenizer that `to_str` wrote."""
-        from tokenizers import Tokenizer
+        return cls.from_state(json.loads(text))
 
-        found = json.loads(text)
-        tokenizer = Tokenizer.from_str(json.dumps(found["tokenizer"]))
-        return cls(tokenizer, pad=found["pad"], before=found["before"], after=found["after"])
+    @classmethod
+    def from_state(cls, state: Any) -> TextTokenizer:
+        """The tokenizer that `to_str` wrote, as the JSON value; a ValueError if it is none."""
+        require(isinstance(state, dict), "the tokenizer is no JSON object")
+        numbers = [state.get("pad"), *_listed(state, "before"), *_listed(state, "after")]
+        require(all(type(one) is int and one >= 0 for one in numbers), "the tokenizer has numbers that are none")
+        inner = opened_tokenizer(state.get("tokenizer"))
+        return cls(inner, pad=state["pad"], before=state["before"], after=state["after"])
 
     def to_str(self) -> str:
         """All of it as JSON."""
@@ -110,6 +116,12 @@ class TextTokenizer:
         return [number for number, text in zip(numbers, texts, strict=True) if _is_punctuation(text)]
 
 
+def _listed(state: Mapping[str, Any], name: str) -> list[Any]:
+    value = state.get(name)
+    require(isinstance(value, list), f"the tokenizer has no list {name}")
+    return state[name]
+
+
 def _is_punctuation(text: str) -> bool:
     """
     >>> [_is_punctuation(text) for text in ("?!", " $ ", "a.", "")]
@@ -144,11 +156,6 @@ class Tokens:
         with atomic(place / STARTS) as file:
             np.lib.format.write_array(file, _starts(lengths), allow_pickle=False)
         return cls.open(place)
-
-    @staticmethod
-    def are_in(folder: str | Path) -> bool:
-        """Whether `of` has written to a folder, and to its end."""
-        return (Path(folder) / STARTS).exists()
 
     @classmethod
     def open(cls, folder: str | Path) -> Tokens:

@@ -14,6 +14,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -263,7 +264,7 @@ def _workshop(folder: Path) -> Generator[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.glob(".*.tmp"):
-            if time.time() - path.stat().st_mtime > STALE:
+            if _is_of_install(path) and time.time() - path.stat().st_mtime > STALE:
                 shutil.rmtree(path, ignore_errors=True)
         made = tempfile.TemporaryDirectory(dir=folder, prefix=".install-", suffix=".tmp")
     except OSError as error:
@@ -271,6 +272,13 @@ def _workshop(folder: Path) -> Generator[Path]:
         raise DataError(problem, "set TRIEVER_CACHE to a folder that can be") from error
     with made as name:
         yield Path(name)
+
+
+def _is_of_install(path: Path) -> bool:
+    """Whether this is a folder under one of the names that an install works under, and no other."""
+    names = "|".join(map(re.escape, WEIGHTS))
+    known = re.fullmatch(rf"\.(install-[a-z0-9_]+|({names})\.[0-9a-f]+)\.tmp", path.name)
+    return bool(known) and path.is_dir() and not path.is_symlink()
 
 
 def _unpacked(entry: Weights, scratch: Path) -> Path:

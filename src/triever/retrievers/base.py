@@ -3,31 +3,38 @@
 A retriever is a dataclass: its fields are its options, for Python, recipes and the command line
 alike. `fit` reads a dataset; after that it searches, explains, takes and drops documents, and saves
 itself as an artifact that `load` opens again.
+
+Threads may share a retriever. What it searches is one value that is replaced and never changed, so a search or a save
+sees one state, whole, and waits for nobody; writers take turns.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
-import operator
+import math
+import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 
-from triever import artifact, config
+from triever import artifact, config, work_folder
+from triever.arguments import as_path, listed, seconds, table, whole
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Query, Result, normalise, ranked
 from triever.data.splits import named_splits
-from triever.data.store import DocumentStore
+from triever.data.store import SCHEMA, DocumentStore
 from triever.errors import ArtifactError, UsageError, nearest
 from triever.progress import track
 from triever.retrievers import claims
 from triever.storage import Products, Size, Stored, index_size, part_sizes
+from triever.validation import require_table, require_text
 from triever.version import __version__
 
 KINDS = {
@@ -41,6 +48,9 @@ KINDS = {
     "reranked": "triever.retrievers.reranker:Reranked",
 }
 """Every retriever by its name on the command line; imported only when it is asked for."""
+
+ROOT = "root"
+"""Where an origin notes the folder at which ids of text files begin."""
 
 _log = logging.getLogger("triever")
 
@@ -82,6 +92,11 @@ class Held:
     origin: Mapping[str, Any]
     made: str  # a fingerprint of all that the engine was learned from, or of the files that it was read from
 
+    @property
+    def fingerprint(self) -> str:
+        """A fingerprint of all of it."""
+        return claims.fingerprint([self.made, self.store.fingerprint, claims.of_expansions(self.store)])
+
 
 @dataclass(eq=False)
 class Retriever(ABC):
@@ -97,8 +112,8 @@ class Retriever(ABC):
         """A retriever that is an option of another: itself, its name, a saved folder, or a table with its kind."""
         if isinstance(value, Retriever):
             return value
-        if isinstance(value, Path) or (isinstance(value, str) and value not in KINDS and Path(value).is_dir()):
-            return load(value)
+        if isinstance(value, Path) or (isinstance(value, str) and value not in KINDS and os.path.isdir(value)):
+            return load(as_path(value))
         values = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
         kind = values.pop("kind", None)
         if not isinstance(kind, str):
@@ -167,16 +182,25 @@ class Retriever(ABC):
         if not len(store):
             raise UsageError(f"{dataset.name} has no documents", "check it with: triever data info")
         store.fingerprint = dataset.fingerprint  # taken as the documents passed
+        with self._turn:
+            self._held = self._fitted_to(dataset, store, work)
+        return self
+
+    def _fitted_to(self, dataset: Dataset, store: DocumentStore, work: str | Path | None) -> Held:
+        """What it holds once it has learned a dataset, whose documents are in the store."""
         origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
+        origin |= {ROOT: dataset.root} if dataset.root else {}
         what = {"kind": self.kind, "options": config.to_dict(self), "documents": dataset.fingerprint}
         what |= {"expansions": claims.of_expansions(store), **self._lessons(dataset, store)}
-        engine = self._learn(dataset, store, claims.claim(work, what) if work else None)
-        self._held = Held(store, engine, origin, claims.fingerprint([what]))
-        return self
+        engine = self._learn(dataset, store, work_folder.claim(as_path(work), what) if work else None)
+        return Held(store, engine, origin, claims.fingerprint([what]))
 
     def _lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
         """What is learned from besides documents, as fingerprints; where that is impossible, it is said here, early."""
-        parts = [part._made() if part._holds(store) else part._lessons(dataset, store) for part in self._members()]
+        parts = [
+            held.fingerprint if (held := part._held_for(store)) else part._lessons(dataset, store)
+            for part in self._members()
+        ]
         lessons: dict[str, Any] = {"parts": parts} if parts else {}
         training = self._training
         if training:
@@ -200,25 +224,21 @@ class Retriever(ABC):
         training = getattr(self, "training", None)
         return training if training and training.steps else None
 
-    def _made(self) -> str:
-        """A fingerprint of a fitted retriever."""
-        held = self._checked()
-        return claims.fingerprint([held.made, held.store.fingerprint, claims.of_expansions(held.store)])
-
-    def _holds(self, store: DocumentStore) -> bool:
-        """Whether it is fitted to these very documents, and where it reads expansions, to these."""
-        if self._held is None or self._held.store.fingerprint != store.fingerprint:
-            return False
-        own, other = (one.table.column("expansions") for one in (self._held.store, store))
-        return own.equals(other) or not self._reads_expansions()
+    def _held_for(self, store: DocumentStore) -> Held | None:
+        """What it holds, if it is fitted to these very documents, and where it reads expansions, to these."""
+        held = self._held
+        if held is None or held.store.fingerprint != store.fingerprint:
+            return None
+        own, other = (one.table.column("expansions") for one in (held.store, store))
+        return held if own.equals(other) or not self._reads_expansions() else None
 
     def _reads_expansions(self) -> bool:
         return getattr(self, "expand", False) or any(part._reads_expansions() for part in self._members())
 
     def _engine_for(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Any:
         """The engine of these documents, as a part of another retriever: the one it has, or one that it learns."""
-        if self._held and self._holds(store):
-            return self._held.engine
+        if held := self._held_for(store):
+            return held.engine
         if self._held:
             what = "the fitted %s is fitted anew, as its documents or their expansions are not those of %s"
             _log.warning(what, self.kind, dataset.name)
@@ -230,17 +250,18 @@ class Retriever(ABC):
 
     def search_many(self, queries: Sequence[str | Query], k: int = 10) -> list[Result]:
         """The same for many queries at once, in their order."""
-        return self._search_held(self._checked(), _texts(queries), _whole(k))
+        return self._search_held(self._checked(), _texts(queries), whole(k, "k"))
 
     def explain(self, query: str | Query, k: int = 10) -> Explanation:
         """The same search, with what each score is made of."""
         held, texts = self._checked(), _texts([query])
-        result = self._search_held(held, texts, _whole(k))[0]
+        result = self._search_held(held, texts, whole(k, "k"))[0]
         parts = self._explain(held.engine, held.store, texts[0], result)
         return Explanation(texts[0], result, parts, result.note)
 
     def searched_with(self, values: Mapping[str, Any]) -> Self:
         """The same model and documents with other options of the search, from loosely typed values."""
+        table(values, "values", '{"search_options": {"method": "exact"}}')
         held, known = self._checked(), config.options(type(self))
         settled = [name for name in values if name in known and name not in self.search_only]
         if settled:
@@ -253,20 +274,32 @@ class Retriever(ABC):
 
     def add(self, documents: Iterable[Document]) -> None:
         """Take new documents in. An id that is there already is refused, and then nothing is added."""
-        held, new = self._checked(), list(documents)
-        store = held.store.with_added(new)
-        engine = self._with_added(held.engine, new, store)
-        self._held = replace(held, store=store, engine=engine, origin=_changed(held.origin, added=len(new)))
+        # Before its turn: they may come slowly, or from a search of this very retriever.
+        new = listed(documents, Document, "add", "documents")
+        with self._turn:
+            held = self._checked()
+            store = held.store.with_added(new)
+            engine = self._with_added(held.engine, new, store)
+            self._held = replace(held, store=store, engine=engine, origin=_changed(held.origin, added=len(new)))
 
     def delete(self, ids: Iterable[str]) -> None:
         """Drop documents by id. An id that is not there is refused, and then nothing is dropped."""
-        if isinstance(ids, str):
-            raise UsageError("delete takes a list of ids", f"for one document: delete([{ids!r}])")
-        held = self._checked()
-        keep = held.store.kept([normalise(document_id) for document_id in ids])
-        store, engine = held.store.where(keep), self._without(held.engine, keep)
-        origin = _changed(held.origin, deleted=int((~keep).sum()))
-        self._held = replace(held, store=store, engine=engine, origin=origin)
+        gone = [normalise(document_id) for document_id in listed(ids, str, "delete", "ids")]
+        with self._turn:
+            held = self._checked()
+            keep = held.store.kept(gone)
+            store, engine = held.store.where(keep), self._without(held.engine, keep)
+            origin = _changed(held.origin, deleted=int((~keep).sum()))
+            self._held = replace(held, store=store, engine=engine, origin=origin)
+
+    @property
+    def _turn(self) -> threading.RLock:
+        """What a writer holds while it makes the next state out of the last one."""
+        return vars(self).setdefault("_turns", threading.RLock())  # in one step, whoever is first
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the turns of writers: a copy has its own."""
+        return {name: value for name, value in vars(self).items() if name != "_turns"}
 
     def save(self, path: str | Path, *, replace: bool = True) -> None:
         """Write an artifact: whole, or not at all.
@@ -274,14 +307,24 @@ class Retriever(ABC):
         What Triever saved there before is replaced, as by any save; with `replace=False` it is refused, as
         `triever fit` does. A folder of other files that is no artifact is always refused.
         """
-        self._checked()
-        with artifact.writing(path, replace=replace) as writer:
-            self._save(writer)
+        held = self._checked()
+        with artifact.writing(as_path(path), replace=replace) as writer:
+            self._save(held, writer)
 
     @property
     def documents(self) -> DocumentStore:
         """The documents it holds."""
         return self._checked().store
+
+    @property
+    def root(self) -> str:
+        """The folder of text files at which ids begin: a note for who adds files, which nothing here opens."""
+        return _root_of(self._checked().origin)
+
+    def keep_root(self, path: str) -> None:
+        """Note another root, for text files that are added later."""
+        held = self._checked()
+        self._held = replace(held, origin={**held.origin, ROOT: path})
 
     @property
     def memory(self) -> dict[str, int]:
@@ -290,8 +333,9 @@ class Retriever(ABC):
 
     def memory_for(self, documents: int | None = None) -> dict[str, Products]:
         """What its memory would be with so many documents like these, or is with its own: the arithmetic, by part."""
-        held, now = self._checked(), len(self)
-        then = now if documents is None else documents
+        held = self._checked()
+        now = len(held.store)
+        then = now if documents is None else whole(documents, "documents", 0)
         return {**self._computed(held.engine, now, then), **held.store.products(then)}
 
     def compared(self, queries: Sequence[str], k: int = 10) -> float | None:
@@ -318,8 +362,11 @@ class Retriever(ABC):
     @property
     def card(self) -> str:
         """What it is and what it was made from, for whoever receives the folder."""
-        held = self._checked()
-        now = {"documents": len(held.store), "with expansions": held.store.expanded, "fingerprint": self.fingerprint}
+        return self._card(self._checked())
+
+    def _card(self, held: Held) -> str:
+        store = held.store
+        now = {"documents": len(store), "with expansions": store.expanded, "fingerprint": store.fingerprint}
         made_from = self._made_from(held.engine)
         weights = made_from.pop("weights", "none")
         named = {"model weights": weights, **made_from}  # an option may be called weights too
@@ -341,31 +388,42 @@ class Retriever(ABC):
     def _search_held(self, held: Held, texts: list[str], k: int) -> list[Result]:
         if not texts or not len(held.store):
             return [Result() for _ in texts]
-        return self._search(held.engine, held.store, texts, min(k, len(held.store)))
+        results = self._search(held.engine, held.store, texts, min(k, len(held.store)))
+        _check_results(results)
+        return results
 
-    def _save(self, writer: artifact.Writer) -> None:
-        held = self._checked()
+    def _save(self, held: Held, writer: artifact.Writer) -> None:
         writer.table("documents", held.store.table)
-        writer.text("card", self.card)
+        writer.text("card", self._card(held))
         state = self._write(held.engine, writer)
-        state |= {"origin": dict(held.origin), "documents": len(held.store), "fingerprint": self.fingerprint}
+        state |= {"origin": dict(held.origin), "documents": len(held.store), "fingerprint": held.store.fingerprint}
         writer.commit(self.kind, config.to_dict(self), state, f"triever {__version__}")
 
 
 def _texts(queries: Sequence[str | Query]) -> list[str]:
-    if isinstance(queries, str):
-        raise UsageError("search_many takes a list of queries", "for one query use search")
+    if isinstance(queries, str | bytes | Query | Mapping) or not isinstance(queries, Iterable):
+        problem = f"search_many takes a list of queries, not {type(queries).__name__}"
+        raise UsageError(problem, "for one query use search")
     return [normalise(query.text if isinstance(query, Query) else query) for query in queries]
 
 
-def _whole(k: int) -> int:
-    try:
-        value = operator.index(k)  # NumPy's whole numbers too
-    except TypeError:
-        value = 0
-    if value < 1:
-        raise UsageError(f"k = {k!r} should be a whole number above zero", "for example: k=10")
-    return value
+def _check_results(results: Sequence[Result]) -> None:
+    """Refuse to give out hits that cannot be right: nobody is to rank by something that is not a number."""
+    for result in results:
+        if not all(math.isfinite(hit.score) for hit in result):
+            problem = "a search gave scores that are not finite numbers, so the model is damaged"
+            raise ArtifactError(problem, "fit it again, or copy it again from where it came")
+
+
+def kept_root(path: str | Path) -> str:
+    """The root of a saved retriever, without opening the retriever."""
+    with artifact.read(path) as snapshot, artifact.opening(path, snapshot.manifest.kind):
+        return _root_of(require_table(snapshot.manifest.state, "origin"))
+
+
+def _root_of(origin: Mapping[str, Any]) -> str:
+    root = origin.get(ROOT)
+    return root if isinstance(root, str) and Path(root).is_absolute() else ""
 
 
 def _changed(origin: Mapping[str, Any], **counts: int) -> dict[str, Any]:
@@ -417,13 +475,38 @@ def load(path: str | Path) -> Retriever:
         if manifest.kind not in KINDS:
             problem = f"{path} holds a {manifest.kind!r}, which this Triever does not know"
             raise ArtifactError(problem, "run: pip install --upgrade triever")
-        retriever = config.build(system(manifest.kind), manifest.options)
-        store = DocumentStore(snapshot.table("documents"))
-        store.fingerprint = manifest.state["fingerprint"]
-        hashes = {role: entry.sha256 for role, entry in manifest.files.items()}
-        made = claims.fingerprint([hashes, dict(manifest.state)])
-        retriever._held = Held(store, retriever._read(snapshot), dict(manifest.state["origin"]), made)
+        with artifact.opening(path, manifest.kind):
+            return _opened(snapshot)
+
+
+def _opened(snapshot: artifact.Snapshot) -> Retriever:
+    manifest, state = snapshot.manifest, snapshot.manifest.state
+    _refuse_paths(system(manifest.kind), manifest.options)
+    retriever = config.build(system(manifest.kind), manifest.options)
+    store = DocumentStore.opened(snapshot.table("documents", SCHEMA), snapshot.documents)
+    store.fingerprint = require_text(state, "fingerprint")
+    snapshot.text("card")  # which people read, so that it is checked as all else is
+    hashes = {role: entry.sha256 for role, entry in manifest.files.items()}
+    made = claims.fingerprint([hashes, dict(state)])
+    retriever._held = Held(store, retriever._read(snapshot), require_table(state, "origin"), made)
     return retriever
+
+
+def _refuse_paths(kind: type[Retriever], options: Mapping[str, Any]) -> None:
+    """Refuse options that name a saved retriever by its folder: all that an artifact needs is inside it."""
+    for name, hint in get_type_hints(kind).items():
+        if name not in options or not _takes_retriever(hint):
+            continue
+        values = options[name] if isinstance(options[name], list) else [options[name]]
+        for value in values:
+            if isinstance(value, Mapping) and isinstance(value.get("kind"), str):
+                _refuse_paths(system(value["kind"]), value)
+            elif value is not None:
+                raise ValueError(f"its option {name} = {value!r} does not say what was saved")
+
+
+def _takes_retriever(hint: Any) -> bool:
+    return hint is Retriever or any(map(_takes_retriever, get_args(hint)))
 
 
 @contextmanager
@@ -431,11 +514,12 @@ def edit(path: str | Path, *, wait: float = 0) -> Generator[Retriever]:
     """A saved retriever to change: saved again at the end of the block, untouched after an error.
 
     Holds the right to write from load to save, so that two editors cannot lose each other's work. While
-    another process has that right, it waits for at most so many seconds.
+    another process or thread has that right, it waits for at most so many seconds.
     """
+    path, wait = as_path(path), seconds(wait, "wait")
     with artifact.read(path):  # a path with a mistake in it must not make a folder
         pass
     with artifact.writing(path, wait=wait) as writer:
         retriever = load(path)
         yield retriever
-        retriever._save(writer)
+        retriever._save(retriever._checked(), writer)

@@ -6,7 +6,7 @@ twice and always gives the scores that a fit on the same documents would give.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from triever.data.words import bm25s, stemmer, stop_words, words
 from triever.errors import UsageError
 from triever.retrievers.base import Parts, Retriever, top_hits
 from triever.storage import Product, Products, Stored, number_products, python_bytes, scaled, text_products
+from triever.validation import require, require_array, require_finite, require_starts, require_within
 
 MATRIX = ("data", "indices", "indptr")
 """The arrays of bm25s's matrix of weights, compressed by word: a column of documents for each."""
@@ -100,8 +101,23 @@ class BM25(Retriever):
 
     def _read(self, snapshot: artifact.Snapshot) -> Index:
         names = snapshot.json("vocabulary")
-        terms = Terms(self.language, names, snapshot.array("term_starts"), snapshot.array("terms"))
-        return Index(terms, {part: snapshot.array(f"scores_{part}") for part in MATRIX})
+        texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        require(texts and len(set(names)) == len(names), "its vocabulary is no list of different words")
+        flat = require_array(snapshot.array("terms"), "terms", ("int32",), (None,))
+        require_within(flat, "terms", 0, len(names))
+        starts = require_starts(snapshot.array("term_starts"), "term_starts", snapshot.documents, len(flat))
+        matrix = {part: snapshot.array(f"scores_{part}") for part in MATRIX}
+        _require_matrix(matrix, len(names), snapshot.documents)
+        return Index(Terms(self.language, names, starts, flat), matrix)
+
+
+def _require_matrix(matrix: Mapping[str, np.ndarray], words: int, documents: int) -> None:
+    """A ValueError unless every weight is finite and that of a document which is there."""
+    weights = require_array(matrix["data"], "scores_data", ("float32",), (None,))
+    require_finite(weights, "scores_data")
+    rows = require_array(matrix["indices"], "scores_indices", ("int32",), weights.shape)
+    require_within(rows, "scores_indices", 0, documents)
+    require_starts(matrix["indptr"], "scores_indptr", words, len(weights))
 
 
 def _why_nothing(query: str, numbers: list[int], language: str) -> str:

@@ -1,60 +1,19 @@
-"""The folder in which a fit works: which fit it belongs to, so that only that one goes on with what it finds there."""
+"""Fingerprints of what a fit learns from, so that only the very same fit goes on in a work folder."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from triever import artifact
 from triever.data.store import DocumentStore
-from triever.errors import UsageError
-from triever.files import atomic
 
 if TYPE_CHECKING:
     from triever.training.pairs import Pairs
-
-CLAIM = "what.json"
-
-
-def claim(work: str | Path, mine: Mapping[str, Any]) -> Path:
-    """The folder to work in, unless it holds something else or the unfinished training of another fit.
-
-    Processes that train together may all claim it, at any time: they write the same.
-    """
-    folder = Path(work)
-    _check_place(folder)
-    plain = json.loads(json.dumps(mine))
-    # What failed before its first checkpoint left nothing to lose.
-    if any(folder.rglob("training.json")) and (changed := _changed(folder / CLAIM, plain)):
-        problem = f"{folder} holds an unfinished training with other {', '.join(changed)}"
-        raise UsageError(problem, "remove that folder, or name another one")
-    with atomic(folder / CLAIM) as file:
-        file.write(json.dumps(plain).encode())
-    return folder
-
-
-def _check_place(folder: Path) -> None:
-    """Refuse what is no folder, a saved retriever or a folder in one, and one with somebody's files."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file", "work in a new folder")
-    place = folder.resolve()
-    if saved := next((one for one in (place, *place.parents) if artifact.is_artifact(one)), None):
-        raise UsageError(f"{folder} lies in the saved retriever {saved}", "work in a folder of its own")
-    # The names first: another process of the same fit may be putting its claim there, and then other things.
-    names = [path.name for path in folder.iterdir()] if folder.exists() else []
-    if not (folder / CLAIM).exists() and any(CLAIM not in name for name in names):
-        raise UsageError(f"{folder} holds other files", "work in a new folder, or move them away")
-
-
-def _changed(file: Path, mine: Mapping[str, Any]) -> list[str]:
-    """The names of what differs from an earlier claim."""
-    before = json.loads(file.read_text(encoding="utf-8"))
-    return [name for name in {**mine, **before} if before.get(name) != mine.get(name)]
 
 
 def fingerprint(values: Iterable[Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from triever import artifact, config
+from triever.arrays import starts_of
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
@@ -65,6 +66,7 @@ from triever.training.loop import train
 from triever.training.losses import CONTRASTS
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED, ViewBatches, ViewOptions, docid_rows
+from triever.validation import require, require_array
 
 Documents: TypeAlias = Sequence[Document] | DocumentStore
 TOGETHER = 20_000
@@ -141,6 +143,7 @@ class Contextual(Generative):
         ContrastTuning(reader=1.0), "a contrastive training before that, after which the vocabulary is made anew"
     )
     training: DocidTuning = option(DocidTuning(reader=1.0), "how it is trained")
+    _tokenised: set[Path] = field(default_factory=set, init=False, repr=False)  # folders, by the fit under way
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,6 +161,7 @@ class Contextual(Generative):
 
     def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Writing:
         self._check_early(dataset, store)
+        self._tokenised.clear()
         encoder, _ = self._placed(dataset, store, work)
         assert isinstance(self.docids, Title)
         scheme = Title.by(encoder.tokenizer.inner, min(self.docids.most, self._room(encoder)))
@@ -283,7 +287,7 @@ class Contextual(Generative):
         return states
 
     def _texts(self, encoder: Encoder, documents: Documents, count: int, work: Path | None) -> Iterator[Tokens | None]:
-        """What is read behind titles, TOGETHER at a time; with a folder to work in, tokenised once for all times."""
+        """What is read behind titles, TOGETHER at a time; with a folder to work in, tokenised once for a fit."""
         slabs = [range(low, min(count, low + TOGETHER)) for low in range(0, count, TOGETHER)]
         length = most(encoder, self.vocabulary.length)
         if self.vocabulary.context == "title":
@@ -294,7 +298,10 @@ class Contextual(Generative):
             yield from (Tokens.of(islice(stream, len(rows)), encoder.tokenizer, length) for rows in slabs)
             return
         folder = work / "documents" / "behind titles"
-        tokens = Tokens.open(folder) if Tokens.are_in(folder) else Tokens.of(stream, encoder.tokenizer, length, folder)
+        # Only what this very fit has written is read again: what lies there may be older, or damaged.
+        is_new = folder not in self._tokenised
+        tokens = Tokens.of(stream, encoder.tokenizer, length, folder) if is_new else Tokens.open(folder)
+        self._tokenised.add(folder)
         yield from (tokens.take(rows) for rows in slabs)
 
     def _rewritten(self, engine: Spelled, docids: Sequence[Docid], states: np.ndarray) -> Sequence[Docid]:
@@ -450,13 +457,35 @@ class Contextual(Generative):
             writer.array("vocabulary_count", engine.vocabulary.count)
         return super()._write(engine, writer)
 
+    @property
+    def _spells(self) -> bool:
+        return self.vocabulary.k > 0
+
     def _read(self, snapshot: artifact.Snapshot) -> Writing:
         engine = super()._read(snapshot)
         spelled = Spelled(**engine.fields(), k=self.vocabulary.k)
         if not snapshot.has("vocabulary_start"):
             return spelled
-        start, count = (np.asarray(snapshot.array(f"vocabulary_{name}")) for name in ("start", "count"))
-        return replace(spelled, vocabulary=Vocabulary(spelled.model.symbols.weight[:-1], start, count))
+        start, count = (
+            require_array(snapshot.array(f"vocabulary_{name}"), f"vocabulary_{name}", ("int64",), (None,))
+            for name in ("start", "count")
+        )
+        rows = spelled.model.symbols.weight[:-1]
+        _require_spellings(start, count, len(rows), spelled)
+        return replace(spelled, vocabulary=Vocabulary(rows, np.asarray(start), np.asarray(count)))
+
+
+def _require_spellings(start: np.ndarray, count: np.ndarray, rows: int, engine: Spelled) -> None:
+    """A ValueError unless every row is an id of one symbol, and every symbol of a title has an id."""
+    require(len(start) == len(count) >= engine.scheme.width, "its vocabulary has other symbols than its titles")
+    require(count.min(initial=0) >= 0, "a symbol has fewer ids than none")
+    there = np.flatnonzero(count)
+    there = there[start[there].argsort(kind="stable")]
+    ends = starts_of(count[there])
+    require(ends[-1] == rows and np.array_equal(start[there], ends[:-1]), "the ids of symbols are not its rows")
+    trie = engine.trie.parts[0]
+    used = np.concatenate([trie.token[1:], trie.tail])
+    require(count[used].all(), "a symbol of a title has no id")
 
 
 def _contrast(kind: str, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

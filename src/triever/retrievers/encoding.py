@@ -30,6 +30,7 @@ from triever.storage import Products, Stored, weight_products, weights_in
 from triever.training.memory import check, estimate
 from triever.training.pairs import Negatives, pairs_of
 from triever.training.tuning import PairTraining, QueryTuning, Tuning, summary
+from triever.validation import require, require_table
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,11 @@ class Encoding(Retriever):
 
     def _opened(self, snapshot: artifact.Snapshot, encoder: Encoder, index: Any) -> Encoded:
         """The engine of an artifact whose encoder and index have been read."""
-        return Encoded(encoder, index, snapshot.state.get("trained", {}))
+        require(len(index) == snapshot.documents, f"its index has {len(index)} documents")
+        require(
+            index.width == encoder.size, f"its vectors have {index.width} numbers, its encoder makes {encoder.size}"
+        )
+        return Encoded(encoder, index, require_table(snapshot.state, "trained"))
 
     def _encoder(self, store: DocumentStore) -> Encoder:
         place = device(self.device)  # first: to read the texts for a backbone may take long

@@ -23,6 +23,7 @@ from triever.retrievers.base import Parts, Retriever, learned_by
 from triever.retrievers.bm25 import BM25
 from triever.storage import Products, Stored, inside
 from triever.training.pairs import Pairs, held_out, pairs_of
+from triever.validation import require, require_numbers
 
 T = TypeVar("T")
 
@@ -193,7 +194,9 @@ class Fused(Retriever):
 
     def _read(self, snapshot: artifact.Snapshot) -> Fusion:
         engines = [system._read(snapshot.inside(f"system{number}")) for number, system in enumerate(self.systems)]
-        return Fusion(tuple(engines), tuple(snapshot.state["weights"]))
+        weights = require_numbers(snapshot.state.get("weights"), "weights", len(engines))
+        require(min(weights) >= 0, "its weights are negative")
+        return Fusion(tuple(engines), weights)
 
 
 def _with_share(weights: tuple[float, ...], at: int, share: float) -> tuple[float, ...]:

@@ -55,6 +55,7 @@ from triever.training.mining import Asked, Find, asked_in, mined
 from triever.training.pairs import Pairs, held_out, pairs_of
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED
+from triever.validation import require, require_count, require_list, require_numbers
 
 QUERY = 64
 """Tokens of a query that are read where nothing says how many."""
@@ -416,8 +417,18 @@ class GDR(Generative):
         documents = encoders.read(snapshot, DOCUMENTS).to(place) if snapshot.has(DOCUMENTS) else None
         below = TrieVectors.read(snapshot, engine.trie, engine.model.device)
         # Earlier ones do not say for which depth their alphas were fitted, and so have none.
-        fitted = {Way(*way): tuple(weights) for *way, weights in state.get("fitted", [])}
-        return Clustered(**engine.fields(), below=below, documents=documents, fitted=fitted, taught=state["taught"])
+        fitted = dict(map(_read_way, require_list(state, "fitted")))
+        taught = None if state.get("taught") is None else require_count(state, "taught")
+        return Clustered(**engine.fields(), below=below, documents=documents, fitted=fitted, taught=taught)
+
+
+def _read_way(value: Any) -> tuple[Way, tuple[float, ...]]:
+    require(isinstance(value, list) and len(value) == len(Way._fields) + 1, "its fitted weights are no lists")
+    *way, weights = value
+    rule, depth, temperature = way
+    whole = isinstance(rule, str) and (depth is None or type(depth) is int)
+    require(whole and isinstance(temperature, int | float | None), "its fitted weights are of no way to match")
+    return Way(rule, depth, temperature), require_numbers(weights, "fitted weights")
 
 
 def _text_numbers(store: DocumentStore) -> np.ndarray:

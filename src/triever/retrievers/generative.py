@@ -58,6 +58,7 @@ from triever.training.views import (
     coverage,
     docid_rows,
 )
+from triever.validation import require
 
 REPLAYED = 10
 """Old documents that are gone over again for each new one, at most."""
@@ -119,6 +120,11 @@ class Generative(Retriever):
     def _dense(self) -> Dense | None:
         """The retriever whose vectors docids are made from, where one is named."""
         return self.vectors if isinstance(self.vectors, Dense) else None
+
+    @property
+    def _spells(self) -> bool:
+        """Whether what the decoder writes is not the symbols of docids themselves."""
+        return False
 
     @property
     def _query_length(self) -> int:
@@ -464,7 +470,10 @@ class Generative(Retriever):
         return engine.write(writer)
 
     def _read(self, snapshot: artifact.Snapshot) -> Writing:
-        return Writing.read(snapshot, self.docids, device_of(self.device, opening=True))
+        engine = Writing.read(snapshot, self.docids, device_of(self.device, opening=True))
+        width, symbols = engine.model.shape.width, engine.scheme.width
+        require(self._spells or width == symbols, f"its decoder writes {width} symbols, and docids have {symbols}")
+        return engine
 
 
 def _some_rows(count: int, most: int, seed: int) -> np.ndarray:

@@ -132,7 +132,7 @@ def _by_document(below: Below, prefixes: int) -> tuple[np.ndarray, np.ndarray]:
 def beam_shares(logprob: np.ndarray, length: np.ndarray) -> np.ndarray:
     """(prefixes,) a softmax over the beam of log-probabilities by length, as the authors have it."""
     by_length = logprob / np.maximum(length, 1) ** SHORTER
-    weight = np.exp(by_length - by_length.max())
+    weight = np.exp(by_length - by_length.max(initial=-np.inf))
     return weight / weight.sum()
 
 

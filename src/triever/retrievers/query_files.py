@@ -1,38 +1,40 @@
 """Files of written questions: made in shards, so that an interrupted work goes on where it was, and in parts.
 
-    q.jsonl.work/what.json      what is being written, and from what; other work is refused
-                 training/      the tuning, as the training loop keeps it
-                 000003.jsonl   a shard: its counts, then a line for each of its documents
+    q.jsonl.work/triever-work.json   what is being written, and from what; other work is refused
+                 training/           the tuning, as the training loop keeps it
+                 000003.jsonl        a shard: its counts and a hash, then a line for each of its documents
 
 The shards are joined into the file and removed. A line is {"_id": …, "texts": […]}, as expansions are read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
-import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triever import artifact, config, progress
+from triever import artifact, config, progress, work_folder
 from triever.data.datasets import Dataset
 from triever.data.formats.sinks import compressed
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError
-from triever.files import atomic
+from triever.files import atomic, open_regular
 from triever.retrievers.pen import Pen
 from triever.retrievers.query_writer import QueryWriter
 
-CLAIM, TRAINING = "what.json", "training"
+TRAINING = "training"
 WHOLE = "1/1"
+LARGEST = 2**30
+"""Bytes of a shard, of which a usual one has a thousandth."""
 
 logger = logging.getLogger("triever")
 
@@ -94,8 +96,8 @@ def part_of(part: str, count: int, name: str) -> range:
 
 def _what(writer: QueryWriter, store: DocumentStore, part: str) -> dict[str, Any]:
     """What decides the content of the file."""
-    own = {"options": config.to_dict(writer), "writer": writer.made_from, "shard": writer.shard}
-    return own | {"data": store.fingerprint, "part": part}
+    own = {"kind": writer.kind, "options": config.to_dict(writer), "writer": writer.made_from, "shard": writer.shard}
+    return own | {"documents": store.fingerprint, "part": part}
 
 
 @contextmanager
@@ -104,45 +106,22 @@ def _claimed(folder: Path, what: dict[str, Any], *, keep: bool) -> Generator[boo
 
     It is removed after the work, and after a failure that left nothing to go on from, unless it is to be kept.
     """
-    resumed = _is_begun(folder)
-    if resumed:
-        _compare(folder, what)
-    elif not (folder / CLAIM).exists() and folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder} holds other files", "work in a new folder, or move them away")
-    with atomic(folder / CLAIM) as file:
-        file.write(json.dumps(what).encode())
-    done = False
+    resumed = work_folder.is_begun(folder)
+    work_folder.claim(folder, what)
+    removed = not keep and _is_first()
     try:
         yield resumed
-        done = True
-    finally:
-        if _is_first() and not keep and (done or not _is_begun(folder)):
-            shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:
+        if removed:
+            work_folder.discard(folder)
+        raise
+    if removed:
+        work_folder.remove(folder)
 
 
 def _is_first() -> bool:
     """Whether this is the process that writes, of several that tune together."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def _is_begun(folder: Path) -> bool:
-    shards = any(folder.glob("[0-9]*.jsonl"))
-    return (folder / CLAIM).exists() and (shards or (folder / TRAINING / "training.json").exists())
-
-
-def _compare(folder: Path, what: dict[str, Any]) -> None:
-    hint = "go on with the same command, remove that folder, or name another one with --work"
-    try:
-        before = json.loads((folder / CLAIM).read_bytes())
-        old, new = ({**some, **some["options"]} for some in (before, json.loads(json.dumps(what))))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{folder / CLAIM} cannot be read: {error}", hint) from error
-    if old["data"] != new["data"]:
-        raise UsageError(f"{folder} holds the unfinished questions of other documents", hint)
-    for name in sorted({*old, *new} - {"options"}):
-        if old.get(name) != new.get(name):
-            problem = f"{folder} holds unfinished questions, written with {name} = {old.get(name)!r}"
-            raise UsageError(f"{problem}, not {new.get(name)!r}", hint)
 
 
 @dataclass(frozen=True)
@@ -167,21 +146,49 @@ class Shard:
         """Make it, whole or not at all."""
         started = time.perf_counter()
         questions, counts = pen.write(self.documents(), tell)
-        head = {**counts, "seconds": time.perf_counter() - started}
+        items = ({"_id": key, "texts": texts} for key, texts in questions)
+        lines = [json.dumps(item, ensure_ascii=False).encode() + b"\n" for item in items]
+        counts = {**counts, "seconds": time.perf_counter() - started}
+        head = {"counts": counts, "sha256": self._sha256(counts, lines)}
         with atomic(self.path) as file:
-            file.write(json.dumps(head).encode() + b"\n")
-            for key, texts in questions:
-                file.write(json.dumps({"_id": key, "texts": texts}, ensure_ascii=False).encode() + b"\n")
+            file.writelines([json.dumps(head).encode() + b"\n", *lines])
 
-    def read(self) -> tuple[dict[str, float], Iterator[bytes]]:
-        """Its counts, and its lines."""
-        head, *lines = self.path.read_bytes().splitlines(keepends=True)
-        return json.loads(head), iter(lines)
+    def read(self) -> tuple[dict[str, float], list[bytes]]:
+        """Its counts, and its lines; a file that is not as it was written is an ArtifactError."""
+        try:
+            with open_regular(self.path, LARGEST) as file:
+                head, *lines = file.read().splitlines(keepends=True)
+            found = json.loads(head)
+            counts = found["counts"]
+            is_whole = found["sha256"] == self._sha256(counts, lines) and len(lines) == len(self.rows)
+        except (OSError, ValueError, RecursionError, LookupError, TypeError) as error:
+            raise ArtifactError(f"{self.path} cannot be read: {error}", "run the same command again") from error
+        if not is_whole:
+            raise ArtifactError(f"{self.path} was changed after it was written", "run the same command again")
+        return counts, lines
+
+    def is_written(self) -> bool:
+        """Whether it is there, and whole; one that is damaged has to be written again."""
+        if not self.path.exists():
+            return False
+        try:
+            self.read()
+        except ArtifactError as error:
+            logger.warning("%s, so its questions are written again", error.problem)
+            return False
+        return True
+
+    def _sha256(self, counts: Mapping[str, float], lines: Iterable[bytes]) -> str:
+        """The hash of its content and of its place, so that one shard is not taken for another."""
+        digest = hashlib.sha256(json.dumps([self.number, counts], sort_keys=True).encode())
+        for line in lines:
+            digest.update(line)
+        return digest.hexdigest()
 
 
 def _write_missing(writer: QueryWriter, shards: list[Shard]) -> None:
     """Write the shards that are not there yet."""
-    missing = [shard for shard in shards if not shard.path.exists()]
+    missing = [shard for shard in shards if not shard.is_written()]
     total = sum(len(shard.rows) for shard in shards)
     done = total - sum(len(shard.rows) for shard in missing)
     if done:

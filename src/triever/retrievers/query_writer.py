@@ -20,13 +20,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from triever import artifact, config
+from triever import artifact, config, work_folder
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError
 from triever.models.backbones import SCRATCH, Backbone, load_backbone
+from triever.models.opening import require_sizes
 from triever.models.precision import fast_dtype
 from triever.models.sampling import Sampling, containing, framed
 from triever.models.tokens import TextTokenizer, Tokens
@@ -40,6 +41,7 @@ from triever.training.memory import FLOAT, check, estimate
 from triever.training.pairs import Pairs, pairs_of
 from triever.training.tuning import summary
 from triever.training.writing import WriterTuning, tune
+from triever.validation import require, require_table, require_text
 from triever.version import __version__
 
 BATCH = {"cpu": 64}
@@ -151,7 +153,11 @@ class QueryWriter:
             raise UsageError(problem, "make one: triever.load_dataset(...)")
         if not self.training.steps:
             return self._as_it_comes()
-        return self.learn(dataset, DocumentStore.of(track(dataset.documents(), "reading documents")), work)
+        store = DocumentStore.of(track(dataset.documents(), "reading documents"))
+        # The options of the training are compared by the training, to which more steps are welcome.
+        options = {name: value for name, value in config.to_dict(self).items() if name != "training"}
+        what = {"kind": self.kind, "options": options, "documents": dataset.fingerprint}
+        return self.learn(dataset, store, work_folder.claim(work, what) if work else None)
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: str | Path | None = None) -> Self:
         """The same, with the documents of the dataset at hand."""
@@ -204,8 +210,11 @@ class QueryWriter:
             if snapshot.manifest.kind != cls.kind:
                 problem = f"{path} holds a {snapshot.manifest.kind!r}, not a query writer"
                 raise ArtifactError(problem, "name a folder that `triever write-queries --save-writer` has written")
-            writer = config.build(cls, config.merged(snapshot.manifest.options, changes or {}))
-            writer._engine = _read(snapshot)
+            with artifact.opening(path, cls.kind):
+                # A path in an artifact tells where it came from. It is not followed: a stranger may have written it.
+                options = {**snapshot.manifest.options, "filter": None}
+                writer = config.build(cls, config.merged(options, changes or {}))
+                writer._engine = _read(snapshot)
         return writer
 
     @property
@@ -398,16 +407,19 @@ def _digest(module: nn.Module) -> str:
 
 def _read(snapshot: artifact.Snapshot) -> Engine:
     """The engine of an artifact."""
-    tokenizer = TextTokenizer.from_str(json.dumps(snapshot.json("tokenizer")))
-    backbone = Backbone.from_state(snapshot.json("backbone"), tokenizer)
+    tokenizer = TextTokenizer.from_state(snapshot.json("tokenizer"))
+    saved, tensors = snapshot.json("backbone"), snapshot.tensors("weights")
+    require_sizes(saved["config"], tensors, "model")
+    backbone = Backbone.from_state(saved, tokenizer)
+    with torch.device("meta"):
+        planned = weights_of(backbone.causal_module(empty=True))
+    fits = {name: part.shape for name, part in planned.items()} == {name: part.shape for name, part in tensors.items()}
+    require(fits, "its weights do not fit the model")
     with torch.random.fork_rng(devices=[]):
         module = backbone.causal_module(empty=True)
-    tensors = snapshot.tensors("weights")
-    if {name: part.shape for name, part in weights_of(module).items()} != {
-        name: part.shape for name, part in tensors.items()
-    }:
-        problem = f"the weights in {snapshot.path} do not fit the model"
-        raise ArtifactError(problem, "save it again with this version of transformers")
     set_weights(module, tensors)
+    words = module.get_input_embeddings().weight  # ty: ignore[call-non-callable]
+    require(tokenizer.size <= len(words), f"it reads {len(words)} tokens, its tokenizer has more")
     state = snapshot.state
-    return Engine(backbone, module.eval(), state["origin"], state["trained"], state["fingerprint"])
+    origin, trained = (require_table(state, name) for name in ("origin", "trained"))
+    return Engine(backbone, module.eval(), origin, trained, require_text(state, "fingerprint"))

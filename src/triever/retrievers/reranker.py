@@ -32,6 +32,7 @@ from triever.training.loop import train
 from triever.training.losses import listwise
 from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of, text_numbers
 from triever.training.tuning import WATCH, RerankTuning, quality, summary
+from triever.validation import require_array, require_starts, require_table, require_within
 
 QUERIES = 1024
 """Queries whose candidates are laid side by side at once."""
@@ -222,9 +223,17 @@ class Reranked(Retriever):
 
     def _read(self, snapshot: artifact.Snapshot) -> RerankedEngine:
         encoder = encoders.read(snapshot).to(device_of(self.device, opening=True))
-        documents = Tokens(snapshot.array("document_tokens"), np.asarray(snapshot.array("document_starts")))
+        documents = _read_tokens(snapshot, encoder.tokenizer.size)
         first = self.first._read(snapshot.inside("first"))
-        return RerankedEngine(first, Reranker(encoder, documents, snapshot.state.get("trained", {})))
+        return RerankedEngine(first, Reranker(encoder, documents, require_table(snapshot.state, "trained")))
+
+
+def _read_tokens(snapshot: artifact.Snapshot, size: int) -> Tokens:
+    """The documents as numbers below `size`; a ValueError if they are not."""
+    flat = require_array(snapshot.array("document_tokens"), "document_tokens", ("uint16", "int32"), (None,))
+    require_within(flat, "document_tokens", 0, size)
+    starts = np.asarray(snapshot.array("document_starts"))
+    return Tokens(flat, require_starts(starts, "document_starts", snapshot.documents, len(flat)))
 
 
 def _reordered(result: Result, scores: Sequence[float], k: int) -> Result:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from triever import artifact
+from triever import artifact, config
 from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
@@ -23,6 +23,7 @@ from triever.models import encoder as encoders
 from triever.models.encoder import Encoder
 from triever.models.t5 import T5, laid_out, split_rows
 from triever.storage import Product, Products, Stored, Thing, scaled, weight_products, weights_in
+from triever.validation import require, require_array, require_table
 
 
 @dataclass(frozen=True)
@@ -135,13 +136,17 @@ class Writing:
     def read(snapshot: artifact.Snapshot, scheme: Scheme, place: torch.device) -> Writing:
         """What an artifact holds, with docids by a scheme of these options."""
         scheme = copy.deepcopy(scheme)
-        scheme.read(snapshot, snapshot.state["docids"])
+        scheme.read(snapshot, require_table(snapshot.state, "docids"))
         model = docid_model.read(snapshot).to(place)
         placer = encoders.read(snapshot, "placer").to(place) if snapshot.has("placer") else None
-        numbers = np.asarray(snapshot.array("docid_numbers"))
-        reading = Reading(**snapshot.state.get("reading", {}))  # earlier ones read without prefixes
-        trained = snapshot.state.get("trained", {})
-        return Writing(laid_out(model), scheme, Trie.read(snapshot), numbers, placer, trained, reading)
+        numbers = require_array(snapshot.array("docid_numbers"), "docid_numbers", ("int64",), (snapshot.documents,))
+        require((numbers[1:] > numbers[:-1]).all() and (numbers[:1] >= 0).all(), "its documents' numbers do not rise")
+        trie = Trie.read(snapshot, scheme.width, numbers)
+        require(scheme.stop is None or trie.ends_with(scheme.stop), "a docid does not end with the stop symbol")
+        require(scheme.has_symbols(trie.symbols()), "a docid has a symbol that its scheme does not know")
+        reading = config.build(Reading, require_table(snapshot.state, "reading"))  # earlier ones read without prefixes
+        trained = require_table(snapshot.state, "trained")
+        return Writing(laid_out(model), scheme, trie, np.asarray(numbers), placer, trained, reading)
 
     def fields(self) -> dict[str, Any]:
         """What it is made of, for one that is made of more."""

@@ -5,19 +5,21 @@ Losses stay where they are computed until a line is written, so that a GPU is no
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from triever.errors import MissingExtra, UsageError
+from triever.errors import DataError, MissingExtra, UsageError
+from triever.files import append_regular, write_hint
 from triever.training.loader import Feed
 
 HISTORY = "metrics.jsonl"
@@ -59,7 +61,7 @@ class Meter:
         A loss that was not finite ends the training here, so before a line or a checkpoint is written.
         """
         self._fetch()
-        return {name: math.fsum(values) / len(values) for name, values in self._known.items()}
+        return {name: _mean(values) for name, values in self._known.items()}
 
     def state(self) -> dict[str, list[float]]:
         """All values of the line so far, as plain numbers."""
@@ -77,6 +79,13 @@ class Meter:
         for name, values in found.items():
             self._known.setdefault(name, []).extend(values)
         self._open, self._steps = {}, []
+
+
+def _mean(values: list[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except (OverflowError, ValueError):  # infinities, which the exact sum does not take
+        return sum(values) / len(values)
 
 
 def _check_finite(steps: list[int], losses: list[float]) -> None:
@@ -138,25 +147,35 @@ class History:
         """Forget what was written after a checkpoint, at which the file had this size, and go on from there."""
         if self.path is None:
             return
-        self.path.touch()
-        os.truncate(self.path, min(size, self.path.stat().st_size))
+        with self._appended() as file:
+            file.truncate(min(size, os.fstat(file.fileno()).st_size))
         if self._board:
             self._writer = self._board(str(self.path.parent / "tensorboard"), purge_step=step + 1)
 
     @property
     def size(self) -> int:
         """How many bytes the file has."""
-        return self.path.stat().st_size if self.path else 0
+        return self.path.stat().st_size if self.path and self.path.exists() else 0
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append one line; numbers that are not finite become null, which is all that JSON has for them."""
         if self.path is None:
             return
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_finite(line), ensure_ascii=False) + "\n")
+        with self._appended() as file:
+            file.write(json.dumps(_finite(line), ensure_ascii=False).encode() + b"\n")
         if self._writer:
             for name, value in _flat(line):
                 self._writer.add_scalar(name, value, line["step"])
+
+    @contextlib.contextmanager
+    def _appended(self) -> Generator[BinaryIO]:
+        """The file, to be written at its end; anything that is no ordinary file is refused."""
+        assert self.path is not None  # asked by the caller
+        try:
+            with append_regular(self.path) as file:
+                yield file
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be written: {error.strerror}", write_hint(error)) from error
 
     def close(self) -> None:
         """Write what TensorBoard still holds back."""

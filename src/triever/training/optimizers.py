@@ -82,6 +82,37 @@ def load_state_tensors(optimizer: Optimizer, model: nn.Module, tensors: Mapping[
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
+def state_problem(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> str:
+    """What keeps tensors from being the state of an optimizer; nothing where they are.
+
+    A parameter that has not been trained yet has no state, and one that has been has all of it.
+    """
+    parameters, parts = trained(model), {}
+    for place, tensor in tensors.items():
+        name, _, key = place.rpartition("/")
+        parts.setdefault(name, {})[key] = tensor
+    for name, state in parts.items():
+        if name not in parameters:
+            return f"{name} is not trained"
+        expected = _expected(optimizer, parameters[name])
+        if {key: (one.dtype, tuple(one.shape)) for key, one in state.items()} != expected:
+            return f"what it holds of {name} has other names, shapes or types"
+        if not state["step"] >= 1:
+            return f"{name} has made {state['step'].item()} steps"
+    return ""
+
+
+def _expected(optimizer: Optimizer, parameter: Tensor) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """The type and the shape of each part of the state of a parameter."""
+    shape, numbers = tuple(parameter.shape), parameter.dtype
+    if isinstance(optimizer, torch.optim.AdamW):
+        return {"step": (torch.float32, ()), "exp_avg": (numbers, shape), "exp_avg_sq": (numbers, shape)}
+    counted = {"step": (torch.int64, ()), "RMS": (numbers, ())}
+    if len(shape) < 2:
+        return {**counted, "exp_avg_sq": (numbers, shape)}
+    return {**counted, "exp_avg_sq_row": (numbers, shape[:-1]), "exp_avg_sq_col": (numbers, shape[:-2] + shape[-1:])}
+
+
 # Adafactor counts its steps in plain numbers. They travel as tensors of 64 bits, which no optimizer here has
 # among its own: all of these are float32.
 def _tensor(value: Any) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from triever.data.formats.json_text import as_object, kind_of, parse_json
 from triever.data.formats.problems import Flaw
-from triever.data.records import Document, Query, normalise
+from triever.data.records import Document, Query, normalise, wrong_id
 
 Judgement: TypeAlias = tuple[str, str, int]
 """Query id, document id, grade."""
@@ -48,8 +48,6 @@ GRADES = ("score", "relevance", "rel", "label", "grade")
 MAX_GRADE = 2**31 - 1  # what the tools of the field hold a grade in
 
 _SHOWN = 200  # characters of a value in a message
-_BREAKS = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-_UNCLEAN = re.compile("[\0\ud800-\udfff]")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}(\.0*)?")
 
 
@@ -102,10 +100,8 @@ def clean_id(value: Any, what: str = "id") -> str:
         raise Flaw(f"the {what} is missing", "give every record an id")
     if type(value) is not str:
         raise Flaw(f"the {what} is {kind_of(value)}", "ids are strings or whole numbers")
-    if not value.strip():
-        raise Flaw(f"the {what} is empty", "give every record an id of its own")
-    if not value.isprintable():
-        _check_characters(value, what)
+    if wrong := wrong_id(value, what):
+        raise Flaw(*wrong)
     return value
 
 
@@ -133,13 +129,6 @@ def score(text: str) -> float:
     if not math.isfinite(value) or "_" in text:
         raise Flaw(f"the score {text[:40]!r} is not a finite number", "columns are: query Q0 document rank score tag")
     return value
-
-
-def _check_characters(value: str, what: str) -> None:
-    if _BREAKS.search(value):
-        raise Flaw(f"the {what} {shorten(value)!r} holds a tab or line break", "put an underscore in its place")
-    if _UNCLEAN.search(value):
-        raise Flaw(f"the {what} {shorten(value)!r} holds a NUL or half a character", "put an underscore in its place")
 
 
 def _take_id(fields: dict[str, Any], names: Sequence[str], what: str = "id") -> str:

@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from triever.arguments import as_path
 from triever.data.formats.problems import Flaw, Problems
 from triever.errors import DataError, nearest
 
@@ -135,6 +136,7 @@ def check_growth(grown: int, size: int) -> None:
 
 def require_file(path: str | Path) -> None:
     """A DataError unless the path is a regular file."""
+    as_path(path)
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -288,11 +290,13 @@ def _grown() -> tuple[str, str]:
 
 
 def _refused(path: str | Path, error: OSError) -> tuple[str, str]:
-    hint = f"run: chmod u+r {path}" if isinstance(error, PermissionError) else ""
+    hint = f"run: chmod u+r {path}" if isinstance(error, PermissionError) else "check the path"
     return f"{path} cannot be opened: {error.strerror}", hint
 
 
 def _neighbours(path: Path) -> str:
+    if path.is_symlink():
+        return f"it is a link to {path.readlink()}: put the file there, or remove the link"
     if not path.parent.is_dir():
         return f"check the path: the folder {path.parent} does not exist either"
     try:

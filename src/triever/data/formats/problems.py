@@ -5,6 +5,7 @@ Knows nothing of formats: whoever finds a flaw says where it is, what is wrong a
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from triever.errors import BadRecord
@@ -12,6 +13,8 @@ from triever.errors import BadRecord
 KEPT_EXAMPLES = 10
 KNOWN = 10**5
 """Bad records that are told from those of another reading; beyond them, each counts as often as it is met."""
+BAD_RECORDS = "bad records"
+"""Why most of what is left out is left out."""
 
 
 class Flaw(Exception):
@@ -37,13 +40,15 @@ class Problems:
         self.count = 0  # of distinct bad records: some files are read more than once
         self.reports = 0
         self.examples: list[str] = []
+        self.reasons: Counter[str] = Counter()
         self._known: set[int] = set()
 
-    def report(self, path: str | Path, line: int, problem: str, hint: str = "") -> None:
-        """Raise BadRecord, or count it and keep the first few as examples."""
+    def report(self, path: str | Path, line: int, problem: str, hint: str = "", reason: str = BAD_RECORDS) -> None:
+        """Raise BadRecord, or count it, also by its reason in few words, and keep the first few as examples."""
         if self.skip_bad and len(self._known) >= KNOWN:
             self.reports += 1
             self.count += 1
+            self.reasons[reason] += 1
             return
         error = BadRecord(path, line, problem, hint)
         if not self.skip_bad:
@@ -53,6 +58,7 @@ class Problems:
             return
         self._known.add(key)
         self.count += 1
+        self.reasons[reason] += 1
         if len(self.examples) < KEPT_EXAMPLES:
             self.examples.append(str(error))
 

@@ -33,5 +33,7 @@ def compressed(path: str | Path) -> Generator[BinaryIO, None, None]:
 def _zstd(file: BinaryIO) -> Any:
     import pyarrow
 
-    own = io.FileIO(os.dup(file.fileno()), "w")  # which Arrow closes; the file itself is still to be synced
+    # Arrow closes it, and the file itself is still to be synced; it must be one that writes all it is given or fails:
+    # of a short write, as on a disk that is nearly full, Arrow takes no notice.
+    own = open(os.dup(file.fileno()), "wb")  # noqa: SIM115
     return pyarrow.CompressedOutputStream(pyarrow.PythonFile(own, "w"), "zstd")

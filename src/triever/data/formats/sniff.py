@@ -30,7 +30,7 @@ from triever.data.formats.json_text import parse_json
 from triever.data.formats.lines import MAX_LINE, foreign, is_compressed, read_head, read_lines, read_text
 from triever.data.formats.parquet import parquet_columns
 from triever.data.formats.parquet_pages import MAGIC
-from triever.data.formats.problems import Flaw, Problems
+from triever.data.formats.problems import BAD_RECORDS, Flaw, Problems
 from triever.data.formats.tables import header, split_columns
 from triever.data.formats.text_files import ENDINGS
 from triever.data.formats.trec import qrels_header
@@ -175,9 +175,9 @@ class _Glance(Problems):
     def __init__(self) -> None:
         super().__init__(skip_bad=True)
 
-    def report(self, path: str | Path, line: int, problem: str, hint: str = "") -> None:
+    def report(self, path: str | Path, line: int, problem: str, hint: str = "", reason: str = BAD_RECORDS) -> None:
         """Count it, or give up."""
-        super().report(path, line, problem, hint)
+        super().report(path, line, problem, hint, reason)
         if self.count > _PATIENCE:
             raise _Enough
 

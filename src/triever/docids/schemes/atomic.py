@@ -13,12 +13,16 @@ from triever import config
 from triever.config import option
 from triever.data.records import Document
 from triever.docids.quantize import Device, nearest_few
-from triever.docids.schemes.base import Docid, Scheme
+from triever.docids.schemes.base import Docid, Scheme, is_docid
 from triever.errors import UsageError
 from triever.storage import Product, Products, Thing, scaled
+from triever.validation import require, require_count, require_list
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
+
+
+UNTRAINED = "the new docids are not those of documents with neighbours"
 
 
 @dataclass(eq=False)
@@ -98,7 +102,13 @@ class Atomic(Scheme):
         return {"count": self._count, "untrained": [[symbol, near] for symbol, near in self.untrained.items()]}
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
-        self._count = state["count"]
-        self.untrained = {symbol: list(near) for symbol, near in state["untrained"]}
+        self._count = require_count(state, "count")
         if snapshot.has("docid_vectors"):
-            self._known = torch.tensor(snapshot.array("docid_vectors"))
+            self._known = self._read_vectors(snapshot, "docid_vectors", None, None)
+            require(len(self._known) <= self._count, "there are more vectors than docids")
+        known = 0 if self._known is None else len(self._known)
+        listed = require_list(state, "untrained")
+        require(all(isinstance(one, list) and len(one) == 2 for one in listed), UNTRAINED)
+        require(all(is_docid([symbol]) and is_docid(near) for symbol, near in listed), UNTRAINED)
+        self.untrained = {symbol: list(near) for symbol, near in listed}
+        require(all(one < known for near in self.untrained.values() for one in near), UNTRAINED)

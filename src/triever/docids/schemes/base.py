@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from triever import config
@@ -16,11 +18,17 @@ from triever.docids.quantize import Device, all_finite
 from triever.errors import UsageError
 from triever.errors import nearest as closest
 from triever.storage import ENTRY, PLACE, TUPLE, Product, Products, Thing, dict_size, scaled
+from triever.validation import FLOATS, require, require_array, require_finite
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
 
 Docid: TypeAlias = tuple[int, ...]
+
+
+def is_docid(value: Any) -> bool:
+    """Whether a JSON value is a docid, or the beginning of one."""
+    return isinstance(value, list) and all(type(symbol) is int and symbol >= 0 for symbol in value)
 
 
 class Numbering(Counter[Docid]):
@@ -37,7 +45,11 @@ class Numbering(Counter[Docid]):
 
     @classmethod
     def of_lists(cls, lists: Iterable[Sequence[Any]]) -> Numbering:
-        """What `to_lists` gave."""
+        """What `to_lists` gave; a ValueError if it is something else."""
+        require(isinstance(lists, list), "the numbers of docids are no list")
+        for one in lists:
+            pair = isinstance(one, list) and len(one) == 2 and type(one[1]) is int and one[1] > 0
+            require(pair and is_docid(one[0]), "the numbers of docids are not those of beginnings")
         return cls({tuple(beginning): count for beginning, count in lists})
 
     def products(self, now: int, then: int) -> Products:
@@ -136,6 +148,10 @@ class Scheme(ABC):
             raise UsageError(f"{where} = {value!r} names no docid scheme", hint)
         return config.build(SCHEMES[kind], values, where=f"{where}.")
 
+    def has_symbols(self, symbols: np.ndarray) -> bool:
+        """Whether all these symbols, which are below its width, are its own."""
+        return True
+
     @abstractmethod
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put what was learned into an artifact; what is not a file is given back."""
@@ -143,6 +159,11 @@ class Scheme(ABC):
     @abstractmethod
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
         """Take it out again."""
+
+    def _read_vectors(self, snapshot: Snapshot, name: str, *shape: int | None) -> Tensor:
+        """Vectors of an artifact, in memory; a ValueError unless they have this shape and are finite."""
+        array = require_array(snapshot.array(name), name, FLOATS, shape)
+        return torch.tensor(require_finite(array, name))
 
     def _vectors(self, vectors: Tensor | None, count: int) -> Tensor:
         if vectors is None or len(vectors) != count:

@@ -24,11 +24,12 @@ from triever.docids.quantize import (
     nearest,
     nearest_several,
 )
-from triever.docids.schemes.base import Docid, Scheme
+from triever.docids.schemes.base import Docid, Scheme, is_docid
 from triever.docids.schemes.semantic import Semantic
 from triever.docids.unite import agglomerated, density_peaks
 from triever.errors import UsageError
 from triever.storage import LIST, NUMBER, OWN_NUMBERS, PLACE, TUPLE, Product, Products, Thing, python_bytes
+from triever.validation import require, require_list
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -184,6 +185,8 @@ class Cluster(Scheme):
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
         known: dict[Docid, Docid] = {}  # as it was fitted: what is the same is there once
-        self._codes = [known.setdefault(code, code) for code in map(tuple, state["codes"])]
-        self._centroids = torch.tensor(snapshot.array("docid_centroids"))
-        self._unit = state.get("unit", False)  # earlier ones began with means as they were
+        codes = require_list(state, "codes")
+        require(all(code and is_docid(code) for code in codes), "its clusters have no docids")
+        self._codes = [known.setdefault(code, code) for code in map(tuple, codes)]
+        self._centroids = self._read_vectors(snapshot, "docid_centroids", len(self._codes), None)
+        self._unit = state.get("unit") is True  # earlier ones began with means as they were

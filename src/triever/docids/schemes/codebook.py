@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from triever import config
@@ -94,4 +93,4 @@ class Codebook(Scheme):
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
         self._held = Numbering.of_lists(state["held"])
-        self._books = torch.tensor(snapshot.array("docid_codebooks"))
+        self._books = self._read_vectors(snapshot, "docid_codebooks", self.levels, self._size, None)

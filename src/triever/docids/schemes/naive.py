@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from triever.data.records import Document
+from triever.data.records import Document, normalise
 from triever.docids.quantize import Device
 from triever.docids.schemes.base import Docid, Scheme
 from triever.errors import UsageError
+from triever.validation import require, require_list
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -37,14 +38,15 @@ class Naive(Scheme):
         return [self.place(document) for document in documents]
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
+        return self._placed(document.id)
+
+    def _placed(self, key: str) -> Docid:
         number = {letter: at for at, letter in enumerate(self._letters)}
-        for letter in document.id:
+        for letter in key:
             if letter not in number:
-                problem = (
-                    f"the id {document.id!r} has the character {letter!r}, which no document had when this was fitted"
-                )
+                problem = f"the id {key!r} has the character {letter!r}, which no document had when this was fitted"
                 raise UsageError(problem, "give the document another id, or fit again")
-        return (*(number[letter] for letter in document.id), self.stop)
+        return (*(number[letter] for letter in key), self.stop)
 
     def readable(self, docid: Docid) -> str:
         return "".join(self._letters[symbol] for symbol in docid[:-1])
@@ -53,10 +55,12 @@ class Naive(Scheme):
         return self._letters[symbol] if symbol < len(self._letters) else "end"
 
     def parse(self, text: str) -> Docid:
-        return self.place(Document(text, ""))
+        return self._placed(normalise(text))
 
     def write(self, writer: Writer) -> dict[str, Any]:
         return {"letters": self._letters}
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
-        self._letters = list(state["letters"])
+        self._letters = require_list(state, "letters")
+        single = all(isinstance(one, str) and len(one) == 1 for one in self._letters)
+        require(single and len(set(self._letters)) == len(self._letters), "its letters are no list of letters")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,9 @@ def load_pieces(path: str) -> Any:
     """The tokenizer of a file, or of a folder's tokenizer.json, that gives all pieces of a title and no others."""
     from tokenizers import Tokenizer
 
-    file = Path(path, "tokenizer.json") if Path(path).is_dir() else Path(path)
+    file = Path(path, "tokenizer.json") if os.path.isdir(path) else Path(path)
     hint = "name a tokenizer.json or a folder with one, as save_pretrained of a transformers tokenizer writes it"
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise UsageError(f"tokenizer = {path!r}: there is no file {file}", hint)
     try:
         tokenizer = Tokenizer.from_file(str(file))

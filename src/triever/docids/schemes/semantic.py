@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from triever import config
@@ -17,6 +16,7 @@ from triever.docids.quantize import Device, mean
 from triever.docids.schemes.base import Docid, Numbering, Scheme
 from triever.errors import UsageError
 from triever.storage import Product, Products, Thing, python_bytes, scaled
+from triever.validation import require_count
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -96,7 +96,9 @@ class Semantic(Scheme):
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
         self._held = Numbering.of_lists(state["held"])
-        self._depth = state["depth"]
-        self._mean = torch.tensor(snapshot.array("docid_mean")) if snapshot.has("docid_mean") else None
+        self._depth = require_count(state, "depth", 1)
+        self._mean = self._read_vectors(snapshot, "docid_mean", None) if snapshot.has("docid_mean") else None
         if snapshot.has("docid_centroids"):
-            self._tree = Tree.of_arrays(snapshot.array("docid_centroids"), snapshot.array("docid_children"))
+            width = None if self._mean is None else len(self._mean)
+            centroids = self._read_vectors(snapshot, "docid_centroids", None, self.branch, width)
+            self._tree = Tree.of_arrays(centroids.numpy(), snapshot.array("docid_children"))

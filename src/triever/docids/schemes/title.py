@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from torch import Tensor
 
 from triever import config
@@ -17,6 +18,7 @@ from triever.docids.quantize import Device
 from triever.docids.schemes.base import Docid, Scheme
 from triever.docids.schemes.pieces import learn_pieces, load_pieces
 from triever.errors import UsageError
+from triever.validation import opened_tokenizer
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -89,6 +91,10 @@ class Title(Scheme):
         tokenizer, stop = self._fitted
         return "end" if symbol == stop else tokenizer.id_to_token(symbol)
 
+    def has_symbols(self, symbols: np.ndarray) -> bool:
+        tokenizer, stop = self._fitted
+        return {*tokenizer.get_vocab().values(), stop}.issuperset(symbols.tolist())
+
     def parse(self, text: str) -> Docid:
         tokenizer, stop = self._fitted
         pieces = [_unescaped(piece) for piece in text.split(" ")] if text else []
@@ -104,9 +110,7 @@ class Title(Scheme):
         return {}
 
     def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
-        from tokenizers import Tokenizer
-
-        self._pieces = _with_stop(Tokenizer.from_str(json.dumps(snapshot.json("docid_pieces"))))
+        self._pieces = _with_stop(opened_tokenizer(snapshot.json("docid_pieces")))
 
 
 def _with_stop(tokenizer: Any) -> tuple[Any, int]:

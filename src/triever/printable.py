@@ -1,0 +1,41 @@
+"""Text of unknown origin, such as a title or the name of a file, made safe to be shown on a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+# What a terminal obeys, or takes without a sign of it. Joiners and variation selectors stay: words and emoji need them.
+_OBEYED = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # control characters
+    "\u2028\u2029"  # what breaks lines
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what turns the direction
+    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180e\u200b\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"  # unseen
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff"  # unseen too: shorthand, music, tags
+    "\ud800-\udfff]"  # half of a surrogate pair, as undecodable bytes in the name of a file are
+)
+
+
+def printable(text: str) -> str:
+    r"""Text on one line: a character that a terminal would obey or hide is escaped.
+
+    >>> print(printable("red\x1b[31m\ttide"))
+    red\x1b[31m\ttide
+    """
+    return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def printable_lines(text: str) -> str:
+    """The same for text that has lines of its own."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(value: Any) -> str:
+    r"""A value as JSON, in which such characters are escaped; other letters stay readable.
+
+    >>> print(printable_json("Größe\x9b"))
+    "Größe\u009b"
+    """
+    lines = json.dumps(value, ensure_ascii=False, indent=1).split("\n")  # JSON itself escapes line breaks in texts
+    return "\n".join(_OBEYED.sub(lambda match: json.dumps(match[0])[1:-1], line) for line in lines)

@@ -1,0 +1,147 @@
+"""One small artifact of every kind, as this version writes it: `python -m tests.golden.make_artifacts`.
+
+Each is a zip file named after its kind and the version of the format, with what it answers in expected.json. Later
+versions have to open them, so those that are there are never written again: a new format adds new files.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import triever
+from triever import (
+    BM25,
+    GDR,
+    Atomic,
+    Cluster,
+    Codebook,
+    Contextual,
+    Dataset,
+    Dense,
+    DocidTuning,
+    Document,
+    Fused,
+    Generative,
+    IndexOptions,
+    MultiVector,
+    Naive,
+    Query,
+    QueryWriter,
+    Reranked,
+    RerankTuning,
+    Retriever,
+    Semantic,
+    Title,
+    TokenOptions,
+    VocabularyOptions,
+    WriterTuning,
+)
+from triever.artifact import VERSION
+
+FOLDER = Path(__file__).parent / "artifacts"
+EXPECTED = FOLDER / "expected.json"
+TINY = "scratch:hidden=8,layers=1,heads=2,vocabulary=270,positions=64"
+NOTHING = DocidTuning(steps=0)
+QUERIES = ["boiling water for tea", "word3 word5", "日本の首都"]
+LANGUAGE = [f"word{number}" for number in range(60)]
+
+
+def documents(count: int = 40) -> list[Document]:
+    """Some that people could have written, and drawn ones behind them."""
+    written = [
+        Document("tea", "Pour boiling water over the leaves.", "How to brew tea", ("tea leaves?",), {"cups": 2}),
+        Document("東京", "東京は日本の首都である。", "東京都"),
+        Document("two words", "An id may hold a space.", "Ids with spaces"),
+        Document("empty", ""),
+    ]
+    chance = np.random.default_rng(count)
+    words = chance.choice(LANGUAGE, (count - len(written), 9))
+    return written + [Document(f"d{at}", " ".join(row[:7]), " ".join(row[7:])) for at, row in enumerate(words)]
+
+
+def dense(**options: Any) -> Dense:
+    """Vectors of a model that has learned nothing."""
+    return Dense(backbone=TINY, index=IndexOptions(**options))
+
+
+def generative(scheme: Any) -> Generative:
+    """The same, which writes docids."""
+    return Generative(backbone=TINY, training=NOTHING, docids=scheme)
+
+
+RETRIEVERS: dict[str, Callable[[], Retriever]] = {
+    "bm25": BM25,
+    "dense": dense,
+    "dense_half": lambda: dense(dtype="float16"),
+    "dense_hnsw": lambda: dense(kind="hnsw", hnsw_m=4),
+    "dense_ivfpq": lambda: dense(kind="ivfpq", nbits=4, nlist=2),
+    "multivector": lambda: MultiVector(backbone=TINY, size=4),
+    "multivector_2_bits": lambda: MultiVector(backbone=TINY, size=4, index=TokenOptions(bits=2, centroids=4)),
+    "reranked": lambda: Reranked(first=BM25(), backbone=TINY, training=RerankTuning(steps=0)),
+    "fused": lambda: Fused(systems=(BM25(), dense())),
+    "generative_atomic": lambda: generative(Atomic()),
+    "generative_naive": lambda: generative(Naive()),
+    "generative_title": lambda: generative(Title(vocabulary=100)),
+    "generative_semantic": lambda: generative(Semantic(branch=3, leaf=5)),
+    "generative_codebook": lambda: generative(Codebook(levels=2, bits=3)),
+    "generative_cluster": lambda: generative(Cluster(clusters=5, branch=3)),
+    "contextual": lambda: Contextual(backbone=TINY, training=NOTHING),
+    "contextual_plain": lambda: Contextual(backbone=TINY, training=NOTHING, vocabulary=VocabularyOptions(k=0)),
+    "gdr": lambda: GDR(vectors=dense(), training=NOTHING, docids=Cluster(clusters=5)),
+}
+WRITER = "query_writer"
+"""The one that is no retriever."""
+COUNTS = {"dense_ivfpq": 640}
+"""Documents, where the usual number is too small for the kind."""
+
+
+def answers(retriever: Retriever) -> list[list[list[Any]]]:
+    """The hits of every query."""
+    return [[[hit.id, round(hit.score, 4)] for hit in result] for result in retriever.search_many(QUERIES, 5)]
+
+
+def save(name: str, folder: Path) -> list[list[list[Any]]]:
+    """Make an artifact, and say what it answers."""
+    kept = documents(COUNTS.get(name, 40))
+    if name == WRITER:
+        writer = QueryWriter(backbone=TINY, training=WriterTuning(steps=1, batch=2))
+        data = Dataset.of(
+            "golden",
+            kept,
+            [Query(f"q{at}", f"tea {at}?") for at in range(40)],
+            {"train": {f"q{at}": {"tea": 1} for at in range(40)}},
+        )
+        writer.fit(data).save(folder)
+        return []
+    retriever = RETRIEVERS[name]().fit(Dataset.of("golden", kept))
+    retriever.delete([kept[4].id])  # so that rows and numbers differ where they can
+    retriever.add([Document("tea two", "It came later than the others.", "A late word7")])
+    retriever.save(folder)
+    return answers(triever.load(folder))
+
+
+def main() -> None:
+    """Write those that are missing."""
+    FOLDER.mkdir(exist_ok=True)
+    expected = json.loads(EXPECTED.read_text()) if EXPECTED.exists() else {}
+    for name in (*RETRIEVERS, WRITER):
+        file = FOLDER / f"{name}-{VERSION}.zip"
+        if file.exists():
+            continue
+        with tempfile.TemporaryDirectory() as place:
+            expected[file.stem] = save(name, Path(place) / "model")
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+                for path in sorted((Path(place) / "model").iterdir()):
+                    archive.writestr(zipfile.ZipInfo(path.name), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    EXPECTED.write_text(json.dumps(dict(sorted(expected.items())), ensure_ascii=False, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
