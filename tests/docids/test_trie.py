@@ -154,7 +154,7 @@ def test_saved_and_opened_it_is_the_same(tmp_path: Path) -> None:
         trie.write(writer)
         writer.commit("trie", {}, {}, "")
     with artifact.read(tmp_path / "t") as snapshot:
-        again = Trie.read(snapshot)
+        again = Trie.read(snapshot, 7, np.array([0, 2]))
     assert isinstance(again.parts[0].token, np.memmap)
     same(again, [((1, 2), 0), ((5, 6), 2)])
 

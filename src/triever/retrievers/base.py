@@ -323,8 +323,9 @@ class Retriever(ABC):
 
     def keep_root(self, path: str) -> None:
         """Note another root, for text files that are added later."""
-        held = self._checked()
-        self._held = replace(held, origin={**held.origin, ROOT: path})
+        with self._turn:
+            held = self._checked()
+            self._held = replace(held, origin={**held.origin, ROOT: path})
 
     @property
     def memory(self) -> dict[str, int]:
