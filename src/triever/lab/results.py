@@ -124,9 +124,18 @@ def _measured(values: Mapping[str, Any]) -> str:
 
 def _analysed(values: Mapping[str, Any]) -> str:
     try:
-        return "".join(f"{Part(**part).markdown()}\n\n" for part in values["parts"])
-    except (KeyError, TypeError, AttributeError) as error:
+        parts = [Part(**part) for part in values["parts"] if not _is_false_none(part, values.get("values", {}))]
+        return "".join(f"{part.markdown()}\n\n" for part in parts)
+    except (LookupError, TypeError, AttributeError) as error:
         raise DataError(f"what an analysis found is damaged: {error!r}", "write it again") from error
+
+
+def _is_false_none(part: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Whether a part says "none" of examples though there are some: `--examples 0` wrote that into older files."""
+    if part.get("lines") != ["none"] or values.get("examples") or not values.get("sets"):
+        return False
+    only_the_second_finds = values["sets"][2]
+    return only_the_second_finds["questions"] > 0
 
 
 def _recipe_section(folder: Path) -> str:
@@ -187,8 +196,20 @@ def _software() -> dict[str, str]:
     return {"triever": __version__, "commit": commit(), "python": platform.python_version(), **used}
 
 
+COMMIT = "TRIEVER_COMMIT"
+"""The environment variable that says the commit where git cannot: in a copy without its repository, or without git."""
+
+
 def commit() -> str:
-    """The commit of the checkout that runs, marked if its code was changed since; "" for an installed package."""
+    """The commit of the code that runs: git's for a checkout, with "-changed" if its code was changed since.
+
+    Where git knows none, it is the environment variable TRIEVER_COMMIT; "" where that is not set either.
+    """
+    return _commit_by_git() or os.environ.get(COMMIT, "").strip()
+
+
+def _commit_by_git() -> str:
+    """The commit of the checkout that runs; "" for an installed package, and where there is no git."""
     try:
         if not _is_checkout():
             return ""
