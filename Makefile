@@ -35,7 +35,8 @@ bench: $(VENV)/.dev
 	$(VENV)/bin/triever bench decode
 
 pages: $(VENV)/.dev
-	$(VENV)/bin/triever results results > docs/results.md
+	rm -rf docs/results
+	$(VENV)/bin/triever results results --pages docs
 	$(VENV)/bin/python -m tests.cli_page > docs/cli.md
 	$(VENV)/bin/python -m tests.bad_input > docs/bad-input.md
 	$(VENV)/bin/python -m tests.scale_page

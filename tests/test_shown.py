@@ -112,7 +112,15 @@ def test_the_tables_of_scale_are_made_from_the_benchmark() -> None:
     assert page == scale_page.render(page, result), "run: make pages"
 
 
-def test_the_page_of_results_is_made_from_the_results(root: Path) -> None:
-    from triever.lab.results import render
+def test_the_pages_of_results_are_made_from_the_results(root: Path) -> None:
+    from triever.lab.pages import pages
 
-    assert (root / "docs" / "results.md").read_text(encoding="utf-8") == render(root / "results"), "run: make pages"
+    docs = root / "docs"
+    files = [docs / "results.md", *docs.glob("results/**/*.md")]
+    kept = {path.relative_to(docs).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    assert kept == pages(root / "results"), "run: make pages"
+
+
+def test_every_page_is_in_the_menu(root: Path) -> None:
+    menu = re.findall(r"[\w./-]+\.md", (root / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert sorted(menu) == sorted(path.relative_to(root / "docs").as_posix() for path in root.glob("docs/**/*.md"))
