@@ -40,6 +40,7 @@ pages: $(VENV)/.dev
 	$(VENV)/bin/python -m tests.cli_page > docs/cli.md
 	$(VENV)/bin/python -m tests.bad_input > docs/bad-input.md
 	$(VENV)/bin/python -m tests.scale_page
+	$(VENV)/bin/python -m tests.front_page
 	$(VENV)/bin/python benchmarks/pictures.py
 
 clean:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests import scale_page
+import triever
+from tests import front_page, scale_page
 from tests.warm import program
 
 PAGES = [
     "README.md",
+    "docs/index.md",
     "docs/own-documents.md",
     "docs/evaluation.md",
     "docs/data.md",
@@ -103,8 +105,20 @@ def test_the_site_builds_and_holds_the_api(root: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
-    for name in ("load_dataset", "BM25", "search_many", "compare", "BadRecord"):
-        assert name in page
+    missing = [name for name in triever.__all__ if f'id="triever.{name}"' not in page]
+    assert not missing, "docs/api.md has no section for these"
+    assert 'id="triever.Retriever.search_many"' in page
+
+
+def test_the_api_page_has_every_public_name_once(root: Path) -> None:
+    page = (root / "docs" / "api.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^::: triever\.(\w+)$", page, re.MULTILINE)) == sorted(triever.__all__)
+
+
+def test_the_table_on_the_first_page_is_made_from_the_results() -> None:
+    for path in front_page.PAGES:
+        page = path.read_text(encoding="utf-8")
+        assert page == front_page.render(page), f"{path.name}: run: make pages"
 
 
 def test_the_tables_of_scale_are_made_from_the_benchmark() -> None:
