@@ -50,18 +50,17 @@ def table() -> str:
 
 def compared(folder: str, system: str) -> dict[str, str]:
     """Success@1 of one system in the comparisons of a folder, by data and split."""
+    files = {column: _seeds(folder, column.replace(" ", "-")) for column in (SQUAD, NQ, ENTITIES)}
     return {
-        column: _text([_read(file)["report"]["scores"][system]["Success@1"] for file in _seeds(folder, name)])
-        for column in (SQUAD, NQ, ENTITIES)
-        if (name := column.replace(" ", "-"))
+        column: _text([_read(file)["report"]["scores"][system]["Success@1"] for file in seeds])
+        for column, seeds in files.items()
     }
 
 
 def titles(stem: str) -> dict[str, str]:
     """R-precision of a cell of contextual/variants: Success@1, as each of these questions has one relevant document."""
-    return {NQ: cell("contextual/variants", stem, "dev.nq", "Rprec")} | {
-        ENTITIES: cell("contextual/variants", stem, "dev.entityq", "Rprec")
-    }
+    splits = {NQ: "dev.nq", ENTITIES: "dev.entityq"}
+    return {column: cell("contextual/variants", stem, split, "Rprec") for column, split in splits.items()}
 
 
 def cell(recipe: str, stem: str, split: str, measure: str = "Success@1") -> str:
@@ -79,8 +78,8 @@ def share(recipe: str, stem: str) -> str:
 
 
 def _seeds(folder: str, stem: str) -> list[Path]:
-    found = sorted((ROOT / "results" / folder).glob(f"{stem}-seed?.json"))
-    return found or [ROOT / "results" / folder / f"{stem}.json"]
+    seeds = sorted((ROOT / "results" / folder).glob(f"{stem}-seed?.json"))
+    return seeds or [ROOT / "results" / folder / f"{stem}.json"]
 
 
 def _read(file: Path) -> dict[str, Any]:

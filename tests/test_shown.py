@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 import triever
 from tests import front_page, scale_page
 from tests.warm import program
+from triever.config import options
 
 PAGES = [
     "README.md",
@@ -108,6 +111,20 @@ def test_the_site_builds_and_holds_the_api(root: Path, tmp_path: Path) -> None:
     missing = [name for name in triever.__all__ if f'id="triever.{name}"' not in page]
     assert not missing, "docs/api.md has no section for these"
     assert 'id="triever.Retriever.search_many"' in page
+    unexplained = [f"{kind.__name__}.{name}" for kind, name in public_options() if not explained(kind, name, page)]
+    assert not unexplained, "docs/api.md does not show these options"
+
+
+def public_options() -> Iterator[tuple[type, str]]:
+    """Every option of every public class."""
+    for kind in (getattr(triever, name) for name in triever.__all__):
+        if dataclasses.is_dataclass(kind):
+            yield from ((kind, name) for name, field in options(kind).items() if "help" in field.metadata)
+
+
+def explained(kind: type, name: str, page: str) -> bool:
+    """Whether a page has an option, of a class or of one that it is made from."""
+    return any(f'id="triever.{base.__name__}.{name}"' in page for base in kind.__mro__)
 
 
 def test_the_api_page_has_every_public_name_once(root: Path) -> None:
