@@ -22,6 +22,7 @@ from triever.data.writers import write_dataset
 from triever.errors import Busy, TrieverError, UsageError
 from triever.files import locked
 from triever.lab import experiment, results
+from triever.lab.pages import pages
 from triever.lab.recipes import MEASURES, Recipe, read
 from triever.lab.tables import RecipeTable
 
@@ -617,6 +618,52 @@ def test_the_page_shows_recipes_beside_comparisons(here: Path) -> None:
     assert "- DRIFT: k1=2.0, b=1.0, Success@1" in section
     assert "`RR@10: b=0.0 < b=1.0`" in section
     assert f"data toy, fingerprint {mean['data']['fingerprint']}; " in section
+
+
+def test_results_that_the_list_of_cells_lacks_are_on_the_page() -> None:
+    """`recipe.json` may be older than a result, or newer than one that was left behind."""
+    experiment.run_recipe(recipe(BM25S, "mini"))
+    assert "does not list" not in results.render("results")
+    folder = Path("results/toy/mini")
+    plan = json.loads((folder / "recipe.json").read_text())
+    plan["cells"] = [cell for cell in plan["cells"] if cell["cell"] != "k1=2.0, b=0.0"]
+    plan["cells"][0]["runs"][0]["definition"] = "another"
+    (folder / "recipe.json").write_text(json.dumps(plan))
+    listed, _, unlisted = results.render("results").partition("`recipe.json` does not list these results")
+    for cell in ("k1=0.5, b=0.0", "k1=2.0, b=0.0"):
+        scores = json.loads(files()[f"{cell.replace(', ', '-')}-seed0.json"])["reports"]["test"]["scores"][cell]
+        shown = " | ".join(f"{score['mean']:.3f}" for score in scores.values())
+        assert f"| {cell} |" not in listed
+        assert f"| {cell} | {shown} | 1 |" in unlisted
+    assert "| k1=2.0, b=1.0 |" in listed
+    assert "| k1=2.0, b=1.0 |" not in unlisted
+    assert "| 2 + 2 not listed |" in pages("results")["results.md"]
+    (folder / "x-seed0.json").write_text("[]")
+    with pytest.raises(TrieverError, match=r"x-seed0\.json is not the result of a run"):
+        results.render("results")
+
+
+def test_results_become_an_index_and_a_page_for_each_recipe(here: Path) -> None:
+    for name in ("first", "second"):
+        assert triever("compare", "bm25", "--data", "toy", "--out", f"results/before/{name}.json").returncode == 0
+    experiment.run_recipe(recipe(BM25S + EXPECTED))
+    experiment.run_recipe(recipe(BM25S + EXPECTED, "mini"))
+    done = triever("results", "results", "--pages", "site")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "wrote site/results.md and 2 pages in site/results" in done.stderr
+    written = {path.relative_to(here / "site").as_posix(): path.read_text() for path in here.glob("site/**/*.md")}
+    assert written == pages("results")
+    assert set(written) == {"results.md", "results/before.md", "results/toy.md"}
+    whole = results.render("results")
+    for page in ("results/before.md", "results/toy.md"):
+        sections = written[page].partition("\n## ")[2]
+        assert sections.removesuffix("\n") in whole
+        assert f"]({page})" in written["results.md"]
+    assert written["results/before.md"].count("\n## ") == 2
+    assert "| [toy](results/toy.md) | mini | Some constants | 4 | " in written["results.md"]
+    verdicts = [line["verdict"] for line in experiment.table_of(recipe(BM25S + EXPECTED, "mini")).verdicts()]
+    assert all(f"{verdict} {verdicts.count(verdict)}" in written["results.md"] for verdict in verdicts)
+    assert "smoke" not in written["results.md"]
 
 
 def test_cells_of_other_documents_are_noted(caplog: pytest.LogCaptureFixture) -> None:
