@@ -31,6 +31,9 @@ from triever.docids.cluster_tree import Tree
 from triever.docids.contextual import Vocabulary
 from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Numbering, Scheme, Semantic, Title
 from triever.docids.trie import Paths, Trie, TrieShape
+from triever.engines.clusters import Clustered
+from triever.engines.docids import Writing
+from triever.engines.titles import Spelled
 from triever.evaluation.memory import arithmetic
 from triever.index.codec import BUCKETS, Codec, centroid_count
 from triever.index.finders import Lists, _list_count, _piece_count
@@ -46,7 +49,6 @@ from triever.models.t5 import T5
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Retriever
 from triever.retrievers.bm25 import BM25, Index, Terms, weights
-from triever.retrievers.cluster_search import Clustered
 from triever.retrievers.contextual import Contextual
 from triever.retrievers.dense import Dense
 from triever.retrievers.encoding import Encoded
@@ -54,8 +56,6 @@ from triever.retrievers.gdr import GDR
 from triever.retrievers.generative import Generative
 from triever.retrievers.multivector import MultiVector
 from triever.retrievers.reranker import Reranked, RerankedEngine, Reranker
-from triever.retrievers.titles import Spelled
-from triever.retrievers.writing import Writing
 from triever.storage import Products, Stored, computed, fitted, part_sizes
 from triever.terminal import emit, note, table
 

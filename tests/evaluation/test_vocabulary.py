@@ -18,11 +18,11 @@ from tests.retrievers.test_contextual import contextual
 from triever import BM25, Dataset, Document, UsageError
 from triever.docids.contextual import Vocabulary
 from triever.docids.schemes import Title
+from triever.engines.titles import InContext
 from triever.evaluation import vocabulary as module
 from triever.evaluation.finding import Finding
 from triever.evaluation.vocabulary import clustered, same_token, storage, top_share, uniformity, vocabulary
 from triever.retrievers.contextual import Contextual, VocabularyOptions
-from triever.retrievers.titles import InContext
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import triever
 from tests.retrievers.contract import DOCUMENTS
 from triever.docids.schemes import Atomic, Cluster, Codebook, Scheme, Semantic, Title
-from triever.retrievers.cluster_search import Clustered
-from triever.retrievers.docid_search import SearchOptions
+from triever.engines.clusters import Clustered
+from triever.engines.docid_search import SearchOptions
 from triever.retrievers.gdr import GDR
 from triever.training.tuning import DocidTuning
 

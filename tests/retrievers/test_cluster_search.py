@@ -12,12 +12,12 @@ from tests.retrievers.contract import QUERIES, dataset
 from tests.retrievers.gdr_cases import SMALL, engine_of
 from triever.docids.schemes import Cluster
 from triever.docids.trie import Trie
+from triever.engines.clusters import Clustered, ClusterSearch
+from triever.engines.docid_search import SearchOptions
+from triever.engines.matching import Scoring
 from triever.index.trie_vectors import TrieVectors
 from triever.retrievers import cluster_search
-from triever.retrievers.cluster_search import Clustered, ClusterSearch
-from triever.retrievers.docid_search import SearchOptions
 from triever.retrievers.gdr import GDR
-from triever.retrievers.matching import Scoring
 from triever.training.tuning import DocidTuning
 
 COUNT = 150

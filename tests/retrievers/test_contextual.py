@@ -14,14 +14,14 @@ from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGene
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import Document, Result
+from triever.engines.docid_search import SearchOptions
+from triever.engines.titles import Spelled
 from triever.errors import UsageError
 from triever.models import encoder as encoder_module
 from triever.models.backbones import learn_tokenizer
 from triever.models.docid_model import SHARP, reader_of, words_of
 from triever.retrievers import contextual as contextual_module
 from triever.retrievers.contextual import Contextual, ContrastTuning, SpellingOptions, VocabularyOptions
-from triever.retrievers.docid_search import SearchOptions
-from triever.retrievers.titles import Spelled
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED, ViewOptions
 

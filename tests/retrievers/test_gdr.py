@@ -16,14 +16,14 @@ from tests.retrievers.gdr_cases import ALL, HELD, NOTHING, RULES, SCHEMES, SMALL
 from triever import Document
 from triever.config import build
 from triever.docids.schemes import Cluster
+from triever.engines.docid_search import SearchOptions
+from triever.engines.matching import MatchOptions
 from triever.errors import UsageError
 from triever.index.vectors import IndexOptions
 from triever.models.docid_model import reader_of
 from triever.retrievers.dense import Dense
-from triever.retrievers.docid_search import SearchOptions
 from triever.retrievers.gdr import GDR, LossWeights
 from triever.retrievers.generative import Generative
-from triever.retrievers.matching import MatchOptions
 from triever.training.tuning import DocidTuning
 from triever.training.views import ViewOptions
 

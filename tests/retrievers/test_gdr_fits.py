@@ -14,12 +14,12 @@ import pytest
 import triever
 from tests.retrievers.contract import QUERIES
 from tests.retrievers.gdr_cases import ALL, HELD, RULES, SMALL, engine_of, gdr, questions
+from triever.engines.match_fits import AlphaFit
+from triever.engines.matching import FEATURES, Candidates, MatchOptions, Way
 from triever.errors import UsageError
 from triever.retrievers import gdr as module
 from triever.retrievers.dense import Dense
 from triever.retrievers.gdr import GDR
-from triever.retrievers.match_fits import AlphaFit
-from triever.retrievers.matching import FEATURES, Candidates, MatchOptions, Way
 from triever.training.tuning import WATCH, DocidTuning, Tuning
 from triever.training.views import ViewOptions
 

@@ -13,12 +13,12 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, dataset
 from tests.retrievers.gdr_cases import ALL, RULES, SMALL, engine_of, gdr
 from triever import Document
+from triever.engines.matching import MatchOptions
 from triever.errors import UsageError
 from triever.models.docid_model import DecoderOptions, reader_of
 from triever.retrievers.dense import Dense
 from triever.retrievers.gdr import LossWeights
 from triever.retrievers.generative import Lesson
-from triever.retrievers.matching import MatchOptions
 from triever.training.clusters import ClusterBatches, ClusterNegatives
 from triever.training.tuning import DocidTuning, Tuning
 from triever.training.views import ViewOptions

@@ -17,12 +17,12 @@ from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import Document
 from triever.config import build
 from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Scheme, Semantic, Title
+from triever.engines.docid_search import SearchOptions
+from triever.engines.docids import Reading, Writing
 from triever.errors import UsageError
 from triever.models.docid_model import DecoderOptions, generator_of, reader_of
 from triever.retrievers.dense import Dense
-from triever.retrievers.docid_search import SearchOptions
 from triever.retrievers.generative import Generative
-from triever.retrievers.writing import Reading, Writing
 from triever.training.tuning import DocidTuning
 from triever.training.views import ViewOptions
 

@@ -17,11 +17,11 @@ from tests.retrievers.contract import DOCUMENTS, dataset
 from tests.retrievers.test_generative import engine_of, generative
 from triever import Document
 from triever.docids.schemes import Docid, Scheme
+from triever.engines.docids import Writing
 from triever.models.docid_model import reader_of
 from triever.models.encoder import encode
 from triever.models.tokens import Tokens
 from triever.retrievers.generative import Generative
-from triever.retrievers.writing import Writing
 
 QUERY = "boiling water for tea leaves"
 FITTED = DOCUMENTS[:6]
