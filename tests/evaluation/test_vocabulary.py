@@ -154,7 +154,7 @@ def test_storage_by_hand() -> None:
 
 
 def test_sizes_are_those_of_the_model(fitted: Contextual, found: Finding) -> None:
-    engine = fitted._checked().engine
+    engine = fitted.engine
     titles = [symbol for row in range(len(DOCUMENTS)) for symbol in engine.docid(row)[:-1]]
     values, card = found.values, engine.trained
     assert values["occurrences"] == len(titles)

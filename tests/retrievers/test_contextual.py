@@ -15,7 +15,7 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import Document, Result
 from triever.engines.docid_search import SearchOptions
-from triever.engines.titles import Spelled
+from triever.engines.titles import TitleEngine
 from triever.errors import UsageError
 from triever.models import encoder as encoder_module
 from triever.models.backbones import learn_tokenizer
@@ -49,9 +49,9 @@ class TestGenre(Contract):
         return contextual(training=CONTRACT, views=BOTH, vocabulary=VocabularyOptions(k=0))
 
 
-def engine_of(fitted: Contextual) -> Spelled:
-    engine = fitted._checked().engine
-    assert isinstance(engine, Spelled)
+def engine_of(fitted: Contextual) -> TitleEngine:
+    engine = fitted.engine
+    assert isinstance(engine, TitleEngine)
     return engine
 
 
@@ -62,12 +62,12 @@ def spelled(fitted: Contextual, query: str, document: int) -> list[float]:
     assert known is not None
     ids, mask = fitted._query_tokens(engine, [query]).padded([0], 0)
     ways = itertools.product(
-        *(range(known.start[one], known.start[one] + known.count[one]) for one in engine.docid(document))
+        *(range(known.start[one], known.start[one] + known.count[one]) for one in engine.docids.docid(document))
     )
     found = []
     for way in ways:
         symbols = torch.tensor([way])
-        each = engine.model(ids, mask, symbols).log_softmax(2)[0].gather(1, symbols.T)
+        each = engine.docids.model(ids, mask, symbols).log_softmax(2)[0].gather(1, symbols.T)
         found.append(each.sum().exp().item())
     return found
 
@@ -130,10 +130,10 @@ def length(rows: torch.Tensor) -> float:
 def test_ends_and_beginnings_are_as_long_as_the_states_of_tokens_and_can_be_written() -> None:
     fitted = contextual().fit(dataset())
     engine = engine_of(fitted)
-    known, model = engine.vocabulary, engine.model
+    known, model = engine.vocabulary, engine.docids.model
     assert known is not None
-    assert engine.scheme.stop is not None
-    end = int(known.start[engine.scheme.stop])
+    assert engine.docids.scheme.stop is not None
+    end = int(known.start[engine.docids.scheme.stop])
     others = torch.cat([known.rows[:end], known.rows[end + 1 :]])
     for row in (known.rows[end], model.symbols.weight[-1]):
         assert float(row.norm()) == pytest.approx(length(others), rel=0.05)
@@ -155,7 +155,7 @@ def test_rows_are_read_as_long_as_words_and_states_begin_equally_sharp_for_both_
 
 def test_a_vocabulary_of_tokens_places_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     fitted = contextual(vocabulary=VocabularyOptions(k=0)).fit(dataset())
-    assert engine_of(fitted).placer is None
+    assert engine_of(fitted).docids.placer is None
     assert not fitted.memory.get("placer")
     for k in (0, 5):
         fitted = contextual(vocabulary=VocabularyOptions(k=k)).fit(dataset())
@@ -193,9 +193,9 @@ def test_context_is_the_document_or_the_title_alone() -> None:
         options = VocabularyOptions(context=context)  # ty: ignore[invalid-argument-type]
         fitted = contextual(vocabulary=options).fit(triever.Dataset.of("two", same, [], {}))
         engine = engine_of(fitted)
-        one, other = fitted._targets(engine, same, [engine.docid(0), engine.docid(1)])
+        one, other = fitted._targets(engine, same, [engine.docids.docid(0), engine.docids.docid(1)])
         assert (one != other) == differ
-        assert engine.docid(0) == engine.docid(1)
+        assert engine.docids.docid(0) == engine.docids.docid(1)
 
 
 PASSAGES = [
@@ -313,10 +313,10 @@ def test_new_titles_are_spelled_with_what_is_there_and_new_tokens_get_ids() -> N
     assert after.vocabulary is not None
     assert len(after.vocabulary) > size
     assert len(before.vocabulary) == size, "searches that go on hold the old one"
-    kept = before.model.symbols.weight[:-1]
-    assert after.model.symbols.weight[: len(kept)].equal(kept)
+    kept = before.docids.model.symbols.weight[:-1]
+    assert after.docids.model.symbols.weight[: len(kept)].equal(kept)
     known, new = (
-        fitted._targets(after, [document], [after.scheme.place(document)])[0]
+        fitted._targets(after, [document], [after.docids.scheme.place(document)])[0]
         for document in (DOCUMENTS[0], Document("like", DOCUMENTS[0].text, DOCUMENTS[0].title))
     )
     assert known == new
@@ -338,25 +338,25 @@ def test_mistakes_are_said() -> None:
 def test_a_contrastive_training_comes_first_and_gives_its_encoder_to_the_vocabulary(loss: str) -> None:
     first = ContrastTuning(steps=60, batch=8, learning_rate=3e-3, holdout=0.0, reader=1.0, loss=loss)  # ty: ignore
     before, after = (engine_of(contextual(contrast=one).fit(dataset())) for one in (ContrastTuning(), first))
-    assert before.placer is not None
-    assert after.placer is not None
-    assert not same_weights(before.placer, after.placer)
-    assert same_weights(after.placer, after.model.reader), "of the second training, which has not begun"
-    assert before.model.symbols.weight.shape == after.model.symbols.weight.shape
+    assert before.docids.placer is not None
+    assert after.docids.placer is not None
+    assert not same_weights(before.docids.placer, after.docids.placer)
+    assert same_weights(after.docids.placer, after.docids.model.reader), "of the second training, which has not begun"
+    assert before.docids.model.symbols.weight.shape == after.docids.model.symbols.weight.shape
     again = contextual().fit(dataset())
-    docids = [after.docid(row) for row in range(len(DOCUMENTS))]
-    made = again._clustered(after, docids, again._states(after.placer, DOCUMENTS, docids), None)
-    assert made.rows.equal(after.model.symbols.weight[:-1])
+    docids = [after.docids.docid(row) for row in range(len(DOCUMENTS))]
+    made = again._clustered(after, docids, after.titles.states(after.docids.placer, DOCUMENTS, docids), None)
+    assert made.rows.equal(after.docids.model.symbols.weight[:-1])
 
 
 def test_a_contrastive_training_may_leave_the_vocabulary_as_it_is() -> None:
     first = ContrastTuning(steps=3, batch=8, holdout=0.0, reader=1.0, anew=False)
     before, after = (engine_of(contextual(contrast=one).fit(dataset())) for one in (ContrastTuning(), first))
-    assert before.placer is not None
-    assert after.placer is not None
-    assert same_weights(before.placer, after.placer)
-    assert before.model.symbols.weight.equal(after.model.symbols.weight)
-    assert not same_weights(before.model.reader, after.model.reader), "it was trained nevertheless"
+    assert before.docids.placer is not None
+    assert after.docids.placer is not None
+    assert same_weights(before.docids.placer, after.docids.placer)
+    assert before.docids.model.symbols.weight.equal(after.docids.model.symbols.weight)
+    assert not same_weights(before.docids.model.reader, after.docids.model.reader), "it was trained nevertheless"
 
 
 def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:

@@ -125,7 +125,7 @@ def test_the_score_is_not_fitted_on_queries_that_the_vectors_learned(
 ) -> None:
     dense = Dense(backbone=SMALL, training=Tuning(steps=1, batch=2, holdout=holdout, split=split))
     made = gdr(vectors=dense, matching=matching, training=DocidTuning(steps=0, holdout=0.3))
-    monkeypatch.setattr(Dense, "_learn", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr(Dense, "learn", lambda *_: pytest.fail("too late"))
     if is_refused and matching.fits:
         said = rf"learns queries of train .*holdout is {holdout}, training.holdout 0.3; hold out as many"
         with pytest.raises(UsageError, match=said):

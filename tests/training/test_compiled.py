@@ -47,7 +47,7 @@ def fitted(kind: str, *, program: bool) -> Retriever:
 
 
 def models(retriever: Retriever) -> list[nn.Module]:
-    engine = retriever._checked().engine
+    engine = retriever.engine
     return [value for value in vars(engine).values() if isinstance(value, nn.Module)]
 
 

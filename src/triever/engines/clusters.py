@@ -108,10 +108,10 @@ class ClusterEngine:
         # Without a logprob: that of a cluster is no probability of a document.
         best = ranked(Hit(name, score) for name, score in zip(entry, found.scores.tolist(), strict=True))
         readable = self.docids.scheme.readable
-        hits = (Hit(hit.id, hit.score, readable(self._docid_of(entry[hit.id]))) for hit in best[:k])
+        hits = (Hit(hit.id, hit.score, readable(self.docid_of(entry[hit.id]))) for hit in best[:k])
         return Result(tuple(hits), note=found.note)
 
-    def _docid_of(self, entry: int) -> Docid:
+    def docid_of(self, entry: int) -> Docid:
         """The docid of an entry of the trie, all its parts end to end."""
         return tuple(self._entries.flat[self._entries.start[entry] : self._entries.start[entry + 1]].tolist())
 
