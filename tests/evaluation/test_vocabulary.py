@@ -155,8 +155,8 @@ def test_storage_by_hand() -> None:
 
 def test_sizes_are_those_of_the_model(fitted: Contextual, found: Finding) -> None:
     engine = fitted.engine
-    titles = [symbol for row in range(len(DOCUMENTS)) for symbol in engine.docid(row)[:-1]]
-    values, card = found.values, engine.trained
+    titles = [symbol for row in range(len(DOCUMENTS)) for symbol in engine.docids.docid(row)[:-1]]
+    values, card = found.values, engine.docids.trained
     assert values["occurrences"] == len(titles)
     assert values["tokens"] == len(set(titles))
     assert values["ids"] == sum(min(2, titles.count(one)) for one in set(titles)) + 1 == card["decoder ids"]

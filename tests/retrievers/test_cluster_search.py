@@ -44,7 +44,8 @@ def with_documents(engine: ClusterEngine, several: bool) -> ClusterEngine:
     trie, vectors = Trie.of(dict.fromkeys(entries)), chance.normal(size=(COUNT, 32)).astype(np.float32)
     vectors = vectors.round(1) / 10  # so that some tie
     numbers = np.arange(COUNT)
-    return replace(engine, trie=trie, numbers=numbers, below=TrieVectors.of(trie, numbers, vectors))
+    docids = replace(engine.docids, trie=trie, numbers=numbers)
+    return replace(engine, docids=docids, below=TrieVectors.of(trie, numbers, vectors))
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -108,7 +109,8 @@ def test_as_much_is_compared_as_a_search_compares(small: GDR, k: int, monkeypatc
     engine = with_documents(engine_of(small), several=True)
     trie = engine.docids.trie.without(set(range(0, COUNT, 2)))
     numbers = np.arange(1, COUNT, 2)
-    engine = replace(engine, trie=trie, numbers=numbers, below=engine.below.moved(trie))
+    docids = replace(engine.docids, trie=trie, numbers=numbers)
+    engine = replace(engine, docids=docids, below=engine.below.moved(trie))
     searcher = replace(engine.searcher(None), options=SearchOptions(width=1))
     expected = searcher.compared(["tea"], k)
     sizes = slices_compared(monkeypatch)

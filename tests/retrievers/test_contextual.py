@@ -15,6 +15,7 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import Document, Result
 from triever.engines.docid_search import SearchOptions
+from triever.engines.docids import Docids
 from triever.engines.titles import TitleEngine
 from triever.errors import UsageError
 from triever.models import encoder as encoder_module
@@ -60,7 +61,7 @@ def spelled(fitted: Contextual, query: str, document: int) -> list[float]:
     engine = engine_of(fitted)
     known = engine.vocabulary
     assert known is not None
-    ids, mask = fitted._query_tokens(engine, [query]).padded([0], 0)
+    ids, mask = fitted._query_tokens(engine.docids, [query]).padded([0], 0)
     ways = itertools.product(
         *(range(known.start[one], known.start[one] + known.count[one]) for one in engine.docids.docid(document))
     )
@@ -144,7 +145,7 @@ def test_ends_and_beginnings_are_as_long_as_the_states_of_tokens_and_can_be_writ
 
 def test_rows_are_read_as_long_as_words_and_states_begin_equally_sharp_for_both_vocabularies() -> None:
     """So that a decoder feels places as it did, and what is compared differs in nothing but its vocabulary."""
-    base, genre = (engine_of(contextual(vocabulary=VocabularyOptions(k=k)).fit(dataset())).model for k in (5, 0))
+    base, genre = (engine_of(contextual(vocabulary=VocabularyOptions(k=k)).fit(dataset())).docids.model for k in (5, 0))
     words = words_of(reader_of(base))
     assert base.shape.entering * length(base.symbols.weight) == pytest.approx(length(words), rel=1e-3)
     assert genre.shape.entering == 1
@@ -159,7 +160,7 @@ def test_a_vocabulary_of_tokens_places_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert not fitted.memory.get("placer")
     for k in (0, 5):
         fitted = contextual(vocabulary=VocabularyOptions(k=k)).fit(dataset())
-        monkeypatch.setattr(fitted, "_vectors", lambda *_: pytest.fail("titles need no vectors"))
+        monkeypatch.setattr(Docids, "vectors", lambda *_: pytest.fail("titles need no vectors"))
         fitted.add([Document("new", "Molten rock rises.", "Volcanoes")])
         assert "new" in {hit.id for hit in fitted.search("volcano", len(fitted))}
 
@@ -178,7 +179,7 @@ def test_a_t5_may_have_rows_for_more_tokens_than_its_tokenizer_knows(k: int, tmp
 
 
 def test_the_matrix_is_not_trained_and_the_rest_is() -> None:
-    before, after = (engine_of(contextual(training=one).fit(dataset())).model for one in (NOTHING, LEARN))
+    before, after = (engine_of(contextual(training=one).fit(dataset())).docids.model for one in (NOTHING, LEARN))
     assert before.symbols.weight.equal(after.symbols.weight)
     assert "symbols.weight" not in dict(after.named_parameters())
     moved = [name for name, one in after.named_parameters() if not one.equal(before.get_parameter(name))]
@@ -238,7 +239,7 @@ def test_states_that_are_too_many_for_memory_lie_in_a_file_and_give_the_same(
     assert mapped.vocabulary is not None
     assert mapped.vocabulary.rows.equal(held.vocabulary.rows)
     assert np.array_equal(mapped.vocabulary.start, held.vocabulary.start)
-    assert same_weights(mapped.model, held.model)
+    assert same_weights(mapped.docids.model, held.docids.model)
 
 
 def test_replacing_the_encoder_by_itself_changes_nothing() -> None:
@@ -249,7 +250,7 @@ def test_replacing_the_encoder_by_itself_changes_nothing() -> None:
     base._share = lambda model, _options: _frozen(model)  # ty: ignore[invalid-assignment]
     moving = Contextual(backbone=SMALL, training=still, vocabulary=VocabularyOptions(every=1))
     moving._share = lambda model, _options: _frozen(model)  # ty: ignore[invalid-assignment]
-    one, other = (engine_of(each.fit(dataset())).model.state_dict() for each in (base, moving))
+    one, other = (engine_of(each.fit(dataset())).docids.model.state_dict() for each in (base, moving))
     assert one.keys() == other.keys()
     assert all(one[name].equal(other[name]) for name in one)
 
@@ -265,24 +266,24 @@ def test_async_makes_the_vocabulary_anew_with_the_encoder_as_trained_until_then(
         contextual(training=short, vocabulary=VocabularyOptions(every=every)).fit(dataset()) for every in (0, 1)
     )
     one, other = (engine_of(each) for each in (base, moving))
-    assert one.placer is not None
-    assert other.placer is not None
-    assert not same_weights(one.placer, other.placer)
-    assert not same_weights(other.placer, other.model.reader), "it was trained on after that"
-    docids = [other.docid(row) for row in range(len(DOCUMENTS))]
-    states = moving._states(other.placer, DOCUMENTS, docids)
+    assert one.docids.placer is not None
+    assert other.docids.placer is not None
+    assert not same_weights(one.docids.placer, other.docids.placer)
+    assert not same_weights(other.docids.placer, other.docids.model.reader), "it was trained on after that"
+    docids = [other.docids.docid(row) for row in range(len(DOCUMENTS))]
+    states = other.titles.states(other.docids.placer, DOCUMENTS, docids)
     ids = [one for target in moving._targets(other, DOCUMENTS, docids) for one in target[:-1]]
     known = other.vocabulary
     assert known is not None
     for number in set(ids):
         here = [place for place, one in enumerate(ids) if one == number]
         torch.testing.assert_close(known.rows[number], torch.from_numpy(states[here].astype(np.float32)).mean(0))
-    assert known.rows.data_ptr() == other.model.symbols.weight.data_ptr()
+    assert known.rows.data_ptr() == other.docids.model.symbols.weight.data_ptr()
 
 
 def test_an_interrupted_async_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     options = {"training": replace(LEARN, steps=60), "vocabulary": VocabularyOptions(every=1)}
-    whole = engine_of(contextual(**options).fit(dataset(), work=tmp_path / "whole")).model.state_dict()
+    whole = engine_of(contextual(**options).fit(dataset(), work=tmp_path / "whole")).docids.model.state_dict()
 
     class Stop(Exception):
         pass
@@ -299,7 +300,7 @@ def test_an_interrupted_async_training_goes_on_to_the_same_weights(tmp_path: Pat
     stopped._remade = interrupted  # ty: ignore[invalid-assignment]
     with pytest.raises(Stop):
         stopped.fit(dataset(), work=tmp_path / "cut")
-    resumed = engine_of(contextual(**options).fit(dataset(), work=tmp_path / "cut")).model.state_dict()
+    resumed = engine_of(contextual(**options).fit(dataset(), work=tmp_path / "cut")).docids.model.state_dict()
     assert all(whole[name].equal(resumed[name]) for name in whole)
 
 

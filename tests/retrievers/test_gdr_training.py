@@ -44,7 +44,7 @@ def test_the_loss_is_its_parts_by_the_formula(rule: str, joint: bool) -> None:
     data = dataset()
     fitted = made.fit(data)
     engine, store = engine_of(fitted), fitted.documents
-    views, _ = made._views(engine, data, store, None)
+    views, _ = made._views(engine.docids, data, store, None)
     docids = np.stack([np.pad(engine.docids.docid(row), (0, 9), constant_values=-100)[:9] for row in range(len(store))])
     batch = made._taught(Lesson(engine, views, docids, data, store, None))(0)[0]
     model = engine.docids.model.eval()
@@ -112,7 +112,7 @@ def test_hard_negatives_are_mined_for_written_queries_too(source: str) -> None:
         made = gdr(training=training, negatives=negatives)
         fitted = made.fit(data)
         engine, store = engine_of(fitted), fitted.documents
-        views, _ = made._views(engine, data, store, None)
+        views, _ = made._views(engine.docids, data, store, None)
         docids = np.stack([engine.docids.docid(row) for row in range(len(store))])
         batches = made._taught(Lesson(engine, views, docids, data, store, None))(0)
         assert isinstance(batches, ClusterBatches)

@@ -337,7 +337,7 @@ def index_bytes(system: str, engine: Any) -> int:
         return index_bytes("bm25", engine.engines[0]) + engine.engines[1].index.bytes
     if hasattr(engine, "index"):
         return engine.index.bytes
-    return engine.trie.bytes + (engine.below.bytes if system.startswith("gdr") else 0)
+    return engine.docids.trie.bytes + (engine.below.bytes if system.startswith("gdr") else 0)
 
 
 @every_system
@@ -354,7 +354,7 @@ def test_the_index_is_what_it_was_before_parts_were_told_apart_also_after_change
 
 def test_the_weights_of_a_model_are_written_out() -> None:
     """Every matrix of a small reader and of its decoder."""
-    hidden, pieces = 32, fitted_on("naive", SIZES[0]).engine.model.reader.tokenizer.size
+    hidden, pieces = 32, fitted_on("naive", SIZES[0]).engine.docids.model.reader.tokenizer.size
     layer = 4 * (hidden * hidden + hidden) + (hidden * 128 + 128) + (128 * hidden + hidden) + 4 * hidden
     reader = pieces * hidden + 512 * hidden + hidden + 2 * hidden + layer
     attention = 4 * hidden * hidden

@@ -48,7 +48,8 @@ def fitted(kind: str, *, program: bool) -> Retriever:
 
 def models(retriever: Retriever) -> list[nn.Module]:
     engine = retriever.engine
-    return [value for value in vars(engine).values() if isinstance(value, nn.Module)]
+    held = {**vars(engine), **vars(getattr(engine, "docids", engine))}
+    return [value for value in held.values() if isinstance(value, nn.Module)]
 
 
 @pytest.mark.parametrize("kind", ["dense", "generative", "contextual"])

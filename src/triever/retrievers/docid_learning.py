@@ -345,7 +345,8 @@ class DocidRetriever(Retriever[E]):
         weights = [1 / len(views)] * len(views) + [1 / max(1, len(again))] * len(again)
         rounds = self._rounds(model, {**views, **again}, weights, targets, options)
         share = self._share(model, options)
-        train(model, likelihood, rounds, options, what="learning new documents", device=self.device, share=share)
+        loss = self._loss_of_batch
+        train(model, loss, rounds, options, what="learning new documents", device=self.device, share=share)
         return laid_out(model)
 
     def _targets(
