@@ -11,7 +11,7 @@ import pytest
 ORDER = [
     *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "validation"),
     *("storage", "config", "artifact", "work_folder"),
-    *("data", "docids", "models", "search", "index", "training"),
+    *("data", "docids", "models", "search", "index", "training", "engines"),
     *("retrievers", "evaluation", "lab", "serve", "quickstart", "terminal", "commands", "cli"),
 ]
 SOURCE = Path(__file__).parent.parent / "src" / "triever"

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from triever.retrievers.match_fits import (
+from triever.engines.match_fits import (
     ALPHAS,
     RIDGE,
     AlphaFit,
@@ -17,7 +17,7 @@ from triever.retrievers.match_fits import (
     nearest_of_each,
     reciprocal_rank,
 )
-from triever.retrievers.matching import FEATURES, Candidates, MatchOptions, Scoring
+from triever.engines.matching import FEATURES, Candidates, MatchOptions, Scoring
 
 COUNT = 30
 

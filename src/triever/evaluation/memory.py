@@ -38,7 +38,7 @@ def held(retriever: Retriever, grow: Sequence[int] = GROW) -> dict[str, Any]:
     """What a retriever holds in memory, and would hold with other numbers of documents."""
     if not len(retriever):
         raise UsageError(f"a {retriever.kind} retriever without documents says nothing of memory", "add some first")
-    sizes, now = retriever._sizes(), len(retriever)
+    sizes, now = retriever.sizes, len(retriever)
     own, more = retriever.memory_for(), retriever.memory_for(MORE * now)
     parts = {
         part: {
