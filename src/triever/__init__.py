@@ -22,8 +22,8 @@ from triever.version import __version__
 
 if _typing.TYPE_CHECKING:
     from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Semantic, Title
+    from triever.index.options import IndexOptions
     from triever.index.token_vectors import TokenOptions
-    from triever.index.vectors import IndexOptions
     from triever.models.docid_model import DecoderOptions
     from triever.retrievers.contextual import Contextual, ContrastTuning, SpellingOptions, VocabularyOptions
     from triever.retrievers.dense import Dense
@@ -54,7 +54,7 @@ _LATER = {
     "Fused": "retrievers.fusion",
     "GDR": "retrievers.gdr",
     "Generative": "retrievers.generative",
-    "IndexOptions": "index.vectors",
+    "IndexOptions": "index.options",
     "LossWeights": "retrievers.gdr",
     "MatchOptions": "retrievers.matching",
     "MultiVector": "retrievers.multivector",
