@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ORDER = [
-    *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "changes", "validation"),
+    *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "changes", "ranks", "validation"),
     *("storage", "config", "artifact", "work_folder"),
     *("data", "docids", "models", "search", "index", "training"),
     *("retrievers", "evaluation", "lab", "serve", "quickstart", "terminal", "commands", "cli"),

@@ -33,6 +33,7 @@ from triever.models.precision import device_of
 from triever.models.seq2seq import Seq2SeqGenerator
 from triever.models.t5 import T5, laid_out, widened
 from triever.models.tokens import Tokens
+from triever.ranks import reciprocal_rank
 from triever.retrievers import claims
 from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.dense import Dense
@@ -330,7 +331,7 @@ class Generative(Retriever):
         ranks = []
         for query, result in enumerate(self._search(engine, store, held.texts, 10)):
             right = {store.ids[row] for row in held.of(query).tolist()}
-            ranks.append(next((1 / rank for rank, hit in enumerate(result, 1) if hit.id in right), 0.0))
+            ranks.append(reciprocal_rank([hit.id in right for hit in result]))
         return quality(ranks)
 
     # Searching

@@ -24,10 +24,12 @@ from triever.models.backbones import load_backbone
 from triever.models.encoder import Encoder, EncoderShape, encode
 from triever.models.precision import device_of
 from triever.models.tokens import TextTokenizer, Tokens, places
+from triever.ranks import reciprocal_rank_by
 from triever.retrievers.base import Parts, Retriever
 from triever.retrievers.bm25 import BM25
 from triever.retrievers.encoding import check_lengths, check_memory, device, most, new_encoder, weights_of
 from triever.storage import Product, Products, Stored, inside, scaled, weight_products, weights_in
+from triever.training.epochs import chance_of
 from triever.training.loop import train
 from triever.training.losses import listwise
 from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of, text_numbers
@@ -160,8 +162,7 @@ class Reranked(Retriever):
 
     def _candidates(self, engine: RerankedEngine, store: DocumentStore, pairs: Pairs) -> Candidates:
         """The wrong hits of the first stage for each query."""
-        # Relevant documents are among the hits, so a few more are asked for.
-        depth = min(self.negatives.depth + self.negatives.skip + 20, len(store))
+        depth = self.negatives.searched(len(store))
         found = self.first._search(engine.first, store, pairs.texts, depth) if len(pairs) else []
         rows = [[store.row(hit.id) for hit in result] for result in found]
         tokens = self._query_tokens(engine.reranker.encoder, pairs.texts)
@@ -292,9 +293,7 @@ class CandidateBatches:
         return self.steps
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:
-        if not 0 <= step < self.steps:
-            raise IndexError(step)
-        chance = np.random.default_rng((self.options.seed, self.round, step))
+        chance = chance_of(step, self.steps, self.options.seed, self.round)
         pairs = self.candidates.pairs
         queries = chance.choice(len(pairs), min(self.options.batch, len(pairs)), replace=False)
         rows = np.stack([self._row(query, chance) for query in queries])
@@ -338,5 +337,5 @@ def _quality(judged: Candidates, reranker: Reranker) -> dict[str, float]:
     query, place = np.nonzero(rows >= 0)
     scores = np.full(rows.shape, -np.inf)
     scores[query, place] = reranker.scores(judged.queries, query, rows[query, place])
-    rank = 1 + (scores[:, 1:] >= scores[:, :1]).sum(1)
-    return quality(np.where(rank <= 10, 1 / rank, 0))
+    first = np.arange(rows.shape[1]) == 0
+    return quality([reciprocal_rank_by(row, first, 10) for row in scores])
