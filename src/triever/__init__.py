@@ -25,8 +25,8 @@ if _typing.TYPE_CHECKING:
     from triever.engines.docid_search import SearchOptions
     from triever.engines.matching import MatchOptions
     from triever.engines.titles import SpellingOptions
+    from triever.index.options import IndexOptions
     from triever.index.token_vectors import TokenOptions
-    from triever.index.vectors import IndexOptions
     from triever.models.docid_model import DecoderOptions
     from triever.retrievers.contextual import Contextual, ContrastTuning, VocabularyOptions
     from triever.retrievers.dense import Dense
@@ -55,7 +55,7 @@ _LATER = {
     "Fused": "retrievers.fusion",
     "GDR": "retrievers.gdr",
     "Generative": "retrievers.generative",
-    "IndexOptions": "index.vectors",
+    "IndexOptions": "index.options",
     "LossWeights": "retrievers.gdr",
     "MatchOptions": "engines.matching",
     "MultiVector": "retrievers.multivector",

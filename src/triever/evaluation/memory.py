@@ -12,8 +12,9 @@ from typing import Any
 
 from triever import artifact
 from triever.errors import UsageError
-from triever.evaluation.finding import Bars, Finding, Part
+from triever.evaluation.finding import Finding, Part
 from triever.evaluation.opening import opened
+from triever.evaluation.picture import Bars
 from triever.retrievers.base import Retriever, load
 from triever.storage import Product, about, computed, index_size, readable
 

@@ -20,9 +20,10 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Qrels, Query, Run
 from triever.data.words import words
 from triever.evaluation.compare import questions
-from triever.evaluation.finding import STEP, Bars, Finding, Part
+from triever.evaluation.finding import STEP, Finding, Part
 from triever.evaluation.groups import SHOWN, by_question, check_runs, relevant, scores_by_group, scores_part
 from triever.evaluation.measures import Texts
+from triever.evaluation.picture import Bars
 
 log = logging.getLogger("triever")
 

@@ -24,7 +24,8 @@ from triever.docids.quantize import kmeans, nearest, nearest_few
 from triever.engines.titles import InContext
 from triever.errors import UsageError
 from triever.errors import nearest as closest
-from triever.evaluation.finding import STEP, Bars, Finding, Part
+from triever.evaluation.finding import STEP, Finding, Part
+from triever.evaluation.picture import Bars
 from triever.retrievers.base import Retriever
 from triever.retrievers.contextual import Contextual
 

@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from triever.errors import DataError
-from triever.evaluation.report import mean_text
+from triever.printable import mean_text
 
 PLAN = "recipe.json"
 """The file beside the results of a recipe that says what its table holds."""

@@ -247,9 +247,9 @@ class Retriever(ABC, Generic[E]):
             may = f"; what may be changed: {', '.join(self.search_only)}" if self.search_only else ""
             raise UsageError(problem, f"fit another one with it{may}")
         other = config.build(type(self), config.merged(config.to_dict(self), values))
-        return other._holding(replace(held, engine=other.configured(held.engine)))
+        return other.holding(replace(held, engine=other.configured(held.engine)))
 
-    def _holding(self, held: Held[E]) -> Self:
+    def holding(self, held: Held[E]) -> Self:
         """This retriever, which holds something from now on."""
         self._held = held
         return self
@@ -473,7 +473,7 @@ def _opened(snapshot: artifact.Snapshot) -> Retriever[Any]:
     snapshot.text("card")  # which people read, so that it is checked as all else is
     hashes = {role: entry.sha256 for role, entry in manifest.files.items()}
     made = claims.fingerprint([hashes, dict(state)])
-    return retriever._holding(Held(store, retriever.read(snapshot), require_table(state, "origin"), made))
+    return retriever.holding(Held(store, retriever.read(snapshot), require_table(state, "origin"), made))
 
 
 def _refuse_paths(kind: type[Retriever[Any]], options: Mapping[str, Any]) -> None:

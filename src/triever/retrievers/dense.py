@@ -65,7 +65,7 @@ class Dense(Encoding[DenseEngine]):
         index = replace(self.index, **options)
         other = replace(self, index=index)
         engine = replace(held.engine, index=held.engine.index.rebuilt(index))
-        return other._holding(replace(held, engine=engine))
+        return other.holding(replace(held, engine=engine))
 
     def read(self, snapshot: artifact.Snapshot) -> DenseEngine:
         """The encoder and the vectors of an artifact."""

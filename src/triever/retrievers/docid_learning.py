@@ -32,6 +32,7 @@ from triever.models.docid_model import DecoderOptions, check_backbone, reader_of
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens
+from triever.ranks import reciprocal_rank
 from triever.retrievers import claims
 from triever.retrievers.base import Retriever
 from triever.retrievers.dense import Dense
@@ -324,7 +325,7 @@ class DocidRetriever(Retriever[E]):
         ranks = []
         for query, result in enumerate(engine.search(store, held.texts, 10)):
             right = {store.ids[row] for row in held.of(query).tolist()}
-            ranks.append(next((1 / rank for rank, hit in enumerate(result, 1) if hit.id in right), 0.0))
+            ranks.append(reciprocal_rank([hit.id in right for hit in result]))
         return quality(ranks)
 
     def _retrained(self, engine: E, documents: Sequence[Document], store: DocumentStore) -> T5:

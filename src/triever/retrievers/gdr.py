@@ -8,7 +8,6 @@ matched is a dial: `matching.depth`, from 0, which is dense retrieval, to the wh
 from __future__ import annotations
 
 import copy
-import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,7 +49,7 @@ from triever.training.clusters import (
 from triever.training.loop import Batches, gathered
 from triever.training.losses import contrastive
 from triever.training.mining import Asked, Find, asked_in, mined
-from triever.training.pairs import Pairs, held_out, pairs_of
+from triever.training.pairs import Pairs, copies, held_out, pairs_of
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED
 from triever.validation import require
@@ -237,7 +236,7 @@ class GDR(DocidRetriever[ClusterEngine]):
         documents = (
             self._learned_documents(engine.docids, store, lesson.work) if self.joint else Known(engine.below.take)
         )
-        same, cluster = _text_numbers(store), cluster_numbers(written)
+        same, cluster = copies(one.full_text.encode() for one in store), cluster_numbers(written)
         miner = self._miner(lesson, same)
         return lambda number: ClusterBatches(rounds(number), documents, cluster, same, self.negatives, miner())
 
@@ -260,7 +259,7 @@ class GDR(DocidRetriever[ClusterEngine]):
         asked = asked_in(lesson.views, store, **written) if options.mined else {}
         if not asked:
             return dict
-        depth = min(options.depth + options.skip + 20, len(store))
+        depth = options.searched(len(store))
         if options.source == "bm25":
             lexical = bm25_finder(lesson.dataset, store)
             found = mined(asked, lambda some: lexical(some.pairs.texts, depth), options, same)
@@ -329,10 +328,3 @@ class GDR(DocidRetriever[ClusterEngine]):
             for fit in fits.values():
                 fit.see(found, engine.docids.numbers[held.of(query)])
         return replace(engine, fitted={**engine.fitted, **{way: fit.weights() for way, fit in fits.items()}})
-
-
-def _text_numbers(store: DocumentStore) -> np.ndarray:
-    """(documents,) a number for the text of each: those with the same text have the same one."""
-    digests = (hashlib.blake2b(one.full_text.encode(), digest_size=8).digest() for one in store)
-    whole = np.fromiter((int.from_bytes(digest) for digest in digests), np.uint64, len(store))
-    return np.unique(whole, return_inverse=True)[1]

@@ -92,7 +92,7 @@ class MultiVector(Encoding[LateEngine]):
         held = self._checked()
         other = replace(self, index=replace(self.index, **options))
         index = held.engine.index.rebuilt(other._options(held.engine.encoder))
-        return other._holding(replace(held, engine=replace(held.engine, index=index)))
+        return other.holding(replace(held, engine=replace(held.engine, index=index)))
 
     def read(self, snapshot: artifact.Snapshot) -> LateEngine:
         """The encoder and the token vectors of an artifact."""

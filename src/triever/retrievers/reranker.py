@@ -21,9 +21,11 @@ from triever.errors import UsageError
 from triever.models.backbones import load_backbone
 from triever.models.encoder import EncoderShape
 from triever.models.tokens import Tokens
+from triever.ranks import reciprocal_rank_by
 from triever.retrievers.base import Retriever
 from triever.retrievers.bm25 import BM25
 from triever.retrievers.encoding import check_lengths, check_memory, device, new_encoder
+from triever.training.epochs import chance_of
 from triever.training.loop import train
 from triever.training.losses import listwise
 from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of
@@ -126,8 +128,7 @@ class Reranked(Retriever[RerankedEngine]):
 
     def _candidates(self, engine: RerankedEngine, store: DocumentStore, pairs: Pairs) -> Candidates:
         """The wrong hits of the first stage for each query."""
-        # Relevant documents are among the hits, so a few more are asked for.
-        depth = min(self.negatives.depth + self.negatives.skip + 20, len(store))
+        depth = self.negatives.searched(len(store))
         found = engine.first.search(store, pairs.texts, depth) if len(pairs) else []
         rows = [[store.row(hit.id) for hit in result] for result in found]
         tokens = engine.reranker.query_tokens(pairs.texts)
@@ -158,9 +159,7 @@ class CandidateBatches:
         return self.steps
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:
-        if not 0 <= step < self.steps:
-            raise IndexError(step)
-        chance = np.random.default_rng((self.options.seed, self.round, step))
+        chance = chance_of(step, self.steps, self.options.seed, self.round)
         pairs = self.candidates.pairs
         queries = chance.choice(len(pairs), min(self.options.batch, len(pairs)), replace=False)
         rows = np.stack([self._row(query, chance) for query in queries])
@@ -204,5 +203,5 @@ def _quality(judged: Candidates, reranker: Reranker) -> dict[str, float]:
     query, place = np.nonzero(rows >= 0)
     scores = np.full(rows.shape, -np.inf)
     scores[query, place] = reranker.scores(judged.queries, query, rows[query, place])
-    rank = 1 + (scores[:, 1:] >= scores[:, :1]).sum(1)
-    return quality(np.where(rank <= 10, 1 / rank, 0))
+    first = np.arange(rows.shape[1]) == 0
+    return quality([reciprocal_rank_by(row, first, 10) for row in scores])
