@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import triever
 from tests.retrievers.contract import DOCUMENTS, dataset
 from triever import BM25, Document, Retriever, artifact
-from triever.data.store import DocumentStore
+from triever.data.store import SCHEMA, DocumentStore
 from triever.retrievers.dense import Dense
 from triever.retrievers.fusion import Fused
 from triever.retrievers.generative import Generative
@@ -166,7 +166,8 @@ def test_a_save_writes_one_state(tmp_path: Path) -> None:
 
 def check_saved(path: Path) -> None:
     with artifact.read(path) as snapshot:
-        store, card, state = DocumentStore(snapshot.table("documents")), snapshot.text("card"), snapshot.manifest.state
+        store = DocumentStore(snapshot.table("documents", SCHEMA))
+        card, state = snapshot.text("card"), snapshot.manifest.state
     added = len(store) - len(DOCUMENTS)
     assert state["documents"] == len(store)
     assert state["fingerprint"] == store.fingerprint
