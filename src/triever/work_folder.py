@@ -99,7 +99,7 @@ def _differences(before: Mapping[str, Any], plain: Mapping[str, Any]) -> list[st
     """What differs, by name, with both values where they are short; of options in a table, the first.
 
     >>> _differences({"options": {"k": 1, "seed": 0}, "part": "1/2"}, {"options": {"k": 1, "seed": 5}, "part": "2/2"})
-    ["options (seed = 0, not 5)", "part ('1/2', not '2/2')"]
+    ['options (seed = 0, not 5)', "part ('1/2', not '2/2')"]
     """
     found = []
     for name in {**plain, **before}:

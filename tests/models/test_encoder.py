@@ -239,7 +239,10 @@ def test_weights_that_do_not_fit_are_refused(scratch: Encoder, tmp_path: Path) -
         encoders.write(scratch, writer)
         writer.tensors("encoder_weights", {"module.strange": torch.zeros(2)})
         writer.commit("toy", {}, {}, "")
-    with artifact.read(tmp_path / "model") as snapshot, pytest.raises(ArtifactError, match="does not hold what a saved encoder holds"):
+    with (
+        artifact.read(tmp_path / "model") as snapshot,
+        pytest.raises(ArtifactError, match="does not hold what a saved encoder holds"),
+    ):
         encoders.read(snapshot)
 
 
