@@ -153,6 +153,22 @@ def _footer(path: Path, footer: bytes) -> None:
     path.write_bytes(b"PAR1" + footer + struct.pack("<I", len(footer)) + b"PAR1")
 
 
+def more_lengths_than_values(encoding: str) -> Make:
+    """A page that says of itself that it holds the lengths of 2^30 texts, all of them equal, in a few bytes."""
+
+    def make(path: Path) -> None:
+        schema = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("_id", "text")])
+        table = pa.Table.from_arrays([pa.array([f"d{n}" for n in range(300)]), pa.array(["abc"] * 300)], schema=schema)
+        options = {"compression": "none", "use_dictionary": False, "store_schema": False, "write_statistics": False}
+        pq.write_table(table, path, column_encoding={"_id": "PLAIN", "text": encoding}, **options)
+        data = path.read_bytes()
+        at = data.index(b"\x80\x01\x04" + _varint(300))  # blocks of 128, in 4 parts, of 300 values
+        lie = _varint(2**30) + b"\x04" + _varint(2**30) + b"\x06" + bytes(5)
+        path.write_bytes(data[:at] + lie + data[at + len(lie) :])
+
+    return make
+
+
 def gz(*parts: tuple[bytes, int]) -> Make:
     """Each part so many times, compressed."""
 
@@ -194,9 +210,11 @@ BOMBS: dict[str, tuple[str, str, Make, str]] = {
         for codec in ("zstd", "gzip", "brotli")
     },
     "values that repeat the one before": ("documents", "x.parquet", shared_prefixes, ""),
+    "more lengths than values": ("documents", "x.parquet", more_lengths_than_values("DELTA_LENGTH_BYTE_ARRAY"), "is damaged"),
+    "more prefixes than values": ("documents", "x.parquet", more_lengths_than_values("DELTA_BYTE_ARRAY"), "is damaged"),
     "huge values side by side": ("documents", "x.parquet", two_huge_values_side_by_side, ":51: the row is longer"),
     "many huge columns": ("documents", "x.parquet", many_huge_columns, "the Parquet pages take 500,.* bytes at once"),
-    "a list without end": ("queries", "x.parquet", list_without_end, "the lists of the column answers take more than"),
+    "a list without end": ("queries", "x.parquet", list_without_end, "the values of the column answers take more than"),
     "a million columns in a footer": ("documents", "x.parquet", million_columns, "describes too many columns"),
     "a schema of 20,000 levels": ("documents", "x.parquet", deep_schema, "nested too deeply"),
     "a long line in gzip": ("documents", "x.jsonl", gz((LINE, 1), (b"x", MUCH)), ":2: the line is longer"),

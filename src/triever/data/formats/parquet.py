@@ -21,7 +21,7 @@ from triever.data.formats.fields import (
 )
 from triever.data.formats.json_text import unclean
 from triever.data.formats.lines import MAX_LINE, check_growth, open_plain, too_long
-from triever.data.formats.parquet_pages import Leaf, batch_rows, check_footer, check_rows
+from triever.data.formats.parquet_pages import Footer, Leaf, batch_rows, check_rows, read_footer
 from triever.data.formats.problems import Flaw, Problems
 from triever.errors import DataError
 from triever.files import atomic
@@ -74,7 +74,7 @@ class _Table:
         self._leaves: list[Leaf] = []
         try:
             self.size = os.fstat(self._raw.fileno()).st_size
-            self._file = self._checked()
+            self._footer, self._file = self._checked()
             self.columns = _known_columns(path, self._file)
             self._leaves = self._known_leaves()
         except Flaw as flaw:
@@ -98,23 +98,24 @@ class _Table:
     def pieces(self) -> Iterator[tuple[Any, int]]:
         """Batches of rows that are small, or a single row, with their sizes in bytes."""
         for number in range(self._file.metadata.num_row_groups):
-            group = self._file.metadata.row_group(number)
-            rows, dictionaries = batch_rows(self._raw, self.size, group, self._leaves)
+            chunks = {leaf: self._footer.chunk(number, leaf) for leaf in self._leaves}
+            rows, dictionaries = batch_rows(self._raw, self.size, chunks)
             file = self._open(metadata=self._file.metadata, read_dictionary=dictionaries)
             for batch in file.iter_batches(rows, row_groups=[number], columns=self.columns):
                 yield from _split(batch, _size(batch))
 
-    def _checked(self) -> Any:
+    def _checked(self) -> tuple[Footer, Any]:
         import pyarrow
 
         try:
-            check_footer(self._raw, self.size)
-            file = self._open()
-            check_rows(file.metadata.num_rows, self.size)
+            if footer := read_footer(self._raw, self.size):
+                file = self._open()
+                check_rows(file.metadata.num_rows, self.size)
+                return footer, file
         except (pyarrow.ArrowException, OSError):
-            hint = "the file was cut short or damaged: download or copy it again"
-            raise DataError(f"{self._path} has no readable Parquet footer", hint) from None
-        return file
+            pass
+        hint = "the file was cut short or damaged: download or copy it again"
+        raise DataError(f"{self._path} has no readable Parquet footer", hint)
 
     def _open(self, **options: Any) -> Any:
         from pyarrow import parquet
@@ -123,12 +124,17 @@ class _Table:
         return parquet.ParquetFile(self._path, buffer_size=buffer, pre_buffer=False, **options)
 
     def _known_leaves(self) -> list[Leaf]:
+        from pyarrow import types
+
         columns, schema = set(self.columns), self._file.schema
+        dictionaries = {field.name for field in self._file.schema_arrow if types.is_dictionary(field.type)}
         leaves = []
         for at in range(len(schema)):
             leaf = schema.column(at)
-            if (name := leaf.path.split(".")[0]) in columns:
-                leaves.append(Leaf(at, name, leaf.max_repetition_level > 0, leaf.max_definition_level > 0))
+            name = leaf.path.split(".")[0]
+            repeated, optional = leaf.max_repetition_level > 0, leaf.max_definition_level > 0
+            if name in columns:
+                leaves.append(Leaf(at, name, leaf.path, repeated or name in dictionaries, repeated, optional))
         if len(leaves) > _MOST_LEAVES:
             raise Flaw(f"the columns have {len(leaves):,} parts", f"leave some out: {_MOST_LEAVES} are read at most")
         return leaves
