@@ -20,7 +20,7 @@ from triever.data.formats.fields import (
     QUERY_TEXTS,
 )
 from triever.data.formats.json_text import unclean
-from triever.data.formats.lines import MAX_LINE, check_growth, open_plain, too_long
+from triever.data.formats.lines import MAX_LINE, grows_too_much, growth, open_plain, too_long
 from triever.data.formats.parquet_pages import Footer, Leaf, batch_rows, check_rows, read_footer
 from triever.data.formats.problems import Flaw, Problems
 from triever.errors import DataError
@@ -46,7 +46,8 @@ def parquet_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, di
         try:
             for piece, size in table.pieces():
                 grown += min(size, MAX_LINE)
-                check_growth(grown, table.size)
+                if grows_too_much(grown, table.size):
+                    raise Flaw(growth(), "write the file again without dictionaries, if you trust it")
                 for row in _rows(piece, size):
                     number += 1
                     if type(row) is dict:
