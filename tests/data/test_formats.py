@@ -640,3 +640,20 @@ def test_parquet_whose_levels_are_said_to_be_packed_otherwise_where_there_are_no
     assert data.count(b"\x15\x0c\x15\x06\x15\x06") == 2  # the encoding, and twice RLE
     path.write_bytes(data.replace(b"\x15\x0c\x15\x06\x15\x06", b"\x15\x0c\x15\x08\x15\x08"))
     assert [document.text for document in read_documents(path)] == ["a", "b"]
+
+
+def test_ids_made_of_titles_are_clean(put: Any, tmp_path: Path) -> None:
+    squad = {"data": [{"title": "a\tb", "paragraphs": [{"context": "c", "qas": [{"id": "q1", "question": "d?"}]}]}]}
+    with pytest.raises(DataError, match="holds a tab or line break"):
+        read_qrels(put(squad))
+    rows = [{"id": "q1", "title": "a\nb", "context": "c", "question": "d?", "answers": {"text": ["e"]}}]
+    path = tmp_path / "squad.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    for read in (read_documents, read_qrels):
+        with pytest.raises(DataError, match="holds a tab or line break"):
+            list(read(path))
+
+
+def test_a_label_is_left_out_only_where_it_begins_a_field(put: Any) -> None:
+    path = put("<top>\n<num> Number: 7\n<title> Topic: the number: seven\n</top>\n")
+    assert list(read_queries(path)) == [Query("7", "the number: seven")]
