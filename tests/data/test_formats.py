@@ -657,3 +657,12 @@ def test_ids_made_of_titles_are_clean(put: Any, tmp_path: Path) -> None:
 def test_a_label_is_left_out_only_where_it_begins_a_field(put: Any) -> None:
     path = put("<top>\n<num> Number: 7\n<title> Topic: the number: seven\n</top>\n")
     assert list(read_queries(path)) == [Query("7", "the number: seven")]
+
+
+@pytest.mark.parametrize("kind", ["string_view", "large_string", "dictionary"])
+def test_long_texts_of_every_type_of_arrow(kind: str, tmp_path: Path) -> None:
+    texts = pa.array([chr(97 + n % 26) * 50_000 for n in range(600)])
+    column = texts.dictionary_encode() if kind == "dictionary" else texts.cast(kind)
+    path = tmp_path / "corpus.parquet"
+    pq.write_table(pa.table({"_id": [f"d{n}" for n in range(600)], "text": column}), path, use_dictionary=False)
+    assert [document.text for document in read_documents(path)] == texts.to_pylist()

@@ -112,7 +112,7 @@ def test_lenient_reading_keeps_what_came_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{[[1]]: 2}", "{7: 1}", "{" + "[" * 900 + "]" * 900 + ": 1}"])
 def test_a_key_is_a_string(text: str, tmp_path: Path) -> None:
-    with pytest.raises(BadRecord, match='invalid JSON: .* where " should be; check the file'):
+    with pytest.raises(BadRecord, match=r'invalid JSON: .* where " should be; check the file'):
         list(read_items(write(tmp_path, text), Problems()))
 
 

@@ -78,6 +78,7 @@ class _Table:
             self._footer, self._file = self._checked()
             self.columns = _known_columns(path, self._file)
             self._leaves = self._known_leaves()
+            self._file = self._open(metadata=self._file.metadata)  # with buffers for as many columns
         except Flaw as flaw:
             self._raw.close()
             raise DataError(f"{path}: {flaw.problem}", flaw.hint) from None
@@ -101,7 +102,9 @@ class _Table:
         for number in range(self._file.metadata.num_row_groups):
             chunks = {leaf: self._footer.chunk(number, leaf) for leaf in self._leaves}
             rows, dictionaries = batch_rows(self._raw, self.size, chunks)
-            file = self._open(metadata=self._file.metadata, read_dictionary=dictionaries)
+            file = self._file
+            if dictionaries:
+                file = self._open(metadata=file.metadata, read_dictionary=dictionaries)
             for batch in file.iter_batches(rows, row_groups=[number], columns=self.columns):
                 yield from _split(batch, _size(batch))
 
@@ -150,22 +153,27 @@ def _split(batch: Any, size: int) -> Iterator[tuple[Any, int]]:
         yield from _split(part, _size(part))
 
 
-def _size(values: Any) -> int:
-    """Bytes of the values of an array or batch, each counted as often as it is meant."""
-    import pyarrow
+def _size(batch: Any) -> int:
+    """Bytes of the values of a batch; of dictionaries and views, Arrow counts what they may mean, not what they do."""
+    plain = not any("dictionary" in str(kind) or "view" in str(kind) for kind in batch.schema.types)
+    return batch.nbytes if plain else sum(map(_array_size, batch.columns))
+
+
+def _array_size(values: Any) -> int:
+    """Bytes of the values of an array, each counted as often as it is meant."""
     from pyarrow import types
     from pyarrow.compute import call_function
 
-    if isinstance(values, pyarrow.RecordBatch):
-        return sum(map(_size, values.columns))
     kind = values.type
     if types.is_dictionary(kind):
         lengths = call_function("binary_length", [values.dictionary]) if _is_text(kind) else None
         return len(values) * 8 + (call_function("sum", [lengths.take(values.indices)]).as_py() or 0 if lengths else 0)
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return values.cast("large_binary").nbytes
     if types.is_struct(kind):
-        return sum(map(_size, values.flatten()))
+        return sum(map(_array_size, values.flatten()))
     if types.is_nested(kind):
-        return len(values) * 8 + _size(values.flatten())
+        return len(values) * 8 + _array_size(values.flatten())
     return values.nbytes
 
 
@@ -195,6 +203,8 @@ def _values(name: str, column: Any) -> tuple[list[Any], bool]:
 
     if types.is_nested(column.type):
         return [_value(name, value) for value in column], True
+    if types.is_dictionary(column.type):
+        column = column.dictionary.take(column.indices)
     try:
         return column.to_pylist(), False
     except _UNREADABLE:

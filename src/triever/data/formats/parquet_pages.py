@@ -150,6 +150,7 @@ class Need:
     coded: int = 0  # values of which only the longest is known: those of a dictionary, of deltas, and of large pages
     longest: int = 0
     wholly_coded: bool = True
+    by_number: bool = False  # read as numbers in a dictionary
 
     def window(self, rows: int) -> int:
         """Bytes of so many rows at most, wherever they begin."""
@@ -160,9 +161,8 @@ class Need:
         return plain + min(rows, self.coded) * self.longest
 
     def together(self) -> int:
-        """Bytes of all values; of their numbers only, where all are in a dictionary."""
-        values = sum(self.rows) * _LEVELS
-        return values if self.wholly_coded else values + sum(self.sizes) + self.coded * self.longest
+        """Bytes of all values."""
+        return sum(self.rows) * _LEVELS + sum(self.sizes) + self.coded * self.longest
 
 
 def read_footer(raw: Any, size: int) -> Footer | None:
@@ -188,7 +188,7 @@ def check_rows(rows: int, size: int) -> None:
 
 
 def batch_rows(raw: Any, size: int, chunks: dict[Leaf, Chunk]) -> tuple[int, list[str]]:
-    """How many rows of a row group to read at once, and the paths of lists to be read as numbers in a dictionary.
+    """How many rows of a row group to read at once, and the paths of what is to be read as numbers in a dictionary.
 
     A Flaw if even one row may take too much.
     """
@@ -201,12 +201,7 @@ def batch_rows(raw: Any, size: int, chunks: dict[Leaf, Chunk]) -> tuple[int, lis
             raise Flaw(f"the values of the column {leaf.name} take more than 128 MiB in one row group", _REWRITE)
     flat = [need for leaf, need in needs.items() if not leaf.together]
     fitting = (rows for rows in _BATCHES if sum(need.window(rows) for need in flat) <= _WINDOW)
-    dictionaries = [leaf.path for leaf, need in needs.items() if leaf.together and _by_number(need)]
-    return next(fitting, 1), dictionaries
-
-
-def _by_number(need: Need) -> bool:
-    return need.wholly_coded and need.coded * need.longest > _WINDOW
+    return next(fitting, 1), [leaf.path for leaf, need in needs.items() if need.by_number]
 
 
 def _need(raw: Any, size: int, chunk: Chunk, leaf: Leaf) -> Need:
@@ -228,9 +223,14 @@ def _need(raw: Any, size: int, chunk: Chunk, leaf: Leaf) -> Need:
         if len(need.rows) > _MOST_PAGES:
             raise Flaw(f"the column {leaf.name} has more than {_MOST_PAGES:,} pages in one row group", _REWRITE)
     if dictionary and is_text:
-        small = min(need.coded, need.coded if leaf.together else BATCH) * dictionary.size < _WINDOW // 4
-        entry = dictionary.size if small else _longest_text(_content(raw, dictionary, chunk.codec, leaf), dictionary)
-        need.longest = max(need.longest, entry)
+        at_once = need.coded if leaf.together else min(need.coded, BATCH)
+        if at_once * dictionary.size < _WINDOW // 4:
+            need.longest = max(need.longest, dictionary.size)
+        elif need.wholly_coded and need.coded <= at_once and dictionary.size < _WINDOW // 4:
+            need.by_number = True  # each value once, however often it is meant; Arrow holds them three times
+        else:
+            content = _content(raw, dictionary, chunk.codec, leaf)
+            need.longest = max(need.longest, _longest_text(content, dictionary))
     need.page += dictionary.size if dictionary else 0
     return need
 
