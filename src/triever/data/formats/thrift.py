@@ -100,8 +100,12 @@ class Compact:
         return _FIXED[kind]
 
     def _byte(self) -> int:
-        self.forward(1)
-        return self._data[self.at - 1]
+        try:
+            value = self._data[self.at]
+        except IndexError:
+            raise Truncated from None
+        self.at += 1
+        return value
 
     def take(self, count: int) -> bytes:
         """The next bytes as they are."""
@@ -116,8 +120,11 @@ class Compact:
 
     def varint(self) -> int:
         """The next number as it is spelled: seven bits in each byte."""
-        value = 0
-        for shift in range(0, 70, 7):
+        value = self._byte()
+        if value < 128:  # most of them
+            return value
+        value &= 127
+        for shift in range(7, 70, 7):
             byte = self._byte()
             value |= (byte & 127) << shift
             if byte < 128:
