@@ -35,10 +35,12 @@ bench: $(VENV)/.dev
 	$(VENV)/bin/triever bench decode
 
 pages: $(VENV)/.dev
-	$(VENV)/bin/triever results results > docs/results.md
+	rm -rf docs/results
+	$(VENV)/bin/triever results results --pages docs
 	$(VENV)/bin/python -m tests.cli_page > docs/cli.md
 	$(VENV)/bin/python -m tests.bad_input > docs/bad-input.md
 	$(VENV)/bin/python -m tests.scale_page
+	$(VENV)/bin/python -m tests.front_page
 	$(VENV)/bin/python benchmarks/pictures.py
 
 clean:

@@ -50,7 +50,7 @@ def main() -> None:
         for margin in words.margins:
             scheme = Cluster(clusters=clusters, margin=margin)
             model = GDR(vectors=dense, docids=scheme, training=DocidTuning(steps=0)).fit(data)
-            vectors = len(model._checked().engine.trie)  # a document in several clusters has its vector in each
+            vectors = len(model.engine.docids.trie)  # a document in several clusters has its vector in each
             for share in words.shares:
                 width = max(1, round(share * clusters * len(model) / vectors))
                 row = {"clusters": clusters, "margin": margin, "width": width, "vectors": vectors}

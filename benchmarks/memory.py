@@ -31,6 +31,15 @@ from triever.docids.cluster_tree import Tree
 from triever.docids.contextual import Vocabulary
 from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Numbering, Scheme, Semantic, Title
 from triever.docids.trie import Paths, Trie, TrieShape
+from triever.engines.base import Engine
+from triever.engines.clusters import ClusterEngine
+from triever.engines.docid_search import SearchOptions
+from triever.engines.docids import DocidEngine, Docids, Reading
+from triever.engines.encoded import DenseEngine, LateEngine, TextReading
+from triever.engines.lexical import LexicalEngine, Terms, Weighting
+from triever.engines.matching import MatchOptions
+from triever.engines.reranked import RerankedEngine, Reranker
+from triever.engines.titles import SpellingOptions, TitleEngine, TitleReading
 from triever.evaluation.memory import arithmetic
 from triever.index.codec import BUCKETS, Codec, centroid_count
 from triever.index.finders import Lists, _list_count, _piece_count
@@ -44,18 +53,6 @@ from triever.models.docid_model import DecoderOptions, docid_model, respelled
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.t5 import T5
 from triever.models.tokens import Tokens
-from triever.retrievers.base import Retriever
-from triever.retrievers.bm25 import BM25, Index, Terms, weights
-from triever.retrievers.cluster_search import Clustered
-from triever.retrievers.contextual import Contextual
-from triever.retrievers.dense import Dense
-from triever.retrievers.encoding import Encoded
-from triever.retrievers.gdr import GDR
-from triever.retrievers.generative import Generative
-from triever.retrievers.multivector import MultiVector
-from triever.retrievers.reranker import Reranked, RerankedEngine, Reranker
-from triever.retrievers.titles import Spelled
-from triever.retrievers.writing import Writing
 from triever.storage import Products, Stored, computed, fitted, part_sizes
 from triever.terminal import emit, note, table
 
@@ -73,6 +70,7 @@ MINILM = {
 WORDS, COMMON, TOKENS, TITLE, KEPT = 100, 300, 120, 4, 5
 """Words of a document, words that are half of them, tokens of a document, pieces of a title, ids of a piece."""
 TOKEN_WIDTH = 128
+READING = TextReading(64, 256)
 CLUSTERS, BRANCH, LEAF = 1000, 10, 100
 LARGE = (10**7, 10**8, 10**9)
 SMALL_SIZES = (1_000, 10_000, 100_000)
@@ -87,9 +85,9 @@ class Built:
     products: Callable[[int], Mapping[str, Products]]
 
 
-def of(retriever: Retriever, engine: Any, documents: int) -> Built:
-    """What a retriever says of an engine."""
-    return Built(retriever._stored(engine), partial(retriever._computed, engine, documents))
+def of(engine: Engine, documents: int) -> Built:
+    """What an engine says of itself."""
+    return Built(engine.stored(), partial(engine.products, documents))
 
 
 def chance(documents: int) -> np.random.Generator:
@@ -139,24 +137,23 @@ def drawn(draw: np.random.Generator, count: int) -> np.ndarray:
 
 
 @cache
-def word_index(count: int) -> Index:
+def word_index(count: int) -> LexicalEngine:
     found = drawn(chance(count), count * WORDS)
     _, first, word = np.unique(found, return_index=True, return_inverse=True)
     number = np.empty(len(first), np.int64)
     number[np.argsort(first)] = np.arange(len(first))  # words are numbered as they come
     names = [f"{one:07x}" for one in range(len(first))]
     terms = Terms("none", names, np.arange(count + 1) * WORDS, number[word].astype(np.int32))
-    return Index(terms, weights(terms, "lucene", 1.2, 0.75))
+    return LexicalEngine.of(terms, Weighting("lucene", 1.2, 0.75))
 
 
 def bm25(count: int) -> Built:
-    return of(BM25(), word_index(count), count)
+    return of(word_index(count), count)
 
 
 def reranked(count: int) -> Built:
     tokens = Tokens(np.zeros(count * TOKENS, np.uint16), np.arange(count + 1) * TOKENS)
-    engine = RerankedEngine(word_index(count), Reranker(encoder(1), tokens))
-    return of(Reranked(), engine, count)
+    return of(RerankedEngine(word_index(count), Reranker(encoder(1), tokens, 64, 192), 50), count)
 
 
 # --- vectors --------------------------------------------------------------------------------------------------
@@ -164,7 +161,7 @@ def reranked(count: int) -> Built:
 
 def dense(options: IndexOptions, count: int) -> Built:
     vectors = chance(count).random((count, HIDDEN), np.float32)
-    return of(Dense(index=options), Encoded(encoder(), VectorIndex.of(vectors, options)), count)
+    return of(DenseEngine(encoder(), VectorIndex.of(vectors, options), READING), count)
 
 
 def by_codes(count: int) -> Built:
@@ -180,7 +177,7 @@ def by_codes(count: int) -> Built:
     }
     flat = VectorIndex.of(plain)
     index = replace(flat, options=options, finder=Lists.of_arrays(arrays, plain, options))
-    return of(Dense(index=options), Encoded(encoder(), index), count)
+    return of(DenseEngine(encoder(), index, READING), count)
 
 
 def multivector(bits: int, count: int) -> Built:
@@ -193,7 +190,7 @@ def multivector(bits: int, count: int) -> Built:
     packed = np.zeros((tokens, codec.packed_width), np.float16 if bits == 16 else np.uint8)
     part = Part.of(np.arange(count + 1) * TOKENS, numbers, packed, centroids)
     index = TokenIndex._whole(part, options, codec)
-    return of(MultiVector(size=TOKEN_WIDTH, index=options), Encoded(encoder(TOKEN_WIDTH), index), count)
+    return of(LateEngine(encoder(TOKEN_WIDTH), index, READING), count)
 
 
 # --- docids ---------------------------------------------------------------------------------------------------
@@ -204,18 +201,25 @@ def written(scheme: Scheme, docids: np.ndarray, shape: Callable[[int], TrieShape
     count, length = docids.shape
     trie = Trie.of(Paths(docids.ravel().astype(np.int64), np.arange(count + 1) * length, np.arange(count)))
     model = writer(scheme.width, single=isinstance(scheme, Atomic))
-    engine = Writing(model, scheme, trie, np.arange(count), encoder() if placed else None)
-    return _of_written(Generative(docids=scheme), engine, count, shape)
+    docids_of = docids_in(model, scheme, trie, count, encoder() if placed else None)
+    return _of_written(DocidEngine(docids_of, SearchOptions()), count, shape)
 
 
-def _of_written(retriever: Generative, engine: Writing, count: int, shape: Callable[[int], TrieShape]) -> Built:
+def docids_in(model: Any, scheme: Scheme, trie: Trie, count: int, placer: Encoder | None) -> Docids:
+    """What an engine that writes holds."""
+    return Docids(model, scheme, trie, np.arange(count), placer, Reading(), 64, vector_rows=False)
+
+
+def _of_written(
+    engine: DocidEngine | ClusterEngine, count: int, shape: Callable[[int], TrieShape], *, ordered: bool = True
+) -> Built:
     def products(then: int) -> dict[str, Products]:
         grown = shape(then)
-        docids = grown.path_products(ordered=not isinstance(engine, Clustered))
+        docids = grown.path_products(ordered=ordered)
         tries = {"trie": grown.products(), "walk": grown.walk_products(), "docids": docids}
-        return {**retriever._computed(engine, count, then), **tries}
+        return {**engine.products(count, then), **tries}
 
-    return Built(retriever._stored(engine), products)
+    return Built(engine.stored(), products)
 
 
 def atomic(count: int) -> Built:
@@ -283,8 +287,9 @@ def gdr(count: int) -> Built:
     cluster = chance(count).integers(0, CLUSTERS, count)
     trie = Trie.of(Paths(cluster, np.arange(count + 1), np.arange(count)))
     below = TrieVectors.of(trie, np.arange(count), chance(count).random((count, HIDDEN), np.float32))
-    engine = Clustered(writer(CLUSTERS, single=True), scheme, trie, np.arange(count), encoder(), below=below)
-    return _of_written(GDR(docids=scheme), engine, count, lambda then: TrieShape(then, 1 + CLUSTERS, 0, CLUSTERS, then))
+    written_in = docids_in(writer(CLUSTERS, single=True), scheme, trie, count, encoder())
+    engine = ClusterEngine(written_in, below, SearchOptions(), MatchOptions())
+    return _of_written(engine, count, lambda then: TrieShape(then, 1 + CLUSTERS, 0, CLUSTERS, then), ordered=False)
 
 
 def contextual(count: int) -> Built:
@@ -299,8 +304,9 @@ def contextual(count: int) -> Built:
     model = docid_model(encoder(), PIECES + 1, DecoderOptions(copy=True), None, 0, table="fixed")
     model = respelled(model, torch.ones(int(counts.sum()), HIDDEN), torch.zeros(HIDDEN))
     known = Vocabulary(model.symbols.weight[:-1], starts_of(counts)[:-1], counts)
-    engine = Spelled(model, scheme, trie, np.arange(count), encoder(), vocabulary=known)
-    return of(Contextual(), engine, count)
+    titles_in = docids_in(model, scheme, trie, count, encoder())
+    reading = TitleReading("document", 256)
+    return of(TitleEngine(titles_in, SearchOptions(), SpellingOptions(), reading, known, KEPT), count)
 
 
 # --- all of them ----------------------------------------------------------------------------------------------

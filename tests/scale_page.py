@@ -96,6 +96,17 @@ def told(documents: int) -> str:
 # --- the tables -----------------------------------------------------------------------------------------------
 
 
+def answer(scale: Scale) -> str:
+    """The largest number of documents for each system and memory, with all that a search reads in it."""
+    rows = []
+    for name in (*scale.systems, DOCUMENTS):
+        fast = scale.line(name, lambda grown: grown.memory + grown.searched)
+        row = {"system": name, "bytes for a document": _each(fast)}
+        row |= {f"{room // GB} GB of memory": _most(fast, room) for room in MACHINES}
+        rows.append(row | {f"a GPU of {room // GB} GB": _most_on_gpu(scale, name, room) for room in GPUS[:1]})
+    return table(rows)
+
+
 def parts(_scale: Scale) -> str:
     return table(
         {
@@ -267,6 +278,7 @@ def learned(scale: Scale) -> str:
 
 
 BLOCKS: dict[str, Callable[[Scale], str]] = {
+    "answer": answer,
     "parts": parts,
     "counted": counted,
     "sizes": sizes,

@@ -142,7 +142,8 @@ def test_expansions_that_nothing_reads_are_kept_with_a_warning(folder: Path) -> 
     (folder / "unread.jsonl").write_text('{"_id": "tides", "texts": ["ebb and flow at the beach"]}\n')
     words = ("--data", "toy", "--expansions", "unread.jsonl")
     done = triever(folder, "fit", "dense", *words, "--set", SMALL, "--out", "unread")
-    assert "triever: dense does not read expansions, only bm25 and generative do" in done.stderr
+    assert "triever: dense does not read expansions: they are kept, but not used" in done.stderr
+    assert "bm25, generative and gdr read them" in done.stderr
     assert done.returncode == 0
     assert "expansions" not in triever(folder, "fit", "fused", *words, "--out", "read").stderr
 

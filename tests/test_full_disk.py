@@ -15,7 +15,8 @@ import pytest
 import triever
 from triever import DataError, Dataset, Document, Hit, Query, Report, Result, TrieverError
 from triever.data.writers import write_dataset, write_documents, write_qrels, write_queries, write_run
-from triever.evaluation.finding import Bars, Finding
+from triever.evaluation.finding import Finding
+from triever.evaluation.picture import Bars
 from triever.lab import results
 
 resource: Any = pytest.importorskip("resource", reason="Windows has no limits of this kind")

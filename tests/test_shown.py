@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import scale_page
+import triever
+from tests import front_page, scale_page
 from tests.warm import program
+from triever.config import options
 
 PAGES = [
     "README.md",
+    "docs/index.md",
     "docs/own-documents.md",
     "docs/evaluation.md",
     "docs/data.md",
@@ -103,8 +108,34 @@ def test_the_site_builds_and_holds_the_api(root: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
-    for name in ("load_dataset", "BM25", "search_many", "compare", "BadRecord"):
-        assert name in page
+    missing = [name for name in triever.__all__ if f'id="triever.{name}"' not in page]
+    assert not missing, "docs/api.md has no section for these"
+    assert 'id="triever.Retriever.search_many"' in page
+    unexplained = [f"{kind.__name__}.{name}" for kind, name in public_options() if not explained(kind, name, page)]
+    assert not unexplained, "docs/api.md does not show these options"
+
+
+def public_options() -> Iterator[tuple[type, str]]:
+    """Every option of every public class."""
+    for kind in (getattr(triever, name) for name in triever.__all__):
+        if dataclasses.is_dataclass(kind):
+            yield from ((kind, name) for name, field in options(kind).items() if "help" in field.metadata)
+
+
+def explained(kind: type, name: str, page: str) -> bool:
+    """Whether a page has an option, of a class or of one that it is made from."""
+    return any(f'id="triever.{base.__name__}.{name}"' in page for base in kind.__mro__)
+
+
+def test_the_api_page_has_every_public_name_once(root: Path) -> None:
+    page = (root / "docs" / "api.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^::: triever\.(\w+)$", page, re.MULTILINE)) == sorted(triever.__all__)
+
+
+def test_the_table_on_the_first_page_is_made_from_the_results() -> None:
+    for path in front_page.PAGES:
+        page = path.read_text(encoding="utf-8")
+        assert page == front_page.render(page), f"{path.name}: run: make pages"
 
 
 def test_the_tables_of_scale_are_made_from_the_benchmark() -> None:
@@ -112,7 +143,15 @@ def test_the_tables_of_scale_are_made_from_the_benchmark() -> None:
     assert page == scale_page.render(page, result), "run: make pages"
 
 
-def test_the_page_of_results_is_made_from_the_results(root: Path) -> None:
-    from triever.lab.results import render
+def test_the_pages_of_results_are_made_from_the_results(root: Path) -> None:
+    from triever.lab.pages import pages
 
-    assert (root / "docs" / "results.md").read_text(encoding="utf-8") == render(root / "results"), "run: make pages"
+    docs = root / "docs"
+    files = [docs / "results.md", *docs.glob("results/**/*.md")]
+    kept = {path.relative_to(docs).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    assert kept == pages(root / "results"), "run: make pages"
+
+
+def test_every_page_is_in_the_menu(root: Path) -> None:
+    menu = re.findall(r"[\w./-]+\.md", (root / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert sorted(menu) == sorted(path.relative_to(root / "docs").as_posix() for path in root.glob("docs/**/*.md"))

@@ -296,7 +296,7 @@ def test_a_person_s_files_are_never_removed(command: str, begun: bool, here: Pat
 
 
 def test_a_file_that_is_added_during_a_fit_survives_it(here: Path) -> None:
-    small = {"backbone": SMALL, "training.steps": 400, "training.batch": 2, "training.checkpoint_every": 1}
+    small = {"backbone": SMALL, "training.steps": 60, "training.batch": 2, "training.checkpoint_every": 1}
     settings = [word for key, value in small.items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "triever.cli", "fit", "dense", "--data", "data", "--out", "m", *settings]
     with subprocess.Popen(command, cwd=here, stderr=subprocess.PIPE, text=True) as process:

@@ -22,16 +22,17 @@ from triever.version import __version__
 
 if _typing.TYPE_CHECKING:
     from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Semantic, Title
+    from triever.engines.docid_search import SearchOptions
+    from triever.engines.matching import MatchOptions
+    from triever.engines.titles import SpellingOptions
+    from triever.index.options import IndexOptions
     from triever.index.token_vectors import TokenOptions
-    from triever.index.vectors import IndexOptions
     from triever.models.docid_model import DecoderOptions
-    from triever.retrievers.contextual import Contextual, ContrastTuning, SpellingOptions, VocabularyOptions
+    from triever.retrievers.contextual import Contextual, ContrastTuning, VocabularyOptions
     from triever.retrievers.dense import Dense
-    from triever.retrievers.docid_search import SearchOptions
     from triever.retrievers.fusion import Fused
     from triever.retrievers.gdr import GDR, LossWeights
     from triever.retrievers.generative import Generative
-    from triever.retrievers.matching import MatchOptions
     from triever.retrievers.multivector import MultiVector
     from triever.retrievers.query_writer import QueryWriter
     from triever.retrievers.reranker import Reranked
@@ -54,18 +55,18 @@ _LATER = {
     "Fused": "retrievers.fusion",
     "GDR": "retrievers.gdr",
     "Generative": "retrievers.generative",
-    "IndexOptions": "index.vectors",
+    "IndexOptions": "index.options",
     "LossWeights": "retrievers.gdr",
-    "MatchOptions": "retrievers.matching",
+    "MatchOptions": "engines.matching",
     "MultiVector": "retrievers.multivector",
     "Naive": "docids.schemes",
     "Negatives": "training.pairs",
     "QueryWriter": "retrievers.query_writer",
     "Reranked": "retrievers.reranker",
     "RerankTuning": "training.tuning",
-    "SearchOptions": "retrievers.docid_search",
+    "SearchOptions": "engines.docid_search",
     "Semantic": "docids.schemes",
-    "SpellingOptions": "retrievers.contextual",
+    "SpellingOptions": "engines.titles",
     "Title": "docids.schemes",
     "TokenOptions": "index.token_vectors",
     "Tuning": "training.tuning",

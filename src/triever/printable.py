@@ -1,4 +1,4 @@
-"""Text of unknown origin, such as a title or the name of a file, made safe to be shown on a terminal."""
+"""What people read: text of unknown origin, made safe to be shown on a terminal, and means with their digits."""
 
 from __future__ import annotations
 
@@ -39,3 +39,12 @@ def printable_json(value: Any) -> str:
     """
     lines = json.dumps(value, ensure_ascii=False, indent=1).split("\n")  # JSON itself escapes line breaks in texts
     return "\n".join(_OBEYED.sub(lambda match: json.dumps(match[0])[1:-1], line) for line in lines)
+
+
+def mean_text(value: float) -> str:
+    """A mean, or a bound of it, as every table and picture shows it.
+
+    >>> mean_text(0.1234), mean_text(-1e-17), mean_text(1234.5)
+    ('0.123', '0.000', '1,234.5')
+    """
+    return f"{value:z.3f}" if abs(value) < 100 else f"{value:,.1f}"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triever import artifact
-from triever.docids import trie as module
+from triever import changes as changes_module
 from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
 from triever.errors import UsageError
@@ -79,7 +79,7 @@ steps = st.lists(st.tuples(st.booleans(), pairs, st.sets(st.integers(0, 9), max_
 @given(listed=pairs, changes=steps, annex=st.sampled_from([0, 2, 1000]))
 def test_any_adds_and_deletes_equal_a_rebuild(listed: list[Pair], changes: list, annex: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "ANNEX", annex)
+        patch.setattr(changes_module, "ANNEX", annex)
         trie, live = Trie.of(listed), list(listed)
         for adding, new, gone in changes:
             before = sorted(trie.items())
@@ -154,7 +154,7 @@ def test_saved_and_opened_it_is_the_same(tmp_path: Path) -> None:
         trie.write(writer)
         writer.commit("trie", {}, {}, "")
     with artifact.read(tmp_path / "t") as snapshot:
-        again = Trie.read(snapshot)
+        again = Trie.read(snapshot, 7, np.array([0, 2]))
     assert isinstance(again.parts[0].token, np.memmap)
     same(again, [((1, 2), 0), ((5, 6), 2)])
 

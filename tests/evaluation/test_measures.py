@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from triever.data.records import Hit, Query, Result
 from triever.errors import MissingExtra, UsageError
 from triever.evaluation import measures
-from triever.evaluation.measures import COMMON, DEFAULT_MEASURES, check, depth, lower_is_better, per_query
+from triever.evaluation.measures import COMMON, DEFAULT_MEASURES, check, depth, lower_is_better, per_query, reads_texts
 
 
 def result(*ids: str, answer: str | None = None, probabilities: Sequence[float] = ()) -> Result:
@@ -313,4 +313,25 @@ def test_brier_needs_probabilities() -> None:
 
 def test_less_is_better_only_for_errors() -> None:
     assert lower_is_better("Brier")
+    assert not lower_is_better("seconds"), "a report may have columns that are no measures"
     assert not any(map(lower_is_better, DEFAULT_MEASURES))
+
+
+def test_a_measure_says_how_deep_it_reads() -> None:
+    qrels = {"q1": {"a": 1, "b": 1, "c": 0}, "q2": {"a": 1}}
+    several = [Query("q1", "", evidence=(("a",), ("a", "b", "c"))), Query("q2", "")]
+    assert depth(["KILT-Rprec"], qrels, several) == 3
+    assert depth(["KILT-Rprec"], qrels, several[1:]) == 1, "without evidence, what is relevant"
+    assert depth(["KILT-Rprec"], qrels) is None, "evidence is what queries have"
+    assert depth(["Answer@7", "Brier", "EM"]) == 7
+
+
+def test_a_measure_says_whether_it_reads_texts() -> None:
+    assert reads_texts(["nDCG@10", "Answer@5"])
+    assert not reads_texts(["nDCG@10", "EM", "KILT-Rprec"])
+
+
+def test_queries_without_answers_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    queries = [Query("q1", "", answers=("x",)), Query("q2", "")]
+    per_query({}, {"q1": {"a": 1}, "q2": {"b": 1}}, ["Answer@1", "Answer@5"], queries=queries, texts={})
+    assert sum("have no answers" in record.message for record in caplog.records) == 1

@@ -114,7 +114,7 @@ def test_a_process_that_opens_a_model_holds_what_was_counted(tmp_path: Path) -> 
     graph = triever.IndexOptions(kind="hnsw", ef_construction=4, hnsw_m=4)
     model = Dense(backbone=wide, index=graph).fit(many(6000))
     model.save(tmp_path)
-    sizes = model._sizes()
+    sizes = model.sizes
     assert sizes["graph"].bytes > 12_000_000
     moments = opened(tmp_path)
     assert [*moments] == ["begun", "opened", "searched", "opened again", "searched again"]

@@ -161,7 +161,14 @@ def test_examples_are_what_only_the_second_finds() -> None:
         "  genre  Ellipsis / *Therefore sign*",
         "  cgr    *Therefore sign* / Ellipsis / World Economic Forum",
     ]
-    assert not overlap({"genre": GENRE, "cgr": CGR}, DATA, examples=0).values["examples"]
+
+
+def test_without_examples_there_is_no_list_of_them() -> None:
+    asked = overlap({"genre": GENRE, "cgr": CGR}, DATA, examples=0)
+    assert asked.values["examples"] == []
+    assert [part.title.split()[0] for part in asked.parts] == ["Success@1", "Questions"]
+    nothing_gained = overlap({"cgr": CGR, "genre": GENRE}, DATA).parts[2]
+    assert (nothing_gained.title[:30], nothing_gained.lines) == ("Found by genre and not by cgr,", ["none"])
 
 
 def test_one_system_has_no_sets_to_compare() -> None:

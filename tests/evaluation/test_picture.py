@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from triever.errors import UsageError
-from triever.evaluation.finding import Bars
-from triever.evaluation.picture import _lines_figure, draw_lines
+from triever.evaluation.picture import Bars, _lines_figure, draw_lines
 
 PANELS = [
     Bars("found", ["0", "1", "whole"], {"semantic": [0.8, 0.7, 0.3], "codebook": [0.7, None, 0.6]}),

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not 
 @pytest.fixture(autouse=True)
 def own_git(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a surrounding repository nor a person's settings may decide."""
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "TRIEVER_COMMIT"):
         monkeypatch.delenv(name, raising=False)
     for who in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{who}_NAME", "x")
@@ -77,3 +77,47 @@ def test_a_file_that_is_not_tracked_has_no_commit(tmp_path: Path, monkeypatch: p
 def test_without_a_repository_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert commit_of(tmp_path / OURS, monkeypatch) == ""
+
+
+def test_where_git_knows_no_commit_the_environment_may_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setenv("TRIEVER_COMMIT", " 90ca900\n")
+    assert commit_of(tmp_path / OURS, monkeypatch) == "90ca900"
+    monkeypatch.setattr(results, "_git", _no_git)
+    assert results.commit() == "90ca900", "a machine without git"
+
+
+def _no_git(*_words: str) -> str:
+    raise FileNotFoundError("git")
+
+
+def test_a_package_in_another_repository_may_be_told_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Path(".venv/lib/site-packages/triever/lab/results.py")
+    repository(tmp_path, file, tracked=True)
+    monkeypatch.setenv("TRIEVER_COMMIT", "90ca900")
+    assert commit_of(tmp_path / file, monkeypatch) == "90ca900"
+
+
+def test_a_checkout_is_believed_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIEVER_COMMIT", "90ca900")
+    head = repository(tmp_path, OURS, tracked=True)
+    assert commit_of(tmp_path / OURS, monkeypatch) == head
+
+
+# --- the page -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gained", "shown"), [(289, False), (0, True)])
+def test_an_older_file_that_says_none_of_many_is_shown_without_it(tmp_path: Path, gained: int, shown: bool) -> None:
+    """Files of `analyse overlap --examples 0` have a list that says "none", however many questions there are."""
+    sets = [{"set": name, "questions": count} for name, count in zip("abcd", (3, 2, gained, 1), strict=True)]
+    parts = [{"title": "Scores", "lines": ["x"]}, {"title": "Found by B and not by A", "lines": ["none"]}]
+    finding = {"values": {"sets": sets, "examples": []}, "parts": parts}
+    machine = {"processor": "x", "cores": 2}
+    result = {"command": "triever analyse overlap", "seconds": 1.0, "finding": finding, "hardware": machine}
+    results.write(tmp_path / "overlap.json", result)
+    page = results.render(tmp_path)
+    assert "**Scores**" in page
+    assert ("Found by B and not by A" in page) is shown

@@ -18,11 +18,11 @@ from tests.retrievers.test_contextual import contextual
 from triever import BM25, Dataset, Document, UsageError
 from triever.docids.contextual import Vocabulary
 from triever.docids.schemes import Title
+from triever.engines.titles import InContext
 from triever.evaluation import vocabulary as module
 from triever.evaluation.finding import Finding
 from triever.evaluation.vocabulary import clustered, same_token, storage, top_share, uniformity, vocabulary
 from triever.retrievers.contextual import Contextual, VocabularyOptions
-from triever.retrievers.titles import InContext
 
 
 @pytest.fixture(scope="module")
@@ -154,9 +154,9 @@ def test_storage_by_hand() -> None:
 
 
 def test_sizes_are_those_of_the_model(fitted: Contextual, found: Finding) -> None:
-    engine = fitted._checked().engine
-    titles = [symbol for row in range(len(DOCUMENTS)) for symbol in engine.docid(row)[:-1]]
-    values, card = found.values, engine.trained
+    engine = fitted.engine
+    titles = [symbol for row in range(len(DOCUMENTS)) for symbol in engine.docids.docid(row)[:-1]]
+    values, card = found.values, engine.docids.trained
     assert values["occurrences"] == len(titles)
     assert values["tokens"] == len(set(titles))
     assert values["ids"] == sum(min(2, titles.count(one)) for one in set(titles)) + 1 == card["decoder ids"]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.index import oracle
 from tests.index.oracle import broken, save
 from triever import artifact
+from triever import changes as changes_module
 from triever.arrays import starts_of
 from triever.errors import ArtifactError, UsageError
 from triever.index import checks, shelves
@@ -115,7 +116,7 @@ def test_any_adds_and_deletes_equal_a_rebuild_with_the_same_centroids(
 ) -> None:
     options = TokenOptions(bits=bits, candidates=candidates, probes=1, centroids=4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "ANNEX", annex)
+        patch.setattr(changes_module, "ANNEX", annex)
         index, left = TokenIndex.of(*laid_out(listed), options), listed
         codec = index.codec
         for change in changes:
@@ -261,7 +262,7 @@ def test_without_tokens_there_are_no_hits(bits: int) -> None:
 
 
 def test_the_annex_is_merged_when_it_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ANNEX", 2)
+    monkeypatch.setattr(changes_module, "ANNEX", 2)
     flat, starts = oracle.token_corpus(60)
     index = TokenIndex.of(flat, starts)
     one = flat[:3], np.array([0, 3])
@@ -299,7 +300,7 @@ def test_a_saved_index_answers_as_before(bits: int, tmp_path: Path) -> None:
     with artifact.read(tmp_path) as snapshot:
         again = TokenIndex.read(snapshot)
     assert isinstance(again.main.part.packed, np.memmap)
-    assert again.alive is None
+    assert again.changes.alive is None
     assert again.options == index.options
     equal(again.search(queries, None, 12), index.search(queries, None, 12))
     assert again.info()["cosine"] == index.info()["cosine"]

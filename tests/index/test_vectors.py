@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.index import oracle
 from tests.index.oracle import broken, save
 from triever import artifact
+from triever import changes as changes_module
 from triever.errors import ArtifactError, MissingExtra, UsageError
 from triever.index import checks, finders
 from triever.index import vectors as module
@@ -109,7 +110,7 @@ def test_any_adds_and_deletes_equal_a_rebuild(
     kind: str, start: np.ndarray, changes: list[Any], queries: np.ndarray, k: int, annex: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "ANNEX", annex)
+        patch.setattr(changes_module, "ANNEX", annex)
         patch.setattr(finders, "TRAINING", 1)  # sixteen vectors are enough for lists
         index, left = VectorIndex.of(start, EXACT[kind]), start
         for change in changes:
@@ -127,7 +128,7 @@ def test_any_adds_and_deletes_equal_a_rebuild(
 
 
 def test_the_annex_is_merged_when_it_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ANNEX", 10)
+    monkeypatch.setattr(changes_module, "ANNEX", 10)
     vectors = oracle.clustered(400, 8)
     index = VectorIndex.of(vectors[:320], IndexOptions(kind="hnsw"))
     larger = index.with_added(vectors[320:340])  # a sixteenth of 320 is 20
@@ -142,7 +143,7 @@ def test_what_was_deleted_is_taken_out_when_half_is_left() -> None:
     most = index.without(np.arange(100) < 51)
     assert most.finder is index.finder
     half = index.without(np.arange(100) < 50)
-    assert (len(half.main), half.alive) == (50, None)
+    assert (len(half.main), half.changes.alive) == (50, None)
 
 
 def test_hnsw_finds_most_of_the_nearest() -> None:

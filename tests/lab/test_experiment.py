@@ -19,9 +19,11 @@ from tests.warm import program
 from triever import BM25, Dense, Generative, compare, evaluate, load, load_dataset
 from triever.data.readers import read_run
 from triever.data.writers import write_dataset
+from triever.engines.lexical import LexicalEngine
 from triever.errors import Busy, TrieverError, UsageError
 from triever.files import locked
 from triever.lab import experiment, results
+from triever.lab.pages import pages
 from triever.lab.recipes import MEASURES, Recipe, read
 from triever.lab.tables import RecipeTable
 
@@ -311,8 +313,8 @@ def test_what_rests_on_a_part_goes_on_where_it_was(here: Path, monkeypatch: pyte
 
 def test_a_part_is_made_once_for_each_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []
-    learn = Dense._learn
-    monkeypatch.setattr(Dense, "_learn", lambda self, *rest: (seeds.append(self.training.seed), learn(self, *rest))[1])
+    learn = Dense.learn
+    monkeypatch.setattr(Dense, "learn", lambda self, *rest: (seeds.append(self.training.seed), learn(self, *rest))[1])
     table, _ = run(ENCODED)
     assert table.failed == []
     assert seeds == [0, 1]
@@ -329,7 +331,7 @@ def test_a_part_is_made_once_for_each_seed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_part_is_made_by_one_experiment_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[str] = []
-    learn = Dense._learn
+    learn = Dense.learn
 
     def learned(self: Dense, *rest: Any) -> Any:
         for path in Path("work", "parts").glob("*.lock"):
@@ -338,7 +340,7 @@ def test_a_part_is_made_by_one_experiment_while_others_wait(monkeypatch: pytest.
             held.append(path.name)
         return learn(self, *rest)
 
-    monkeypatch.setattr(Dense, "_learn", learned)
+    monkeypatch.setattr(Dense, "learn", learned)
     run(ENCODED.replace("seeds = [0, 1]", "seeds = [0]"), work="work")
     assert len(held) == 1
     with locked(Path("work", "parts", held[0])):
@@ -384,9 +386,9 @@ search_options = {{ method = "exact" }}
 
 def test_a_part_is_searched_in_several_ways_and_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     learned: list[int] = []
-    learn = Generative._learn
+    learn = Generative.learn
     monkeypatch.setattr(
-        Generative, "_learn", lambda self, *rest: (learned.append(self.query_length), learn(self, *rest))[1]
+        Generative, "learn", lambda self, *rest: (learned.append(self.query_length), learn(self, *rest))[1]
     )
     table, _ = run(SEARCHED)
     assert table.failed == []
@@ -430,8 +432,8 @@ def test_retrievers_are_kept_where_they_are_wanted() -> None:
 
 def test_no_more_hits_are_looked_for_than_a_recipe_says(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    search = BM25._search
-    monkeypatch.setattr(BM25, "_search", lambda self, *rest: (asked.append(rest[-1]), search(self, *rest))[1])
+    search = LexicalEngine.search
+    monkeypatch.setattr(LexicalEngine, "search", lambda self, *rest: (asked.append(rest[-1]), search(self, *rest))[1])
     run('hits = 4\nmeasures = ["Rprec", "Success@1"]\n' + BM25S)
     assert set(asked) == {4}
     assert not list(Path("results").rglob("*.run.gz"))
@@ -455,7 +457,7 @@ def test_a_cell_that_fails_does_not_stop_the_others() -> None:
 
 def test_a_failed_run_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr(BM25, "_learn", lambda *_: 1 / 0)
+        broken.setattr(BM25, "learn", lambda *_: 1 / 0)
         table, _ = run(BM25S)
     assert table.failed[0] == "k1=0.5, b=0.0, seed 0: ZeroDivisionError: division by zero"
     table, told = run(BM25S)
@@ -469,7 +471,7 @@ def test_a_part_that_fails_is_tried_once_and_told_to_all(monkeypatch: pytest.Mon
         tried.append(1)
         raise UsageError("it rained", "wait")
 
-    monkeypatch.setattr(Dense, "_learn", fail)
+    monkeypatch.setattr(Dense, "learn", fail)
     table, _ = run(ENCODED.replace("seeds = [0, 1]", "seeds = [0]"))
     assert table.failed == [f"{cell}, seed 0: part 'encoder': it rained; wait" for cell in ("dense", "fused")]
     assert len(tried) == 1
@@ -486,7 +488,7 @@ def test_what_takes_too_long_is_stopped() -> None:
 
 
 def test_a_run_that_takes_too_long_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BM25, "_learn", lambda *_: time.sleep(30))
+    monkeypatch.setattr(BM25, "learn", lambda *_: time.sleep(30))
     table, _ = run("timeout = 0.2\n" + BM25S)
     assert len(table.failed) == 4
     assert "it took longer than 0.2 s" in table.failed[0]
@@ -617,6 +619,52 @@ def test_the_page_shows_recipes_beside_comparisons(here: Path) -> None:
     assert "- DRIFT: k1=2.0, b=1.0, Success@1" in section
     assert "`RR@10: b=0.0 < b=1.0`" in section
     assert f"data toy, fingerprint {mean['data']['fingerprint']}; " in section
+
+
+def test_results_that_the_list_of_cells_lacks_are_on_the_page() -> None:
+    """`recipe.json` may be older than a result, or newer than one that was left behind."""
+    experiment.run_recipe(recipe(BM25S, "mini"))
+    assert "does not list" not in results.render("results")
+    folder = Path("results/toy/mini")
+    plan = json.loads((folder / "recipe.json").read_text())
+    plan["cells"] = [cell for cell in plan["cells"] if cell["cell"] != "k1=2.0, b=0.0"]
+    plan["cells"][0]["runs"][0]["definition"] = "another"
+    (folder / "recipe.json").write_text(json.dumps(plan))
+    listed, _, unlisted = results.render("results").partition("`recipe.json` does not list these results")
+    for cell in ("k1=0.5, b=0.0", "k1=2.0, b=0.0"):
+        scores = json.loads(files()[f"{cell.replace(', ', '-')}-seed0.json"])["reports"]["test"]["scores"][cell]
+        shown = " | ".join(f"{score['mean']:.3f}" for score in scores.values())
+        assert f"| {cell} |" not in listed
+        assert f"| {cell} | {shown} | 1 |" in unlisted
+    assert "| k1=2.0, b=1.0 |" in listed
+    assert "| k1=2.0, b=1.0 |" not in unlisted
+    assert "| 2 + 2 not listed |" in pages("results")["results.md"]
+    (folder / "x-seed0.json").write_text("[]")
+    with pytest.raises(TrieverError, match=r"x-seed0\.json is not the result of a run"):
+        results.render("results")
+
+
+def test_results_become_an_index_and_a_page_for_each_recipe(here: Path) -> None:
+    for name in ("first", "second"):
+        assert triever("compare", "bm25", "--data", "toy", "--out", f"results/before/{name}.json").returncode == 0
+    experiment.run_recipe(recipe(BM25S + EXPECTED))
+    experiment.run_recipe(recipe(BM25S + EXPECTED, "mini"))
+    done = triever("results", "results", "--pages", "site")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "wrote site/results.md and 2 pages in site/results" in done.stderr
+    written = {path.relative_to(here / "site").as_posix(): path.read_text() for path in here.glob("site/**/*.md")}
+    assert written == pages("results")
+    assert set(written) == {"results.md", "results/before.md", "results/toy.md"}
+    whole = results.render("results")
+    for page in ("results/before.md", "results/toy.md"):
+        sections = written[page].partition("\n## ")[2]
+        assert sections.removesuffix("\n") in whole
+        assert f"]({page})" in written["results.md"]
+    assert written["results/before.md"].count("\n## ") == 2
+    assert "| [toy](results/toy.md) | mini | Some constants | 4 | " in written["results.md"]
+    verdicts = [line["verdict"] for line in experiment.table_of(recipe(BM25S + EXPECTED, "mini")).verdicts()]
+    assert all(f"{verdict} {verdicts.count(verdict)}" in written["results.md"] for verdict in verdicts)
+    assert "smoke" not in written["results.md"]
 
 
 def test_cells_of_other_documents_are_noted(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import triever
 from tests.retrievers.contract import DOCUMENTS
 from triever.docids.schemes import Atomic, Cluster, Codebook, Scheme, Semantic, Title
-from triever.retrievers.cluster_search import Clustered
-from triever.retrievers.docid_search import SearchOptions
+from triever.engines.clusters import ClusterEngine
+from triever.engines.docid_search import SearchOptions
 from triever.retrievers.gdr import GDR
 from triever.training.tuning import DocidTuning
 
@@ -43,5 +43,5 @@ def gdr(scheme: str = "cluster", **options: object) -> GDR:
     return GDR(docids=SCHEMES[scheme], **{"backbone": SMALL, "training": NOTHING} | options)  # ty: ignore[invalid-argument-type]
 
 
-def engine_of(retriever: triever.Retriever) -> Clustered:
-    return retriever._checked().engine
+def engine_of(retriever: triever.Retriever) -> ClusterEngine:
+    return retriever.engine

@@ -17,7 +17,7 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import BM25, Dataset, Document
 from triever.data.words import bm25s, words
-from triever.retrievers.bm25 import Terms, weights
+from triever.engines.lexical import Terms, Weighting, weights
 
 
 class TestBM25(Contract):
@@ -126,7 +126,7 @@ def test_the_weights_are_those_of_bm25s(method: str) -> None:
     judge = bm25s().BM25(k1=0.9, b=0.4, method=method)
     rows = [row.tolist() for row in np.split(terms.flat, terms.starts[1:-1])]
     expected = judge.build_index_from_ids(range(len(terms.names)), rows, show_progress=False)
-    found = weights(terms, method, 0.9, 0.4)
+    found = weights(terms, Weighting(method, 0.9, 0.4))
     np.testing.assert_array_equal(found["indptr"], expected["indptr"])
     np.testing.assert_array_equal(found["indices"], expected["indices"])
     np.testing.assert_allclose(found["data"], expected["data"], rtol=1e-5)
@@ -155,7 +155,7 @@ def test_a_change_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("triever.retrievers.bm25.weights", fail)
+    monkeypatch.setattr("triever.engines.lexical.weights", fail)
     with pytest.raises(MemoryError):
         bm25.add([Document("zebra", "stripes")])
     assert bm25.search_many(QUERIES) == before

@@ -94,13 +94,13 @@ def test_another_content_of_a_saved_part_is_noticed(tmp_path: Path) -> None:
 def test_a_part_that_was_changed_is_another() -> None:
     part, fused = dense().fit(data()), Fused(systems=(BM25(), dense().fit(data())))
     store = DocumentStore.of(DOCUMENTS)
-    before = Fused(systems=(BM25(), part))._lessons(data(), store)
-    assert before == fused._lessons(data(), store), "fitted twice in the same way"
+    before = Fused(systems=(BM25(), part)).lessons(data(), store)
+    assert before == fused.lessons(data(), store), "fitted twice in the same way"
     part.add([triever.Document("volcano", "Molten rock.")])
     part.delete(["tea"])
     part.add(DOCUMENTS[:1])
     changed = DocumentStore.of([*DOCUMENTS[1:], triever.Document("volcano", "Molten rock."), DOCUMENTS[0]])
-    assert Fused(systems=(BM25(), part))._lessons(data(), changed)["parts"][1] != before["parts"][1]
+    assert Fused(systems=(BM25(), part)).lessons(data(), changed)["parts"][1] != before["parts"][1]
 
 
 def test_another_content_of_a_backbone_folder_is_noticed(tmp_path: Path) -> None:
@@ -108,16 +108,16 @@ def test_another_content_of_a_backbone_folder_is_noticed(tmp_path: Path) -> None
     (tmp_path / "more").mkdir()
     retriever = Dense(backbone=str(tmp_path), training=TUNING)
     store = DocumentStore.of(DOCUMENTS)
-    before = retriever._lessons(data(), store)["backbone"]
-    assert before == retriever._lessons(data(), store)["backbone"] != ""
+    before = retriever.lessons(data(), store)["backbone"]
+    assert before == retriever.lessons(data(), store)["backbone"] != ""
     (tmp_path / "config.json").write_text("[]")
-    assert retriever._lessons(data(), store)["backbone"] != before
-    assert dense()._lessons(data(), store)["backbone"] == ""
+    assert retriever.lessons(data(), store)["backbone"] != before
+    assert dense().lessons(data(), store)["backbone"] == ""
 
 
 def test_what_does_not_train_needs_no_queries() -> None:
     for retriever in (BM25(), Dense(backbone=SMALL)):
-        assert retriever._lessons(Dataset.of("contract", DOCUMENTS), DocumentStore.of(DOCUMENTS)) == {}
+        assert retriever.lessons(Dataset.of("contract", DOCUMENTS), DocumentStore.of(DOCUMENTS)) == {}
 
 
 def test_expansions_are_told_apart() -> None:

@@ -12,12 +12,12 @@ from tests.retrievers.contract import QUERIES, dataset
 from tests.retrievers.gdr_cases import SMALL, engine_of
 from triever.docids.schemes import Cluster
 from triever.docids.trie import Trie
+from triever.engines import clusters
+from triever.engines.clusters import ClusterEngine, ClusterSearch
+from triever.engines.docid_search import SearchOptions
+from triever.engines.matching import Scoring
 from triever.index.trie_vectors import TrieVectors
-from triever.retrievers import cluster_search
-from triever.retrievers.cluster_search import Clustered, ClusterSearch
-from triever.retrievers.docid_search import SearchOptions
 from triever.retrievers.gdr import GDR
-from triever.retrievers.matching import Scoring
 from triever.training.tuning import DocidTuning
 
 COUNT = 150
@@ -35,16 +35,17 @@ def small() -> GDR:
     return GDR(docids=Cluster(clusters=8, branch=3), backbone=SMALL, training=DocidTuning(steps=0)).fit(dataset())
 
 
-def with_documents(engine: Clustered, several: bool) -> Clustered:
+def with_documents(engine: ClusterEngine, several: bool) -> ClusterEngine:
     """The engine over random vectors, in the same clusters; of every third document in two."""
     chance = np.random.default_rng(int(several))
-    codes = sorted({docid for docid, _ in engine.trie.items()})
+    codes = sorted({docid for docid, _ in engine.docids.trie.items()})
     entries = [(codes[chance.integers(len(codes))], number) for number in range(COUNT)]
     entries += [(codes[chance.integers(len(codes))], number) for number in range(0, COUNT, 3) if several]
     trie, vectors = Trie.of(dict.fromkeys(entries)), chance.normal(size=(COUNT, 32)).astype(np.float32)
     vectors = vectors.round(1) / 10  # so that some tie
     numbers = np.arange(COUNT)
-    return replace(engine, trie=trie, numbers=numbers, below=TrieVectors.of(trie, numbers, vectors))
+    docids = replace(engine.docids, trie=trie, numbers=numbers)
+    return replace(engine, docids=docids, below=TrieVectors.of(trie, numbers, vectors))
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -55,7 +56,7 @@ def test_the_best_are_the_best_of_all_in_the_beam(
 ) -> None:
     engine = with_documents(engine_of(small), several)
     assert engine.single != several
-    searcher = replace(small._searcher(engine, depth), options=SearchOptions(width=4))
+    searcher = replace(engine.searcher(depth), options=SearchOptions(width=4))
     every = dict(searcher.candidates(TEXTS))
     assert [*sorted(every)] == [*range(len(TEXTS))]
     for k in (1, 3, 10):
@@ -65,7 +66,7 @@ def test_the_best_are_the_best_of_all_in_the_beam(
             expected = dict(zip(every[query].numbers[scores >= least].tolist(), scores[scores >= least], strict=True))
             assert dict(zip(found.numbers.tolist(), found.scores.tolist(), strict=True)) == pytest.approx(expected)
             assert all(
-                (engine.docid_of(entry), number) in set(engine.trie.items())
+                (engine.docid_of(entry), number) in set(engine.docids.trie.items())
                 for entry, number in zip(found.entries.tolist(), found.numbers.tolist(), strict=True)
             )
 
@@ -84,7 +85,7 @@ def queries_read(searcher: ClusterSearch, monkeypatch: pytest.MonkeyPatch) -> li
 
 def test_a_wide_beam_reads_fewer_queries_at_once(small: GDR, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = with_documents(engine_of(small), several=False)
-    searcher = replace(small._searcher(engine, None), options=SearchOptions(width=2))
+    searcher = replace(engine.searcher(None), options=SearchOptions(width=2))
     sizes = queries_read(searcher, monkeypatch)
     found = searcher.best(["tea"] * 100, SCORINGS[0], COUNT)
     assert all(len(one) == COUNT for one in found)
@@ -94,7 +95,7 @@ def test_a_wide_beam_reads_fewer_queries_at_once(small: GDR, monkeypatch: pytest
 
 def test_what_wider_beams_compare_counts_too(small: GDR) -> None:
     engine = engine_of(small)
-    searcher = replace(small._searcher(engine, 1), options=SearchOptions(width=1))
+    searcher = replace(engine.searcher(1), options=SearchOptions(width=1))
     alone, [first] = searcher.compared(["tea"], 1), searcher.compared(["tea"], 1)
     more = searcher.compared(["tea"], first + 1)
     assert alone == [first]
@@ -106,10 +107,11 @@ def test_what_wider_beams_compare_counts_too(small: GDR) -> None:
 def test_as_much_is_compared_as_a_search_compares(small: GDR, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where documents are in several clusters and some were deleted, what a beam holds is less than its entries."""
     engine = with_documents(engine_of(small), several=True)
-    trie = engine.trie.without(set(range(0, COUNT, 2)))
+    trie = engine.docids.trie.without(set(range(0, COUNT, 2)))
     numbers = np.arange(1, COUNT, 2)
-    engine = replace(engine, trie=trie, numbers=numbers, below=engine.below.moved(trie))
-    searcher = replace(small._searcher(engine, None), options=SearchOptions(width=1))
+    docids = replace(engine.docids, trie=trie, numbers=numbers)
+    engine = replace(engine, docids=docids, below=engine.below.moved(trie))
+    searcher = replace(engine.searcher(None), options=SearchOptions(width=1))
     expected = searcher.compared(["tea"], k)
     sizes = slices_compared(monkeypatch)
     searcher.best(["tea"], Scoring("loglinear", (0.0,), 1.0), min(k, len(numbers)))
@@ -117,8 +119,8 @@ def test_as_much_is_compared_as_a_search_compares(small: GDR, k: int, monkeypatc
 
 
 def test_a_very_wide_beam_reads_few_queries_at_once(small: GDR, monkeypatch: pytest.MonkeyPatch) -> None:
-    searcher = replace(small._searcher(engine_of(small), None), options=SearchOptions(width=50))
-    monkeypatch.setattr(cluster_search, "PREFIXES", 100)
+    searcher = replace(engine_of(small).searcher(None), options=SearchOptions(width=50))
+    monkeypatch.setattr(clusters, "PREFIXES", 100)
     assert [len(batch) for batch, _ in searcher._seen(TEXTS, 50)] == [len(TEXTS)]
     sizes = queries_read(searcher, monkeypatch)
     searcher.compared(TEXTS, 1)
@@ -129,8 +131,8 @@ def test_a_very_wide_beam_reads_few_queries_at_once(small: GDR, monkeypatch: pyt
 @pytest.mark.parametrize("depth", [0, 1, None])
 def test_what_is_compared_is_what_the_clusters_of_the_beam_hold(small: GDR, depth: int | None, several: bool) -> None:
     engine = with_documents(engine_of(small), several)
-    searcher = replace(small._searcher(engine, depth), options=SearchOptions(width=2))
-    beginnings = [docid[:depth] for docid, _ in engine.trie.items()]
+    searcher = replace(engine.searcher(depth), options=SearchOptions(width=2))
+    beginnings = [docid[:depth] for docid, _ in engine.docids.trie.items()]
     held = {one: beginnings.count(one) for one in beginnings}
     all_compared = searcher.compared(TEXTS, 1)
     for query, found in searcher.candidates(TEXTS):

@@ -14,14 +14,15 @@ from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGene
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import Document, Result
+from triever.engines.docid_search import SearchOptions
+from triever.engines.docids import Docids
+from triever.engines.titles import TitleEngine
 from triever.errors import UsageError
 from triever.models import encoder as encoder_module
 from triever.models.backbones import learn_tokenizer
 from triever.models.docid_model import SHARP, reader_of, words_of
 from triever.retrievers import contextual as contextual_module
 from triever.retrievers.contextual import Contextual, ContrastTuning, SpellingOptions, VocabularyOptions
-from triever.retrievers.docid_search import SearchOptions
-from triever.retrievers.titles import Spelled
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED, ViewOptions
 
@@ -49,9 +50,9 @@ class TestGenre(Contract):
         return contextual(training=CONTRACT, views=BOTH, vocabulary=VocabularyOptions(k=0))
 
 
-def engine_of(fitted: Contextual) -> Spelled:
-    engine = fitted._checked().engine
-    assert isinstance(engine, Spelled)
+def engine_of(fitted: Contextual) -> TitleEngine:
+    engine = fitted.engine
+    assert isinstance(engine, TitleEngine)
     return engine
 
 
@@ -60,14 +61,14 @@ def spelled(fitted: Contextual, query: str, document: int) -> list[float]:
     engine = engine_of(fitted)
     known = engine.vocabulary
     assert known is not None
-    ids, mask = fitted._query_tokens(engine, [query]).padded([0], 0)
+    ids, mask = fitted._query_tokens(engine.docids, [query]).padded([0], 0)
     ways = itertools.product(
-        *(range(known.start[one], known.start[one] + known.count[one]) for one in engine.docid(document))
+        *(range(known.start[one], known.start[one] + known.count[one]) for one in engine.docids.docid(document))
     )
     found = []
     for way in ways:
         symbols = torch.tensor([way])
-        each = engine.model(ids, mask, symbols).log_softmax(2)[0].gather(1, symbols.T)
+        each = engine.docids.model(ids, mask, symbols).log_softmax(2)[0].gather(1, symbols.T)
         found.append(each.sum().exp().item())
     return found
 
@@ -130,10 +131,10 @@ def length(rows: torch.Tensor) -> float:
 def test_ends_and_beginnings_are_as_long_as_the_states_of_tokens_and_can_be_written() -> None:
     fitted = contextual().fit(dataset())
     engine = engine_of(fitted)
-    known, model = engine.vocabulary, engine.model
+    known, model = engine.vocabulary, engine.docids.model
     assert known is not None
-    assert engine.scheme.stop is not None
-    end = int(known.start[engine.scheme.stop])
+    assert engine.docids.scheme.stop is not None
+    end = int(known.start[engine.docids.scheme.stop])
     others = torch.cat([known.rows[:end], known.rows[end + 1 :]])
     for row in (known.rows[end], model.symbols.weight[-1]):
         assert float(row.norm()) == pytest.approx(length(others), rel=0.05)
@@ -144,7 +145,7 @@ def test_ends_and_beginnings_are_as_long_as_the_states_of_tokens_and_can_be_writ
 
 def test_rows_are_read_as_long_as_words_and_states_begin_equally_sharp_for_both_vocabularies() -> None:
     """So that a decoder feels places as it did, and what is compared differs in nothing but its vocabulary."""
-    base, genre = (engine_of(contextual(vocabulary=VocabularyOptions(k=k)).fit(dataset())).model for k in (5, 0))
+    base, genre = (engine_of(contextual(vocabulary=VocabularyOptions(k=k)).fit(dataset())).docids.model for k in (5, 0))
     words = words_of(reader_of(base))
     assert base.shape.entering * length(base.symbols.weight) == pytest.approx(length(words), rel=1e-3)
     assert genre.shape.entering == 1
@@ -155,11 +156,11 @@ def test_rows_are_read_as_long_as_words_and_states_begin_equally_sharp_for_both_
 
 def test_a_vocabulary_of_tokens_places_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     fitted = contextual(vocabulary=VocabularyOptions(k=0)).fit(dataset())
-    assert engine_of(fitted).placer is None
+    assert engine_of(fitted).docids.placer is None
     assert not fitted.memory.get("placer")
     for k in (0, 5):
         fitted = contextual(vocabulary=VocabularyOptions(k=k)).fit(dataset())
-        monkeypatch.setattr(fitted, "_vectors", lambda *_: pytest.fail("titles need no vectors"))
+        monkeypatch.setattr(Docids, "vectors", lambda *_: pytest.fail("titles need no vectors"))
         fitted.add([Document("new", "Molten rock rises.", "Volcanoes")])
         assert "new" in {hit.id for hit in fitted.search("volcano", len(fitted))}
 
@@ -178,7 +179,7 @@ def test_a_t5_may_have_rows_for_more_tokens_than_its_tokenizer_knows(k: int, tmp
 
 
 def test_the_matrix_is_not_trained_and_the_rest_is() -> None:
-    before, after = (engine_of(contextual(training=one).fit(dataset())).model for one in (NOTHING, LEARN))
+    before, after = (engine_of(contextual(training=one).fit(dataset())).docids.model for one in (NOTHING, LEARN))
     assert before.symbols.weight.equal(after.symbols.weight)
     assert "symbols.weight" not in dict(after.named_parameters())
     moved = [name for name, one in after.named_parameters() if not one.equal(before.get_parameter(name))]
@@ -193,9 +194,9 @@ def test_context_is_the_document_or_the_title_alone() -> None:
         options = VocabularyOptions(context=context)  # ty: ignore[invalid-argument-type]
         fitted = contextual(vocabulary=options).fit(triever.Dataset.of("two", same, [], {}))
         engine = engine_of(fitted)
-        one, other = fitted._targets(engine, same, [engine.docid(0), engine.docid(1)])
+        one, other = fitted._targets(engine, same, [engine.docids.docid(0), engine.docids.docid(1)])
         assert (one != other) == differ
-        assert engine.docid(0) == engine.docid(1)
+        assert engine.docids.docid(0) == engine.docids.docid(1)
 
 
 PASSAGES = [
@@ -238,7 +239,7 @@ def test_states_that_are_too_many_for_memory_lie_in_a_file_and_give_the_same(
     assert mapped.vocabulary is not None
     assert mapped.vocabulary.rows.equal(held.vocabulary.rows)
     assert np.array_equal(mapped.vocabulary.start, held.vocabulary.start)
-    assert same_weights(mapped.model, held.model)
+    assert same_weights(mapped.docids.model, held.docids.model)
 
 
 def test_replacing_the_encoder_by_itself_changes_nothing() -> None:
@@ -249,7 +250,7 @@ def test_replacing_the_encoder_by_itself_changes_nothing() -> None:
     base._share = lambda model, _options: _frozen(model)  # ty: ignore[invalid-assignment]
     moving = Contextual(backbone=SMALL, training=still, vocabulary=VocabularyOptions(every=1))
     moving._share = lambda model, _options: _frozen(model)  # ty: ignore[invalid-assignment]
-    one, other = (engine_of(each.fit(dataset())).model.state_dict() for each in (base, moving))
+    one, other = (engine_of(each.fit(dataset())).docids.model.state_dict() for each in (base, moving))
     assert one.keys() == other.keys()
     assert all(one[name].equal(other[name]) for name in one)
 
@@ -265,24 +266,24 @@ def test_async_makes_the_vocabulary_anew_with_the_encoder_as_trained_until_then(
         contextual(training=short, vocabulary=VocabularyOptions(every=every)).fit(dataset()) for every in (0, 1)
     )
     one, other = (engine_of(each) for each in (base, moving))
-    assert one.placer is not None
-    assert other.placer is not None
-    assert not same_weights(one.placer, other.placer)
-    assert not same_weights(other.placer, other.model.reader), "it was trained on after that"
-    docids = [other.docid(row) for row in range(len(DOCUMENTS))]
-    states = moving._states(other.placer, DOCUMENTS, docids)
+    assert one.docids.placer is not None
+    assert other.docids.placer is not None
+    assert not same_weights(one.docids.placer, other.docids.placer)
+    assert not same_weights(other.docids.placer, other.docids.model.reader), "it was trained on after that"
+    docids = [other.docids.docid(row) for row in range(len(DOCUMENTS))]
+    states = other.titles.states(other.docids.placer, DOCUMENTS, docids)
     ids = [one for target in moving._targets(other, DOCUMENTS, docids) for one in target[:-1]]
     known = other.vocabulary
     assert known is not None
     for number in set(ids):
         here = [place for place, one in enumerate(ids) if one == number]
         torch.testing.assert_close(known.rows[number], torch.from_numpy(states[here].astype(np.float32)).mean(0))
-    assert known.rows.data_ptr() == other.model.symbols.weight.data_ptr()
+    assert known.rows.data_ptr() == other.docids.model.symbols.weight.data_ptr()
 
 
 def test_an_interrupted_async_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     options = {"training": replace(LEARN, steps=60), "vocabulary": VocabularyOptions(every=1)}
-    whole = engine_of(contextual(**options).fit(dataset(), work=tmp_path / "whole")).model.state_dict()
+    whole = engine_of(contextual(**options).fit(dataset(), work=tmp_path / "whole")).docids.model.state_dict()
 
     class Stop(Exception):
         pass
@@ -299,7 +300,7 @@ def test_an_interrupted_async_training_goes_on_to_the_same_weights(tmp_path: Pat
     stopped._remade = interrupted  # ty: ignore[invalid-assignment]
     with pytest.raises(Stop):
         stopped.fit(dataset(), work=tmp_path / "cut")
-    resumed = engine_of(contextual(**options).fit(dataset(), work=tmp_path / "cut")).model.state_dict()
+    resumed = engine_of(contextual(**options).fit(dataset(), work=tmp_path / "cut")).docids.model.state_dict()
     assert all(whole[name].equal(resumed[name]) for name in whole)
 
 
@@ -313,10 +314,10 @@ def test_new_titles_are_spelled_with_what_is_there_and_new_tokens_get_ids() -> N
     assert after.vocabulary is not None
     assert len(after.vocabulary) > size
     assert len(before.vocabulary) == size, "searches that go on hold the old one"
-    kept = before.model.symbols.weight[:-1]
-    assert after.model.symbols.weight[: len(kept)].equal(kept)
+    kept = before.docids.model.symbols.weight[:-1]
+    assert after.docids.model.symbols.weight[: len(kept)].equal(kept)
     known, new = (
-        fitted._targets(after, [document], [after.scheme.place(document)])[0]
+        fitted._targets(after, [document], [after.docids.scheme.place(document)])[0]
         for document in (DOCUMENTS[0], Document("like", DOCUMENTS[0].text, DOCUMENTS[0].title))
     )
     assert known == new
@@ -338,25 +339,25 @@ def test_mistakes_are_said() -> None:
 def test_a_contrastive_training_comes_first_and_gives_its_encoder_to_the_vocabulary(loss: str) -> None:
     first = ContrastTuning(steps=60, batch=8, learning_rate=3e-3, holdout=0.0, reader=1.0, loss=loss)  # ty: ignore
     before, after = (engine_of(contextual(contrast=one).fit(dataset())) for one in (ContrastTuning(), first))
-    assert before.placer is not None
-    assert after.placer is not None
-    assert not same_weights(before.placer, after.placer)
-    assert same_weights(after.placer, after.model.reader), "of the second training, which has not begun"
-    assert before.model.symbols.weight.shape == after.model.symbols.weight.shape
+    assert before.docids.placer is not None
+    assert after.docids.placer is not None
+    assert not same_weights(before.docids.placer, after.docids.placer)
+    assert same_weights(after.docids.placer, after.docids.model.reader), "of the second training, which has not begun"
+    assert before.docids.model.symbols.weight.shape == after.docids.model.symbols.weight.shape
     again = contextual().fit(dataset())
-    docids = [after.docid(row) for row in range(len(DOCUMENTS))]
-    made = again._clustered(after, docids, again._states(after.placer, DOCUMENTS, docids), None)
-    assert made.rows.equal(after.model.symbols.weight[:-1])
+    docids = [after.docids.docid(row) for row in range(len(DOCUMENTS))]
+    made = again._clustered(after, docids, after.titles.states(after.docids.placer, DOCUMENTS, docids), None)
+    assert made.rows.equal(after.docids.model.symbols.weight[:-1])
 
 
 def test_a_contrastive_training_may_leave_the_vocabulary_as_it_is() -> None:
     first = ContrastTuning(steps=3, batch=8, holdout=0.0, reader=1.0, anew=False)
     before, after = (engine_of(contextual(contrast=one).fit(dataset())) for one in (ContrastTuning(), first))
-    assert before.placer is not None
-    assert after.placer is not None
-    assert same_weights(before.placer, after.placer)
-    assert before.model.symbols.weight.equal(after.model.symbols.weight)
-    assert not same_weights(before.model.reader, after.model.reader), "it was trained nevertheless"
+    assert before.docids.placer is not None
+    assert after.docids.placer is not None
+    assert same_weights(before.docids.placer, after.docids.placer)
+    assert before.docids.model.symbols.weight.equal(after.docids.model.symbols.weight)
+    assert not same_weights(before.docids.model.reader, after.docids.model.reader), "it was trained nevertheless"
 
 
 def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:

@@ -39,7 +39,7 @@ class TestCodes(Contract):
 
 def test_scores_are_cosines_of_the_vectors() -> None:
     dense = Dense(backbone=SMALL).fit(dataset())
-    engine = dense._checked().engine
+    engine = dense.engine
     texts = [document.full_text for document in DOCUMENTS] + [query.text for query in QUERIES]
     with torch.inference_mode():
         vectors = []
@@ -73,8 +73,7 @@ def test_an_explanation_fetches_only_the_vectors_it_shows(monkeypatch: pytest.Mo
 
 def test_no_queries_have_no_results() -> None:
     dense = Dense(backbone=SMALL).fit(dataset())
-    held = dense._checked()
-    assert dense._search(held.engine, held.store, [], 5) == []
+    assert dense.engine.search(dense.documents, [], 5) == []
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
@@ -115,7 +114,7 @@ def test_training_finds_what_it_was_shown(source: str) -> None:
 
 def test_a_projection_gives_vectors_of_its_size() -> None:
     dense = Dense(backbone=SMALL, size=24, pooling="first", unit=False).fit(dataset())
-    assert dense._checked().engine.index.width == 24
+    assert dense.engine.index.width == 24
     assert all(len(parts) == 1 for parts in dense.explain("tea", 2).parts)
 
 

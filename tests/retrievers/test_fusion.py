@@ -149,7 +149,7 @@ def test_fitted_weights_are_the_best_of_the_grid(
         weights: mean_reciprocal_rank(Fused(systems=systems, method=method, weights=weights).fit(data), answers)
         for weights in tried
     }
-    fitted = fused._checked().engine.weights
+    fitted = fused.engine.weights
     highest = [weights for weights in tried if quality[weights] >= max(quality.values()) - 1e-9]
     assert fitted in highest
     assert mean_reciprocal_rank(fused, answers) == pytest.approx(max(quality.values()))
@@ -171,8 +171,7 @@ def test_fitted_weights_are_better_than_equal_ones_where_a_part_is_noise() -> No
 
 def test_nothing_is_found_for_no_queries() -> None:
     fused = Fused(systems=(Told(), MultiVector(backbone=SMALL, size=8))).fit(dataset())
-    held = fused._checked()
-    assert fused._search(held.engine, held.store, [], 3) == []
+    assert fused.engine.search(fused.documents, [], 3) == []
 
 
 def test_options_of_nested_systems_come_back() -> None:
@@ -191,7 +190,7 @@ def test_every_fusion_has_its_own_default() -> None:
 
 def test_a_fitted_system_is_not_fitted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ready = BM25().fit(dataset())
-    monkeypatch.setattr(BM25, "_learn", lambda *_: pytest.fail("learned again"))
+    monkeypatch.setattr(BM25, "learn", lambda *_: pytest.fail("learned again"))
     assert Fused(systems=(ready,)).fit(dataset()).search("tea leaves", 1)[0].id == "tea"
 
 
@@ -203,7 +202,7 @@ def test_saved_folders_are_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name, system in zip(("one", "two"), systems, strict=True):
         system.save(tmp_path / name)
     for kind in (BM25, Dense):
-        monkeypatch.setattr(kind, "_learn", lambda *_: pytest.fail("learned again"))
+        monkeypatch.setattr(kind, "learn", lambda *_: pytest.fail("learned again"))
     folders = [make(tmp_path / name) for name in ("one", "two")]
     fused = Fused(systems=tuple(folders)).fit(data)
     assert fused.search_many(QUERIES, 5) == expected
@@ -228,9 +227,9 @@ def test_expansions_count_for_those_who_read_them(caplog: pytest.LogCaptureFixtu
     ready = tuple(system.fit(dataset()) for system in systems)
     data = dataset().with_expansions({"tides": ["ebb and flow"]})
     with caplog.at_level(logging.WARNING, "triever"):
-        engines = Fused(systems=ready).fit(data)._checked().engine.engines
+        engines = Fused(systems=ready).fit(data).engine.engines
     assert caplog.text.count("fitted anew") == 1
-    assert [one is system._checked().engine for one, system in zip(engines, ready, strict=True)] == [False, True, True]
+    assert [one is system.engine for one, system in zip(engines, ready, strict=True)] == [False, True, True]
     caplog.clear()
     with caplog.at_level(logging.WARNING, "triever"):
         found = Fused(systems=(Fused(systems=ready).fit(dataset()),)).fit(data).search("ebb", 1)
@@ -259,7 +258,7 @@ def reranked(first: Retriever, holdout: float) -> Reranked:
 def test_weights_are_not_fitted_on_queries_that_a_system_learns(
     system: Retriever, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(BM25, "_learn", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr(BM25, "learn", lambda *_: pytest.fail("too late"))
     with pytest.raises(triever.UsageError, match=f"{kind} learns queries of train that the weights are fitted on"):
         Fused(systems=(BM25(), system), tune="train", holdout=0.3).fit(dataset())
 
@@ -280,7 +279,7 @@ def test_what_is_held_out_may_be_tuned_on() -> None:
     for system in (dense(0.5), dense(0.0, split="test"), Dense(backbone=SMALL, training=Tuning(holdout=0.0))):
         Fused(systems=(BM25(), system), tune="train", holdout=0.5)._check_holdouts()
     fused = Fused(systems=(BM25(), dense(0.5)), tune="train", holdout=0.5).fit(dataset())
-    assert sum(fused._checked().engine.weights) == pytest.approx(1)
+    assert sum(fused.engine.weights) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +295,7 @@ def test_what_is_held_out_may_be_tuned_on() -> None:
 def test_queries_are_looked_for_before_anything_is_learned(
     fused: Fused, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(BM25, "_learn", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr(BM25, "learn", lambda *_: pytest.fail("too late"))
     with pytest.raises(triever.UsageError, match=message):
         fused.fit(dataset())
 

@@ -16,14 +16,15 @@ from tests.retrievers.gdr_cases import ALL, HELD, NOTHING, RULES, SCHEMES, SMALL
 from triever import Document
 from triever.config import build
 from triever.docids.schemes import Cluster
+from triever.engines.docid_search import SearchOptions
+from triever.engines.docids import vectors_of
+from triever.engines.matching import MatchOptions
 from triever.errors import UsageError
 from triever.index.vectors import IndexOptions
 from triever.models.docid_model import reader_of
 from triever.retrievers.dense import Dense
-from triever.retrievers.docid_search import SearchOptions
 from triever.retrievers.gdr import GDR, LossWeights
 from triever.retrievers.generative import Generative
-from triever.retrievers.matching import MatchOptions
 from triever.training.tuning import DocidTuning
 from triever.training.views import ViewOptions
 
@@ -50,12 +51,12 @@ class TestTrained(Contract):
 def log_probabilities(fitted: GDR, query: str, depth: int | None) -> dict[tuple[int, ...], float]:
     """Of every prefix of every docid, by a forward pass for each and the symbols that exist after each prefix."""
     engine = engine_of(fitted)
-    docids = {docid for docid, _ in engine.trie.items()}
-    ids = torch.tensor(reader_of(engine.model).tokenizer.ids([query], 64))
+    docids = {docid for docid, _ in engine.docids.trie.items()}
+    ids = torch.tensor(reader_of(engine.docids.model).tokenizer.ids([query], 64))
     found = {}
     for docid in docids:
         with torch.inference_mode():
-            logits = engine.model(ids, torch.ones_like(ids), torch.tensor([docid]))[0]
+            logits = engine.docids.model(ids, torch.ones_like(ids), torch.tensor([docid]))[0]
         total = 0.0
         for place, symbol in enumerate(docid[:depth]):
             there = sorted({other[place] for other in docids if other[:place] == docid[:place] and len(other) > place})
@@ -69,15 +70,17 @@ def by_one_beam(fitted: GDR, query: str, width: int) -> dict[str, float]:
     engine, store, matching = engine_of(fitted), fitted.documents, fitted.matching
     prefixes = log_probabilities(fitted, query, matching.depth)
     beam = sorted(prefixes, key=lambda one: -prefixes[one])[:width]
-    ids = torch.tensor(reader_of(engine.model).tokenizer.ids([query], 64))
+    ids = torch.tensor(reader_of(engine.docids.model).tokenizer.ids([query], 64))
     with torch.inference_mode():
-        vector = reader_of(engine.model)(ids, torch.ones_like(ids))[0].numpy()
+        vector = reader_of(engine.docids.model)(ids, torch.ones_like(ids))[0].numpy()
     by_length = {one: prefixes[one] / max(1, len(one)) ** 0.8 for one in beam}
     total = sum(math.exp(value) for value in by_length.values())
     scores = {}
     for row, name in enumerate(store.ids):
-        number = int(engine.numbers[row])
-        mine = {docid[: matching.depth] for docid, document in engine.trie.items() if document == number} & set(beam)
+        number = int(engine.docids.numbers[row])
+        mine = {docid[: matching.depth] for docid, document in engine.docids.trie.items() if document == number} & set(
+            beam
+        )
         if not mine:
             continue
         product = float(vector @ engine.below.take(np.array([number]))[0])
@@ -178,9 +181,9 @@ def test_the_newest_document_can_be_replaced(tmp_path: Path) -> None:
     fitted.add([document])
     for _ in range(2):
         engine = engine_of(fitted)
-        assert engine.placer is not None
-        own = fitted._vectors(engine.placer, engine.reading, [document]).numpy()
-        np.testing.assert_allclose(engine.below.take(engine.numbers[-1:]), own, atol=1e-5)
+        assert engine.docids.placer is not None
+        own = vectors_of(engine.docids.placer, engine.docids.reading, [document]).numpy()
+        np.testing.assert_allclose(engine.below.take(engine.docids.numbers[-1:]), own, atol=1e-5)
         fitted.save(tmp_path / "m")
         fitted = triever.load(tmp_path / "m")
         assert isinstance(fitted, GDR)
@@ -214,10 +217,10 @@ def test_a_hit_shows_the_docid_of_a_cluster_that_was_looked_at() -> None:
     for query in QUERIES:
         prefixes = log_probabilities(fitted, query.text, None)
         best = max(prefixes, key=lambda one: prefixes[one])
-        members = {number for docid, number in engine_of(fitted).trie.items() if docid == best}
+        members = {number for docid, number in engine_of(fitted).docids.trie.items() if docid == best}
         for hit in fitted.search(query, len(members)):
             assert hit.docid == "-".join(map(str, best))
-            shown.add(engine_of(fitted).docid(fitted.documents.row(hit.id)) == best)
+            shown.add(engine_of(fitted).docids.docid(fitted.documents.row(hit.id)) == best)
     assert shown == {True, False}, "some of them have another docid that comes before it"
 
 
@@ -306,7 +309,7 @@ def test_memory_is_told_and_vectors_are_stored_as_the_dense_retriever_stores_the
     fitted = gdr(vectors=dense).fit(dataset())
     engine = engine_of(fitted)
     assert engine.below.bytes == len(DOCUMENTS) * 32 * 2
-    assert fitted.index_bytes == engine.below.bytes + engine.trie.bytes
+    assert fitted.index_bytes == engine.below.bytes + engine.docids.trie.bytes
     for what in ("clusters | 4", "documents of the largest cluster", "bytes of vectors | 640", "bytes of the trie"):
         assert f"| {what} |" in fitted.card or f"| {what}" in fitted.card
 
@@ -314,7 +317,7 @@ def test_memory_is_told_and_vectors_are_stored_as_the_dense_retriever_stores_the
 def test_the_card_tells_of_clusters_as_they_are_now() -> None:
     fitted = gdr("centroids").fit(dataset())
     fitted.add(Document(f"more-{number}", DOCUMENTS[0].text) for number in range(20))
-    sizes = Counter(docid for docid, _ in engine_of(fitted).trie.items())
+    sizes = Counter(docid for docid, _ in engine_of(fitted).docids.trie.items())
     assert max(sizes.values()) > 20
     assert f"| documents of the largest cluster | {max(sizes.values())} |" in fitted.card
     assert f"| clusters | {len(sizes)} |" in fitted.card
@@ -327,10 +330,10 @@ def test_a_document_at_a_boundary_is_found_by_each_of_its_clusters() -> None:
     fitted = gdr("several", search_options=SearchOptions(width=1)).fit(dataset())
     engine = engine_of(fitted)
     docids: dict[int, int] = {}
-    for _, number in engine.trie.items():
+    for _, number in engine.docids.trie.items():
         docids[number] = docids.get(number, 0) + 1
     assert max(docids.values()) > 1
-    assert len(engine.numbers) == len(DOCUMENTS)
+    assert len(engine.docids.numbers) == len(DOCUMENTS)
     # A vector that is there twice is compared twice, which dense retrieval does not do.
     everything = fitted.searching(width=200).compared([query.text for query in QUERIES])
     assert everything == sum(docids.values()) / len(DOCUMENTS) > 1
@@ -344,7 +347,7 @@ def test_a_document_at_a_boundary_counts_in_all_its_clusters(method: str) -> Non
     docids = scheme.fit(DOCUMENTS, vectors)
     more = scheme.others(vectors, docids)
     expected = {(docid, row) for row, own in enumerate(docids) for docid in (own, *more[row])}
-    assert set(engine_of(fitted).trie.items()) == expected
+    assert set(engine_of(fitted).docids.trie.items()) == expected
     largest = max(Counter(docid for docid, _ in expected).values())
     assert largest > max(Counter(docids).values())
     assert f"| documents of the largest cluster | {largest} |" in fitted.card

@@ -14,12 +14,12 @@ import pytest
 import triever
 from tests.retrievers.contract import QUERIES
 from tests.retrievers.gdr_cases import ALL, HELD, RULES, SMALL, engine_of, gdr, questions
+from triever.engines.match_fits import AlphaFit
+from triever.engines.matching import FEATURES, Candidates, MatchOptions, Way
 from triever.errors import UsageError
 from triever.retrievers import gdr as module
 from triever.retrievers.dense import Dense
 from triever.retrievers.gdr import GDR
-from triever.retrievers.match_fits import AlphaFit
-from triever.retrievers.matching import FEATURES, Candidates, MatchOptions, Way
 from triever.training.tuning import WATCH, DocidTuning, Tuning
 from triever.training.views import ViewOptions
 
@@ -77,15 +77,15 @@ def test_what_was_fitted_for_another_way_to_match_is_not_used(caplog: pytest.Log
             fitted.searched_with({"matching": same})
         assert not caplog.text
         other = fitted.searched_with({"matching": {"temperature": 0.1}})
-        assert other._scoring(engine_of(other)).weights == (0.4,)
+        assert other.engine.scoring.weights == (0.4,)
         assert "no alpha was fitted for rule" in caplog.text
         assert "the given one is used, 0.4" in caplog.text
     for rule in ("sum", "learned"):
         other = fitted.searched_with({"matching": {"rule": rule}})
-        assert other._scoring(engine_of(other)).weights == engine_of(fitted).fitted[Way(rule, None, None)]
-    assert fitted._scoring(engine_of(fitted)).weights == engine_of(fitted).fitted[matching.way]
+        assert other.engine.scoring.weights == engine_of(fitted).fitted[Way(rule, None, None)]
+    assert fitted.engine.scoring.weights == engine_of(fitted).fitted[matching.way]
     given = fitted.searched_with({"matching": {"alpha": 0.9}})
-    assert given._scoring(engine_of(given)).weights == (0.9,), "what a person asks for is what is done"
+    assert given.engine.scoring.weights == (0.9,), "what a person asks for is what is done"
 
 
 def test_a_round_is_judged_with_the_alpha_that_suits_it() -> None:
@@ -125,7 +125,7 @@ def test_the_score_is_not_fitted_on_queries_that_the_vectors_learned(
 ) -> None:
     dense = Dense(backbone=SMALL, training=Tuning(steps=1, batch=2, holdout=holdout, split=split))
     made = gdr(vectors=dense, matching=matching, training=DocidTuning(steps=0, holdout=0.3))
-    monkeypatch.setattr(Dense, "_learn", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr(Dense, "learn", lambda *_: pytest.fail("too late"))
     if is_refused and matching.fits:
         said = rf"learns queries of train .*holdout is {holdout}, training.holdout 0.3; hold out as many"
         with pytest.raises(UsageError, match=said):
@@ -158,6 +158,6 @@ def test_what_is_learned_is_kept_and_told(tmp_path: Path) -> None:
         assert [hit.id for hit in nothing.search(query, 5)] == [hit.id for hit in plain.search(query, 5)]
     untaught = replace(engine_of(again), fitted={})
     with pytest.raises(UsageError, match="no weights were learned for rule learned with depth 1; fit it with that"):
-        again._scoring(untaught)
+        _ = untaught.scoring
     with pytest.raises(UsageError, match=r"matching\.rule = learned, and no query of train is held out"):
         gdr(matching=MatchOptions(rule="learned"), training=DocidTuning(steps=0, holdout=0.0)).fit(questions())

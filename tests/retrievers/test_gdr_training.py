@@ -13,12 +13,12 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, dataset
 from tests.retrievers.gdr_cases import ALL, RULES, SMALL, engine_of, gdr
 from triever import Document
+from triever.engines.matching import MatchOptions
 from triever.errors import UsageError
 from triever.models.docid_model import DecoderOptions, reader_of
 from triever.retrievers.dense import Dense
+from triever.retrievers.docid_learning import Lesson
 from triever.retrievers.gdr import LossWeights
-from triever.retrievers.generative import Lesson
-from triever.retrievers.matching import MatchOptions
 from triever.training.clusters import ClusterBatches, ClusterNegatives
 from triever.training.tuning import DocidTuning, Tuning
 from triever.training.views import ViewOptions
@@ -27,9 +27,9 @@ from triever.training.views import ViewOptions
 def test_one_encoder_reads_for_the_decoder_and_for_the_vector() -> None:
     dense = Dense(backbone=SMALL).fit(dataset())
     fitted = gdr(vectors=dense).fit(dataset())
-    theirs = dense._checked().engine
+    theirs = dense.engine
     for name, weight in theirs.encoder.state_dict().items():
-        assert torch.equal(weight, engine_of(fitted).model.reader.state_dict()[name])
+        assert torch.equal(weight, engine_of(fitted).docids.model.reader.state_dict()[name])
     assert np.allclose(engine_of(fitted).below.take(np.arange(len(DOCUMENTS))), theirs.index.vectors())
 
 
@@ -44,10 +44,10 @@ def test_the_loss_is_its_parts_by_the_formula(rule: str, joint: bool) -> None:
     data = dataset()
     fitted = made.fit(data)
     engine, store = engine_of(fitted), fitted.documents
-    views, _ = made._views(engine, data, store, None)
-    docids = np.stack([np.pad(engine.docid(row), (0, 9), constant_values=-100)[:9] for row in range(len(store))])
+    views, _ = made._views(engine.docids, data, store, None)
+    docids = np.stack([np.pad(engine.docids.docid(row), (0, 9), constant_values=-100)[:9] for row in range(len(store))])
     batch = made._taught(Lesson(engine, views, docids, data, store, None))(0)[0]
-    model = engine.model.eval()
+    model = engine.docids.model.eval()
     with torch.no_grad():
         found = made._loss_of_batch(model, batch)
         reader = reader_of(model)
@@ -92,7 +92,9 @@ def test_it_learns_from_any_negatives(joint: bool, source: str, tmp_path: Path) 
     rows = np.arange(len(DOCUMENTS))
     same = np.allclose(engine_of(fitted).below.take(rows), engine_of(before).below.take(rows))
     assert same != joint, "vectors are made anew where the document encoder was trained"
-    assert [engine_of(fitted).docid(row) for row in rows] == [engine_of(before).docid(row) for row in rows]
+    assert [engine_of(fitted).docids.docid(row) for row in rows] == [
+        engine_of(before).docids.docid(row) for row in rows
+    ]
     fitted.save(tmp_path / "m")
     again = triever.load(tmp_path / "m")
     assert again.search_many(QUERIES, 5) == fitted.search_many(QUERIES, 5)
@@ -110,8 +112,8 @@ def test_hard_negatives_are_mined_for_written_queries_too(source: str) -> None:
         made = gdr(training=training, negatives=negatives)
         fitted = made.fit(data)
         engine, store = engine_of(fitted), fitted.documents
-        views, _ = made._views(engine, data, store, None)
-        docids = np.stack([engine.docid(row) for row in range(len(store))])
+        views, _ = made._views(engine.docids, data, store, None)
+        docids = np.stack([engine.docids.docid(row) for row in range(len(store))])
         batches = made._taught(Lesson(engine, views, docids, data, store, None))(0)
         assert isinstance(batches, ClusterBatches)
         assert {name: len(rows) for name, rows in batches.mined.items()} == (

@@ -17,12 +17,12 @@ from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import Document
 from triever.config import build
 from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Scheme, Semantic, Title
+from triever.engines.docid_search import SearchOptions
+from triever.engines.docids import DocidEngine, Docids, Reading
 from triever.errors import UsageError
 from triever.models.docid_model import DecoderOptions, generator_of, reader_of
 from triever.retrievers.dense import Dense
-from triever.retrievers.docid_search import SearchOptions
 from triever.retrievers.generative import Generative
-from triever.retrievers.writing import Reading, Writing
 from triever.training.tuning import DocidTuning
 from triever.training.views import ViewOptions
 
@@ -89,7 +89,7 @@ class TestCluster(Contract):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_score_is_the_log_probability_that_a_plain_forward_pass_gives(scheme: str) -> None:
     fitted = generative(scheme, search_options=SearchOptions(normalisation="vocabulary")).fit(dataset())
-    engine = fitted._checked().engine
+    engine = fitted.engine.docids
     generator = generator_of(engine.model, 64)
     for query in QUERIES:
         found = {hit.id: hit.score for hit in fitted.search(query, 10)}
@@ -117,7 +117,7 @@ def test_before_training_clusters_of_one_symbol_rank_by_their_centroids() -> Non
     centroids, sizes = engine.scheme.rows(), Counter(engine.docid(number)[0] for number in engine.numbers)
     assert centroids is not None
     for query in QUERIES:
-        [vector] = dense._read_queries(dense._checked().engine, [query.text])
+        [vector] = dense.engine.vectors([query.text])
         products = (centroids @ torch.from_numpy(vector) * 64**0.5).log_softmax(0)
         expected = {name: float(products[engine.docid(row)[0]]) for row, name in enumerate(data_ids(fitted))}
         found = {hit.id: hit.score for hit in fitted.search(query, len(DOCUMENTS))}
@@ -175,7 +175,7 @@ def test_free_decoding_ends_what_it_writes_with_the_stop_symbol() -> None:
 
 def shared_scores(fitted: Generative, query: str, length: int = 64) -> dict[str, float]:
     """The log-probability of every document by a forward pass for each docid, divided among those that share it."""
-    engine = fitted._checked().engine
+    engine = fitted.engine.docids
     ids = torch.tensor(reader_of(engine.model).tokenizer.ids([query], length))
     mask = torch.ones_like(ids)
     docids = [engine.docid(row) for row in range(len(DOCUMENTS))]
@@ -222,8 +222,8 @@ def test_of_many_documents_on_one_docid_only_hits_are_told_their_docid(monkeypat
     many = [Document(f"d{number:03}", "the same text") for number in range(300)]
     fitted = generative("cluster").fit(triever.Dataset.of("many", many, [], {}))
     asked: list[int] = []
-    docid = Writing.docid
-    monkeypatch.setattr(Writing, "docid", lambda self, number: asked.append(number) or docid(self, number))
+    docid = Docids.docid
+    monkeypatch.setattr(Docids, "docid", lambda self, number: asked.append(number) or docid(self, number))
     assert [hit.id for hit in fitted.search("text", 3)] == ["d299", "d298", "d297"]
     assert asked == [299, 298, 297]
 
@@ -244,16 +244,16 @@ VOLCANO = Document("volcano", "Molten rock rises through the crust and erupts as
 ODD = {"query_prefix": "asked: ", "document_prefix": "a: ", "document_length": 20}
 
 
-def engine_of(retriever: triever.Retriever) -> Writing:
-    return retriever._checked().engine
+def engine_of(retriever: triever.Retriever) -> Docids:
+    return retriever.engine.docids
 
 
 def data_ids(retriever: triever.Retriever) -> list[str]:
-    return list(retriever._checked().store.ids)
+    return list(retriever.documents.ids)
 
 
 def vectors_of(dense: Dense) -> torch.Tensor:
-    return torch.from_numpy(np.array(dense._checked().engine.index.vectors(), np.float32))
+    return torch.from_numpy(np.array(dense.engine.index.vectors(), np.float32))
 
 
 def output_rows(retriever: Generative) -> torch.Tensor:
@@ -307,8 +307,8 @@ def test_queries_and_what_stands_for_them_have_the_prefix_that_the_reader_was_tu
 
 def test_what_was_saved_before_prefixes_were_kept_still_opens(tmp_path: Path) -> None:
     fitted = generative().fit(dataset())
-    write = Generative._write
-    with mock.patch.object(Generative, "_write", lambda *given: {**write(*given), "reading": {}}):
+    write = DocidEngine.write
+    with mock.patch.object(DocidEngine, "write", lambda *given: {**write(*given), "reading": {}}):
         fitted.save(tmp_path / "m")
     again = triever.load(tmp_path / "m")
     assert engine_of(again).reading == Reading("", "", 256)
@@ -343,9 +343,9 @@ def test_adding_leaves_the_global_random_generator_as_it_was(steps: int) -> None
 
 def test_a_new_atomic_document_begins_near_its_neighbours_and_the_old_ones_keep_their_scores() -> None:
     fitted = generative(search_options=SearchOptions(normalisation="vocabulary")).fit(dataset())
-    before = fitted._checked().engine.model.output.weight.clone()
+    before = fitted.engine.docids.model.output.weight.clone()
     fitted.add([Document("tea2", "Pour boiling water over the leaves and wait five minutes.", "How to brew green tea")])
-    after = fitted._checked().engine.model.output.weight
+    after = fitted.engine.docids.model.output.weight
     assert torch.equal(after[: len(before)], before)
     assert "tea2" in [hit.id for hit in fitted.search("boiling water over tea leaves", 3)]
 
@@ -365,14 +365,14 @@ def test_of_generated_queries_some_may_be_taken(most: int, learned: int) -> None
     expanded = dataset().with_expansions({"tides": ["a", "b", "c", "d"], "tea": ["e"]})
     views = ViewOptions(names=("d2q",), questions=most)
     fitted = generative(training=DocidTuning(steps=1, batch=4, rounds=1), views=views).fit(expanded)
-    assert fitted._checked().engine.trained["view generated"]["examples"] == learned
+    assert fitted.engine.docids.trained["view generated"]["examples"] == learned
 
 
 def test_queries_are_not_needed() -> None:
     alone = triever.Dataset.of("alone", DOCUMENTS, [], {})
     training = DocidTuning(steps=5, batch=4, rounds=1)
     fitted = generative("semantic", training=training).fit(alone)
-    assert list(fitted._checked().engine.trained)[-1] == "view chunks"
+    assert list(fitted.engine.docids.trained)[-1] == "view chunks"
     with pytest.raises(UsageError, match="no split"):
         generative(training=training, views=ViewOptions(names=("labelled",))).fit(alone)
 
@@ -425,8 +425,8 @@ def test_vectors_of_a_dense_retriever_make_the_docids_and_the_reader(tmp_path: P
     fitted = build(
         Generative, {"docids": "semantic", "vectors": str(tmp_path / "dense"), "training": {"steps": "0"}}
     ).fit(data)
-    engine = fitted._checked().engine
-    for name, weight in dense._checked().engine.encoder.state_dict().items():
+    engine = fitted.engine.docids
+    for name, weight in dense.engine.encoder.state_dict().items():
         assert torch.equal(weight, engine.model.reader.state_dict()[name])
 
 
@@ -481,7 +481,7 @@ def test_a_t5_brings_its_decoder(t5_folder: Path) -> None:
     from transformers import T5ForConditionalGeneration
 
     fitted = generative("semantic", backbone=str(t5_folder)).fit(dataset())
-    engine = fitted._checked().engine
+    engine = fitted.engine.docids
     theirs = T5ForConditionalGeneration.from_pretrained(t5_folder)
     ids, mask = generator_of(engine.model, 64).tokenise(["boiling water"])
     start = torch.randn(1, 3, 32)
@@ -546,10 +546,10 @@ def test_a_reader_that_is_left_alone_stays_as_it_came() -> None:
     dense = Dense(backbone=SMALL).fit(data)
     training = DocidTuning(steps=5, batch=4, rounds=1, reader=0.0)
     fitted = generative(vectors=dense, training=training).fit(data)
-    model = fitted._checked().engine.model
-    for name, weight in dense._checked().engine.encoder.state_dict().items():
+    model = fitted.engine.docids.model
+    for name, weight in dense.engine.encoder.state_dict().items():
         assert torch.equal(weight, model.reader.state_dict()[name])
-    fresh = generative(vectors=dense).fit(data)._checked().engine.model
+    fresh = generative(vectors=dense).fit(data).engine.docids.model
     assert not torch.equal(model.output.weight, fresh.output.weight)
 
 

@@ -17,11 +17,11 @@ from tests.retrievers.contract import DOCUMENTS, dataset
 from tests.retrievers.test_generative import engine_of, generative
 from triever import Document
 from triever.docids.schemes import Docid, Scheme
+from triever.engines.docids import Docids
 from triever.models.docid_model import reader_of
 from triever.models.encoder import encode
 from triever.models.tokens import Tokens
 from triever.retrievers.generative import Generative
-from triever.retrievers.writing import Writing
 
 QUERY = "boiling water for tea leaves"
 FITTED = DOCUMENTS[:6]
@@ -33,7 +33,7 @@ def fitted(scheme: str) -> Generative:
     return generative(scheme, backbone=tiny).fit(dataset(FITTED))
 
 
-def placed(scheme: Scheme, engine: Writing, documents: list[Document]) -> dict[str, Docid]:
+def placed(scheme: Scheme, engine: Docids, documents: list[Document]) -> dict[str, Docid]:
     """The docids that a scheme gives to new documents, by their vectors."""
     assert engine.placer is not None
     tokens = Tokens.of((one.full_text for one in documents), engine.placer.tokenizer, engine.reading.document_length)
@@ -42,7 +42,7 @@ def placed(scheme: Scheme, engine: Writing, documents: list[Document]) -> dict[s
 
 
 @torch.inference_mode()
-def enumerated(engine: Writing, docids: dict[str, Docid]) -> dict[str, float]:
+def enumerated(engine: Docids, docids: dict[str, Docid]) -> dict[str, float]:
     """The log-probability of every document: a whole forward pass for each, over the symbols that exist."""
     following: dict[Docid, set[int]] = defaultdict(set)
     for docid in docids.values():

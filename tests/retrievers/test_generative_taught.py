@@ -45,8 +45,8 @@ def lessons() -> Iterator[list[list[Lesson]]]:
         batches.append(list(zip(texts, docids, strict=True)))
         return loss(model, batch)
 
-    loss = module._loss
-    with mock.patch.object(module, "_loss", heard):
+    loss = module.likelihood
+    with mock.patch.object(module, "likelihood", heard):
         yield batches
 
 
@@ -143,12 +143,12 @@ def test_the_reader_moves_by_its_share_of_a_step() -> None:
 
 
 def test_accumulating_equals_one_large_batch() -> None:
-    data, loss = dataset(DOCUMENTS[:8]), module._loss
+    data, loss = dataset(DOCUMENTS[:8]), module.likelihood
 
     def scores(batch: int, accumulate: int) -> dict[str, float]:
         training = replace(PLAIN, steps=4, batch=batch, accumulate=accumulate)
         made = tiny(views=ViewOptions(names=("first",)), training=training)
-        with mock.patch.object(module, "_loss", lambda model, batch: loss(model.eval(), batch)):  # without dropout
+        with mock.patch.object(module, "likelihood", lambda model, batch: loss(model.eval(), batch)):  # without dropout
             return {hit.id: hit.score for hit in made.fit(data).search(QUERIES[0], 8)}
 
     whole = scores(6, 1)
@@ -160,7 +160,7 @@ def test_accumulating_equals_one_large_batch() -> None:
 def test_an_add_changes_nothing_of_what_is_searched_meanwhile(scheme: str) -> None:
     fitted = tiny(scheme, training=DocidTuning(steps=0, batch=4, learning_rate=0.01, add_steps=3)).fit(dataset())
     old, before = copy.copy(fitted), fitted.search_many(QUERIES, 10)
-    with mock.patch.object(module, "_loss", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(module, "likelihood", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         fitted.add([VOLCANO])
     assert fitted.search_many(QUERIES, 10) == before
     fitted.add([VOLCANO])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from triever.retrievers.match_fits import (
+from triever.engines.match_fits import (
     ALPHAS,
     RIDGE,
     AlphaFit,
@@ -15,9 +15,9 @@ from triever.retrievers.match_fits import (
     fit_for,
     learned_weights,
     nearest_of_each,
-    reciprocal_rank,
 )
-from triever.retrievers.matching import FEATURES, Candidates, MatchOptions, Scoring
+from triever.engines.matching import FEATURES, Candidates, MatchOptions, Scoring
+from triever.ranks import reciprocal_rank_by
 
 COUNT = 30
 
@@ -35,8 +35,8 @@ def found(seed: int, count: int = COUNT) -> Candidates:
 
 def test_ties_do_not_make_an_alpha_look_good() -> None:
     right = np.arange(4) == 2
-    assert reciprocal_rank(np.ones(4), right) == 1 / 4
-    assert reciprocal_rank(np.array([1.0, 1.0, 1.5, 1.0]), right) == 1
+    assert reciprocal_rank_by(np.ones(4), right) == 1 / 4
+    assert reciprocal_rank_by(np.array([1.0, 1.0, 1.5, 1.0]), right) == 1
 
 
 @pytest.mark.parametrize("rule", ["sum", "loglinear"])

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triever.errors import UsageError
-from triever.index.trie_vectors import Below
-from triever.retrievers.matching import (
+from triever.engines.matching import (
     Candidates,
     MatchOptions,
     Ranking,
@@ -23,6 +21,8 @@ from triever.retrievers.matching import (
     candidates,
     weights_for,
 )
+from triever.errors import UsageError
+from triever.index.trie_vectors import Below
 
 SCORINGS = {
     "sum": Scoring("sum", (0.7,)),

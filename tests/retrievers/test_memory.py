@@ -128,7 +128,7 @@ def test_what_is_computed_is_what_is_counted(system: str, count: int) -> None:
 def test_opened_again_it_takes_as_much_and_maps_what_may_stay_on_disk(system: str, tmp_path: Path) -> None:
     again = reopened(system, SIZES[1], tmp_path)
     assert again.memory == pytest.approx(fitted_on(system, SIZES[1]).memory, rel=0.02)
-    for part, size in again._sizes().items():
+    for part, size in again.sizes.items():
         assert (size.mapped == size.bytes) == about(part).mapped, part
         assert size.gpu == 0 or torch.cuda.is_available()
 
@@ -252,13 +252,13 @@ def test_what_each_document_takes_is_written_out() -> None:
 
 
 def engine_of(system: str) -> Any:
-    return fitted_on(system, SIZES[1])._checked().engine
+    return fitted_on(system, SIZES[1]).engine
 
 
 def test_a_vocabulary_in_context_ends_where_all_tokens_have_all_ids() -> None:
     retriever = fitted_on("contextual", SIZES[0])
     assert isinstance(retriever, Contextual)
-    tokens = len(retriever._checked().engine.vocabulary.count) - 1
+    tokens = len(retriever.engine.vocabulary.count) - 1
     most = (5 * tokens + 1 + 1) * 32 * 4  # five ids of each, the end, and what begins a title
     assert computed(retriever.memory_for(10**9)["docid rows"]) == most
     assert computed(retriever.memory_for(10**8)["docid rows"]) == most
@@ -337,24 +337,24 @@ def index_bytes(system: str, engine: Any) -> int:
         return index_bytes("bm25", engine.engines[0]) + engine.engines[1].index.bytes
     if hasattr(engine, "index"):
         return engine.index.bytes
-    return engine.trie.bytes + (engine.below.bytes if system.startswith("gdr") else 0)
+    return engine.docids.trie.bytes + (engine.below.bytes if system.startswith("gdr") else 0)
 
 
 @every_system
 def test_the_index_is_what_it_was_before_parts_were_told_apart_also_after_changes(system: str, tmp_path: Path) -> None:
     retriever = reopened(system, SIZES[1], tmp_path)
-    assert retriever.index_bytes == index_bytes(system, retriever._checked().engine)
+    assert retriever.index_bytes == index_bytes(system, retriever.engine)
     fresh = documents(40, seed=1)
     retriever.add([Document(f"d9{one.id[1:]}", one.text, one.title) for one in fresh])
     retriever.delete(["d00001", "d900002", "d00099"])
-    assert retriever.index_bytes == index_bytes(system, retriever._checked().engine)
+    assert retriever.index_bytes == index_bytes(system, retriever.engine)
     assert "changes" in retriever.memory or system in ("bm25", "reranked", "16 bits", "4 bits", "2 bits", "fused")
     assert all(size > 0 for size in retriever.memory.values())
 
 
 def test_the_weights_of_a_model_are_written_out() -> None:
     """Every matrix of a small reader and of its decoder."""
-    hidden, pieces = 32, fitted_on("naive", SIZES[0])._checked().engine.model.reader.tokenizer.size
+    hidden, pieces = 32, fitted_on("naive", SIZES[0]).engine.docids.model.reader.tokenizer.size
     layer = 4 * (hidden * hidden + hidden) + (hidden * 128 + 128) + (128 * hidden + hidden) + 4 * hidden
     reader = pieces * hidden + 512 * hidden + hidden + 2 * hidden + layer
     attention = 4 * hidden * hidden

@@ -35,7 +35,7 @@ class TestCompressed(Contract):
 
 def naive(retriever: MultiVector, query: str, document: str, *, punctuation: bool) -> float:
     """One text at a time, one token at a time."""
-    encoder = retriever._checked().engine.encoder
+    encoder = retriever.engine.encoder
     skipped = set() if punctuation else set(encoder.tokenizer.punctuation())
     with torch.inference_mode():
         vectors = []
@@ -69,8 +69,7 @@ def test_parts_of_an_explanation_add_up_to_the_score(score: str) -> None:
 def test_no_queries_have_no_results() -> None:
     for index in (TokenOptions(), TokenOptions(candidates=2)):
         late = MultiVector(backbone=SMALL, size=32, index=index).fit(dataset())
-        held = late._checked()
-        assert late._search(held.engine, held.store, [], 5) == []
+        assert late.engine.search(late.documents, [], 5) == []
 
 
 @pytest.mark.parametrize("bits", [16, 4])
@@ -102,7 +101,7 @@ def test_vectors_for_which_memory_is_too_small_are_laid_into_a_file(
     }
     assert mapped.search_many(QUERIES, 5) == in_memory.search_many(QUERIES, 5)
     if bits == 16:
-        packed = mapped._checked().engine.index.main.part.packed
+        packed = mapped.engine.index.main.part.packed
         assert isinstance(packed.base, np.memmap | mmap.mmap)
     mapped.save(tmp_path / "model")
     assert triever.load(tmp_path / "model").search_many(QUERIES, 5) == in_memory.search_many(QUERIES, 5)
@@ -138,8 +137,8 @@ def test_what_was_saved_for_a_gpu_works_without_one(tmp_path: Path, caplog: pyte
 
 def test_queries_may_be_filled_up_with_masks() -> None:
     plain, filled = (MultiVector(backbone=SMALL, augment=augment, query_length=16) for augment in (False, True))
-    encoder = filled.fit(dataset())._checked().engine.encoder
-    tokens = filled._query_tokens(encoder, ["tea", "boiling water"])
+    encoder = filled.fit(dataset()).engine.encoder
+    tokens = filled.reading.queries(encoder, ["tea", "boiling water"])
     assert tokens.lengths.tolist() == [16, 16]
     assert set(tokens[0].tolist()[-5:]) == {encoder.tokenizer.number("[MASK]")}
     assert plain.fit(dataset()).search("tea")[0].score < filled.search("tea")[0].score
@@ -156,6 +155,6 @@ def test_training_finds_what_it_was_shown() -> None:
 def test_fewer_bits_are_fewer_bytes() -> None:
     sizes = []
     for bits in (16, 4, 2):
-        engine = MultiVector(backbone=SMALL, size=32, index=TokenOptions(bits=bits)).fit(dataset())._checked().engine
+        engine = MultiVector(backbone=SMALL, size=32, index=TokenOptions(bits=bits)).fit(dataset()).engine
         sizes.append(engine.index.info()["bytes"])
     assert np.all(np.diff(sizes) < 0)

@@ -211,7 +211,7 @@ def test_the_filter_keeps_the_best_by_score(make: Make, judge: str) -> None:
     kept = dict(make(per_document=9, filter=judge, keep=0.4).write(documents))
     reranked = triever.load(judge)
     assert isinstance(reranked, Reranked)
-    encoder = reranked._checked().engine.reranker.encoder
+    encoder = reranked.engine.reranker.encoder
     for document in documents:
         scores = []
         for question in every[document.id]:

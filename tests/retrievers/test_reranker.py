@@ -18,13 +18,14 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from tests.retrievers.told import Told
 from triever import Dataset, Document, Query, config
+from triever.engines.reranked import joined
 from triever.models.backbones import learn_tokenizer
 from triever.models.tokens import TextTokenizer, Tokens
 from triever.retrievers.base import Retriever
 from triever.retrievers.bm25 import BM25
 from triever.retrievers.dense import Dense
 from triever.retrievers.multivector import MultiVector
-from triever.retrievers.reranker import CandidateBatches, Reranked, joined
+from triever.retrievers.reranker import CandidateBatches, Reranked
 from triever.training.pairs import Negatives, pairs_of
 from triever.training.tuning import RerankTuning, Tuning
 
@@ -39,7 +40,7 @@ class TestReranked(Contract):
 
 def test_scores_are_those_of_query_and_document_read_together() -> None:
     reranked = Reranked(backbone=SMALL, training=RerankTuning(steps=0)).fit(dataset())
-    encoder = reranked._checked().engine.reranker.encoder
+    encoder = reranked.engine.reranker.encoder
     query = "boiling water for tea leaves"
     texts = {document.id: document.full_text for document in DOCUMENTS}
     result = reranked.search(query, 10)
@@ -124,8 +125,8 @@ def test_queries_and_documents_fit_into_a_small_backbone(steps: int) -> None:
     small = "scratch:hidden=32,layers=1,heads=2,vocabulary=500,positions=16"
     tuning = RerankTuning(steps=steps, batch=4, holdout=0.0)
     reranked = Reranked(backbone=small, training=tuning, query_length=64, document_length=64).fit(dataset())
-    engine = reranked._checked().engine.reranker
-    tokens = reranked._query_tokens(engine.encoder, ["boiling water for tea leaves " * 20, "tea"])
+    engine = reranked.engine.reranker
+    tokens = engine.query_tokens(["boiling water for tea leaves " * 20, "tea"])
     assert tokens.lengths.tolist()[0] == 8, "half of it is for the document"
     pairs = joined(tokens, np.zeros(10, int), engine.documents, np.arange(10), engine.encoder.tokenizer, 16)
     assert pairs.lengths.max() == 16
@@ -150,8 +151,7 @@ def test_hits_behind_those_that_are_read_are_explained_as_what_they_are() -> Non
 def test_no_queries_are_no_trouble(first: Retriever) -> None:
     tuning = RerankTuning(steps=1, batch=2, holdout=0.0)  # so that no query is held out
     reranked = Reranked(first=first, backbone=SMALL, training=tuning).fit(dataset())
-    held = reranked._checked()
-    assert reranked._search(held.engine, held.store, [], 3) == []
+    assert reranked.engine.search(reranked.documents, [], 3) == []
     assert reranked.search_many([]) == []
 
 
@@ -165,7 +165,7 @@ def test_no_queries_are_no_trouble(first: Retriever) -> None:
 def test_queries_are_looked_for_before_anything_is_learned(
     tuning: RerankTuning, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(BM25, "_learn", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr(BM25, "learn", lambda *_: pytest.fail("too late"))
     with pytest.raises(triever.UsageError, match=message):
         Reranked(backbone=SMALL, training=tuning).fit(dataset())
     with pytest.raises(triever.UsageError, match="no split 'dev'"):
@@ -174,7 +174,7 @@ def test_queries_are_looked_for_before_anything_is_learned(
 
 
 def test_a_backbone_that_is_not_there_is_said_before_anything_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BM25, "_learn", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr(BM25, "learn", lambda *_: pytest.fail("too late"))
     with pytest.raises(triever.UsageError, match="scratch"):
         Reranked(backbone="scrach").fit(dataset())
 
@@ -184,7 +184,7 @@ def test_a_saved_folder_is_a_first_stage(tmp_path: Path, monkeypatch: pytest.Mon
     dense = Dense(backbone=SMALL).fit(dataset())
     dense.save(tmp_path / "first")
     expected = config.build(Reranked, {**values, "first": dense}).fit(dataset()).search_many(QUERIES, 5)
-    monkeypatch.setattr(Dense, "_learn", lambda *_: pytest.fail("learned again"))
+    monkeypatch.setattr(Dense, "learn", lambda *_: pytest.fail("learned again"))
     folder: Any = str(tmp_path / "first")
     made = Reranked(first=folder, backbone=SMALL, training=RerankTuning(steps=0))
     words = config.build(Reranked, {**values, **config.assignments([f"first={folder}"])})

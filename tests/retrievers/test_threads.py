@@ -249,10 +249,10 @@ def test_what_is_added_during_a_fit_is_there_after_it() -> None:
     asked = threading.Event()
 
     class Slow(BM25):
-        def _learn(self, *words: Any) -> Any:
+        def learn(self, *words: Any) -> Any:
             learning.set()
             assert asked.wait(60)
-            return super()._learn(*words)
+            return super().learn(*words)
 
     def asked_for() -> Iterator[Document]:
         yield new("page")

@@ -13,43 +13,56 @@ from triever import artifact
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
-from triever.retrievers.base import Parts, Retriever
+from triever.engines.base import Parts
+from triever.retrievers.base import Retriever
 from triever.storage import Products, Stored
 
+Answers = Mapping[str, Mapping[str, float]]
 
-@dataclass(eq=False)
-class Told(Retriever):
-    """`Told({"a query": {"a document": 0.5}})`; a query that it was not told of finds nothing."""
 
-    kind: ClassVar[str] = "told"
+@dataclass(frozen=True)
+class ToldEngine:
+    """Answers as it is told."""
 
-    answers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    answers: Answers
 
-    def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> None:
-        return None
-
-    def _search(self, engine: None, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+    def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         assert queries, "some retrievers cannot search for nothing"
         found = [self.answers.get(query, {}) for query in queries]
         return [Result(ranked(Hit(document, score) for document, score in one.items())[:k]) for one in found]
 
-    def _with_added(self, engine: None, documents: Sequence[Document], store: DocumentStore) -> None:
+    def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         raise NotImplementedError
 
-    def _without(self, engine: None, keep: np.ndarray) -> None:
+    def with_added(self, documents: Sequence[Document], store: DocumentStore) -> ToldEngine:
         raise NotImplementedError
 
-    def _explain(self, engine: None, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+    def without(self, keep: np.ndarray) -> ToldEngine:
         raise NotImplementedError
 
-    def _stored(self, engine: None) -> Stored:
+    def stored(self) -> Stored:
         return {}
 
-    def _computed(self, engine: None, now: int, then: int) -> dict[str, Products]:
+    def products(self, now: int, then: int) -> dict[str, Products]:
         return {}
 
-    def _write(self, engine: None, writer: artifact.Writer) -> dict[str, Any]:
+    def made_from(self) -> dict[str, Any]:
+        return {}
+
+    def write(self, writer: artifact.Writer) -> dict[str, Any]:
         raise NotImplementedError
 
-    def _read(self, snapshot: artifact.Snapshot) -> None:
+
+@dataclass(eq=False)
+class Told(Retriever[ToldEngine]):
+    """`Told({"a query": {"a document": 0.5}})`; a query that it was not told of finds nothing."""
+
+    kind: ClassVar[str] = "told"
+
+    answers: Answers = field(default_factory=dict)
+
+    def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> ToldEngine:
+        return ToldEngine(self.answers)
+
+    def read(self, snapshot: artifact.Snapshot) -> ToldEngine:
         raise NotImplementedError

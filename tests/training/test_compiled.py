@@ -47,8 +47,9 @@ def fitted(kind: str, *, program: bool) -> Retriever:
 
 
 def models(retriever: Retriever) -> list[nn.Module]:
-    engine = retriever._checked().engine
-    return [value for value in vars(engine).values() if isinstance(value, nn.Module)]
+    engine = retriever.engine
+    held = {**vars(engine), **vars(getattr(engine, "docids", engine))}
+    return [value for value in held.values() if isinstance(value, nn.Module)]
 
 
 @pytest.mark.parametrize("kind", ["dense", "generative", "contextual"])

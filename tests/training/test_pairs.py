@@ -114,6 +114,11 @@ def test_copies_and_only_they_have_the_same_number(texts: list[list[int]]) -> No
         assert [number == one for number in numbers] == [other == text for other in texts]
 
 
+def test_a_few_more_hits_than_negatives_are_searched() -> None:
+    assert Negatives(depth=50, skip=3).searched(1000) == 50 + 3 + 20
+    assert Negatives(depth=50, skip=3).searched(60) == 60
+
+
 def test_copies_of_what_is_relevant_are_no_hard_negatives() -> None:
     pairs = made(2)  # 0 and 3 are relevant to the first query, 1 and 4 to the second
     same = np.arange(30)

@@ -312,9 +312,9 @@ def test_late_interaction_needs_memory_for_all_tokens_with_all_tokens(monkeypatc
         if not counted:
             monkeypatch.setattr(late, "_scored", lambda *_: 0)
         late.fit(dataset())
-    encoder = late._checked().engine.encoder
-    query = np.percentile(late._query_tokens(encoder, [query.text for query in QUERIES]).lengths, 99)
-    document = np.percentile(late._document_tokens(encoder, DOCUMENTS).lengths, 99)
+    encoder = late.engine.encoder
+    query = np.percentile(late.reading.queries(encoder, [query.text for query in QUERIES]).lengths, 99)
+    document = np.percentile(late.reading.documents(encoder, DOCUMENTS).lengths, 99)
     scores = 3 * int(query) * 6 * int(document)
     assert needed[0] - needed[1] == pytest.approx(memory.SLACK * memory.SCORES * 4 * scores, abs=2)
 
@@ -322,7 +322,7 @@ def test_late_interaction_needs_memory_for_all_tokens_with_all_tokens(monkeypatc
 @pytest.mark.parametrize("punctuation", [True, False])
 def test_late_interaction_learns_without_the_punctuation_it_searches_without(punctuation: bool) -> None:
     late = MultiVector(backbone=SMALL, size=16, punctuation=punctuation).fit(dataset())
-    encoder = late._checked().engine.encoder
+    encoder = late.engine.encoder
     texts = ["boiling water, tea leaves!", "the sea: twice a day; salt.", "?"]
     documents = Tokens.of(texts, encoder.tokenizer, 64)
     queries = Tokens.of(["water!", "why, oh why?"], encoder.tokenizer, 64)

@@ -75,11 +75,20 @@ def results(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A folder of files written by `compare --out` or `experiment`.")
     ],
+    pages: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write an index, results.md, and a page for each recipe into this folder."),
+    ] = None,
 ) -> None:
-    """All measured results of a folder as one Markdown page."""
+    """Print all measured results of a folder as one Markdown page, or write them as several."""
+    from triever.lab.pages import write_pages
     from triever.lab.results import render
 
-    emit(render(folder))
+    if pages is None:
+        emit(render(folder))
+        return
+    index, *others = write_pages(folder, pages)
+    note(f"wrote {index} and {len(others)} pages in {index.with_suffix('')}")
 
 
 def docids_info(

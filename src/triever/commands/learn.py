@@ -65,9 +65,11 @@ def fit(
     artifact.check_place(out, replace=replace)  # before hours of work, and once more after
     place = _work_folder(out, work)
     dataset = open_data(data, skip_bad, read_as, root)
-    if expansions and not retriever._reads_expansions():
+    if expansions and not retriever.reads_expansions:
         _log.warning(
-            "%s does not read expansions, only bm25 and generative do: they are kept, but not used", retriever.kind
+            "%s does not read expansions: they are kept, but not used. bm25, generative and gdr read them, contextual "
+            "with views.names=generated,labelled, and fused and reranked where one of their parts does",
+            retriever.kind,
         )
     if expansions:
         dataset = dataset.with_expansions(expansions)

@@ -299,6 +299,8 @@ def _shallow(path: Path, run: Run, measures: Sequence[str], documents: Iterable[
 
 def _texts(dataset: Dataset, measures: Sequence[str]) -> dict[str, str] | None:
     """The texts of the documents, only where a measure reads them."""
-    if not any(measure.startswith("Answer") for measure in measures):
+    from triever.evaluation.measures import reads_texts
+
+    if not reads_texts(measures):
         return None
     return {document.id: document.full_text for document in dataset.documents()}

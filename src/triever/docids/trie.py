@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from triever.arrays import places, starts_of
+from triever.changes import Changes
 from triever.errors import UsageError
 from triever.storage import Product, Products, Stored, Thing, scaled, width_of
 from triever.validation import INDICES, require, require_array, require_starts, require_within
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
-
-ANNEX = 1024
-"""So many added entries, or a sixteenth of the main part, are kept beside it before they are merged in."""
 
 
 @dataclass(frozen=True)
@@ -297,31 +295,36 @@ def _alone(entries: int, places: float) -> float:
 class Trie:
     """Docids that exist: `Trie.of([((3, 1), 0), ((3, 2), 1)])`, each with the number of its document."""
 
-    def __init__(self, parts: tuple[Arrays, ...], alive: tuple[np.ndarray | None, ...]) -> None:
+    def __init__(self, parts: tuple[Arrays, ...], changes: Changes) -> None:
         self.parts = parts  # the main part, and perhaps an annex of what was added since
-        self.alive = alive  # of each part: (entries,) bool, or None while nothing is deleted
+        self.changes = changes  # whose slots are the entries of both
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[Sequence[int], int]] | Paths) -> Trie:
         """From (docid, document) pairs."""
-        return cls((build(pairs if isinstance(pairs, Paths) else Paths.of(pairs)),), (None,))
+        return cls._whole(build(pairs if isinstance(pairs, Paths) else Paths.of(pairs)))
+
+    @classmethod
+    def _whole(cls, arrays: Arrays) -> Trie:
+        return cls((arrays,), Changes(arrays.entries))
 
     def __len__(self) -> int:
-        return sum(_living(part, alive) for part, alive in zip(self.parts, self.alive, strict=True))
+        return len(self.changes)
+
+    @property
+    def alive(self) -> tuple[np.ndarray | None, ...]:
+        """Of each part: (entries,) bool, or None while nothing of it is deleted."""
+        return self.changes.masks[: len(self.parts)]
 
     @property
     def bytes(self) -> int:
         """Of all arrays together."""
-        masks = sum(alive.nbytes for alive in self.alive if alive is not None)
-        return masks + sum(part.bytes for part in self.parts)
+        return sum(mask.nbytes for mask in self.changes.arrays()) + sum(part.bytes for part in self.parts)
 
     def stored(self) -> Stored:
         """What takes memory: the main part, and what has changed since it was built."""
-        masks: list[Thing] = [alive for alive in self.alive if alive is not None]
-        return {
-            "trie": [*self.parts[0].arrays()],
-            "changes": masks + [array for part in self.parts[1:] for array in part.arrays()],
-        }
+        changes: list[Thing] = [*self.changes.arrays(), *(array for part in self.parts[1:] for array in part.arrays())]
+        return {"trie": [*self.parts[0].arrays()], "changes": changes}
 
     def shape(self, width: int) -> TrieShape:
         """What decides how much memory the main part takes; its symbols are below `width`."""
@@ -347,21 +350,20 @@ class Trie:
         if not len(new):
             return self
         beside = _alive_paths(self.parts[1], self.alive[1]).joined(new) if len(self.parts) > 1 else new
-        if len(beside) > max(ANNEX, self.parts[0].entries // 16) or not self.parts[0].entries:
-            return Trie.of(_alive_paths(self.parts[0], self.alive[0]).joined(beside))
-        trie = Trie((self.parts[0], build(beside)), (self.alive[0], None))
+        main, alive = self.parts[0], self.alive[0]
+        changes = Changes(main.entries, alive=alive).added(len(beside))
+        if changes.due:
+            return Trie.of(_alive_paths(main, alive).joined(beside))
+        trie = Trie((main, build(beside)), changes)
         trie.refuse_prefixes()
         return trie
 
     def without(self, documents: Iterable[int]) -> Trie:
         """All docids but those of these documents. Built anew once less than half is left."""
         gone = np.fromiter(set(documents), np.int64)
-        masks = []
-        for part, alive in zip(self.parts, self.alive, strict=True):
-            stays = ~np.isin(part.document, gone)
-            masks.append(stays if alive is None else stays & alive)
-        trie = Trie(self.parts, tuple(masks))
-        return trie if 2 * len(trie) > sum(part.entries for part in self.parts) else Trie.of(trie.paths())
+        stays = np.concatenate([~np.isin(part.document, gone) for part in self.parts])
+        trie = Trie(self.parts, self.changes.kept(self.changes.living(stays)))
+        return Trie.of(trie.paths()) if trie.changes.due else trie
 
     def refuse_prefixes(self) -> None:
         """An error if a docid of one part is the beginning of one of the other."""
@@ -401,8 +403,7 @@ class Trie:
 
     def compact(self) -> Trie:
         """The same as one part without what was deleted."""
-        is_one = len(self.parts) == 1 and self.alive[0] is None
-        return self if is_one else Trie.of(self.paths())
+        return self if self.changes.none else Trie.of(self.paths())
 
     def write(self, writer: Writer) -> None:
         """Put the arrays into an artifact, as one part without what was deleted."""
@@ -419,7 +420,7 @@ class Trie:
         arrays = Arrays(**{field.name: snapshot.array(f"trie_{field.name}") for field in fields(Arrays)})
         _require_tree(arrays, width)
         _require_entries(arrays, documents)
-        return cls((arrays,), (None,))
+        return cls._whole(arrays)
 
 
 def _require_tree(arrays: Arrays, width: int) -> None:
@@ -483,10 +484,6 @@ def _ends_with(part: Arrays, stop: int) -> bool:
     stops = np.flatnonzero(part.tail == stop)
     last = part.tail_start[1:][np.diff(part.tail_start) > 0] - 1
     return np.array_equal(stops, last) and np.array_equal(part.token[1:] == stop, part.end[1:])
-
-
-def _living(part: Arrays, alive: np.ndarray | None) -> int:
-    return part.entries if alive is None else int(alive.sum())
 
 
 def _alive_paths(part: Arrays, alive: np.ndarray | None) -> Paths:

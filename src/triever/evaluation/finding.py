@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from triever.evaluation.picture import Bars, draw_bars
+
 STEP = "  "
 """How far a line stands in below the one that it belongs to."""
 
@@ -31,15 +33,6 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Bars:
-    """A panel of bars, or of lines: for each label one of each series, None where there is nothing to draw."""
-
-    title: str
-    labels: Sequence[str]
-    series: Mapping[str, Sequence[float | None]]
-
-
-@dataclass(frozen=True)
 class Finding:
     """What an analysis found: `finding.values["average_overlap"]`."""
 
@@ -53,8 +46,6 @@ class Finding:
 
     def plot(self, path: str | Path) -> None:
         """Draw the bars to a file (.png, .svg or .pdf), one panel beside the other."""
-        from triever.evaluation.picture import draw_bars
-
         draw_bars(self.bars, path)
 
 

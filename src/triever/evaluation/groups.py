@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -25,19 +25,14 @@ def relevant(grades: Mapping[str, int]) -> list[str]:
     return [document for document, grade in grades.items() if grade > 0]
 
 
-def hits_needed(measure: str, queries: Iterable[Query], qrels: Qrels) -> int:
+def hits_needed(measure: str, queries: Sequence[Query], qrels: Qrels) -> int:
     """How many hits of a question an analysis reads.
 
     R-precision has no cutoff, but reads no deeper than there are relevant documents: a beam that had to be a thousand
     wide for it would find other titles than the one that people use.
     """
-    if measure == "KILT-Rprec":
-        needed = max(
-            max(map(len, query.evidence), default=0) or len(relevant(qrels.get(query.id, {}))) for query in queries
-        )
-    else:
-        needed = depth([measure], qrels) or DEEP
-    return max(SHOWN, needed)
+    needed = depth([measure], qrels, queries)
+    return max(SHOWN, DEEP if needed is None else needed)
 
 
 def by_question(

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -47,11 +48,11 @@ def per_query(
     """Measure -> query id -> value, for every query in `qrels` and every measure asked for, each once."""
     asked = _parsed(measures)
     task = _task(run, qrels, queries, texts)
-    standard = {name: part for name, part in asked.items() if not isinstance(part, Own)}
-    values = _standard(task, standard)
-    values |= {name: part.values(task) for name, part in asked.items() if isinstance(part, Own)}
-    if any(map(ANSWER_AT.fullmatch, asked)):
-        _warn_of_unanswerable(task)
+    own = {name: part for name, part in asked.items() if isinstance(part, Own)}
+    values = _standard(task, {name: part.measure for name, part in asked.items() if isinstance(part, Standard)})
+    values |= {name: part.values(task) for name, part in own.items()}
+    for warn in dict.fromkeys(part.warns for part in own.values() if part.warns):  # each once
+        warn(task)
     return {name: values[name] for name in asked}
 
 
@@ -60,19 +61,18 @@ def check(measures: Sequence[str]) -> None:
     _parsed(measures)
 
 
-def depth(measures: Sequence[str], qrels: Qrels | None = None) -> int | None:
+def depth(measures: Sequence[str], qrels: Qrels | None = None, queries: Sequence[Query] = ()) -> int | None:
     """How many hits of a query the measures read; None where one of them reads all there are, as AP does.
 
-    R-precision reads as many as there are relevant documents, which only the judgements tell.
+    R-precision reads as many as there are relevant documents, which only the judgements tell; by sets of evidence, as
+    many as the largest has, which only the queries tell.
 
     >>> depth(["nDCG@10", "R@1000"]), depth(["nDCG@10", "AP"])
     (1000, None)
     >>> depth(["Rprec"]), depth(["Rprec"], {"q": {"a": 1, "b": 1, "c": 0}})
     (None, 2)
     """
-    most = max(map(_relevant_count, qrels.values()), default=0) if qrels is not None else None
-    parts = _parsed(measures).values()
-    depths = [part.depth if isinstance(part, Own) else _trec().depth(part, most) for part in parts]
+    depths = [part.depth(qrels, queries) for part in _parsed(measures).values()]
     cutoffs = [one for one in depths if one is not None]
     return max(cutoffs) if len(cutoffs) == len(depths) else None
 
@@ -83,7 +83,13 @@ def _relevant_count(judged: Mapping[str, int]) -> int:
 
 def lower_is_better(measure: str) -> bool:
     """Whether a small value of this measure is a good one."""
-    return measure == "Brier"
+    own = _own(measure)
+    return own is not None and own.lower_is_better
+
+
+def reads_texts(measures: Sequence[str]) -> bool:
+    """Whether one of the measures reads the texts of documents."""
+    return any(isinstance(part, Own) and part.reads_texts for part in _parsed(measures).values())
 
 
 # --- what the measures read ---------------------------------------------------------------------------------
@@ -178,6 +184,18 @@ def _trec() -> ModuleType:
     return trec
 
 
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """A measure of ir_measures."""
+
+    measure: Any
+
+    def depth(self, qrels: Qrels | None, _queries: Sequence[Query]) -> int | None:
+        """How many hits it reads; None: as many as there are."""
+        most = max(map(_relevant_count, qrels.values()), default=0) if qrels is not None else None
+        return _trec().depth(self.measure, most)
+
+
 # --- our own measures -----------------------------------------------------------------------------------------
 
 
@@ -187,6 +205,15 @@ def _kilt_rprec(task: Task, query: str) -> float:
     given = task.queries[query].evidence if query in task.queries else ()
     sets = [set(one) for one in given if one] or [relevant]
     return max(len(one.intersection(ids[: len(one)])) / max(len(one), 1) for one in sets)
+
+
+def _kilt_depth(qrels: Qrels | None, queries: Sequence[Query]) -> int | None:
+    """The largest set of evidence, or where a query has none, what is relevant to it."""
+    sizes = [
+        max(map(len, query.evidence), default=0) or _relevant_count((qrels or {}).get(query.id, {}))
+        for query in queries
+    ]
+    return max(sizes, default=None)
 
 
 def _answers(task: Task, query: str) -> tuple[str, ...]:
@@ -226,7 +253,8 @@ def _answer_at(cutoff: int) -> Own:
         top = task.hits.get(query, ())[:cutoff] if wanted else ()
         return float(any(has_answer(_text(task, hit.id), wanted) for hit in top))
 
-    return Own(value, cutoff, lambda task: _need_answers(task, "Answer@k"))
+    needs = partial(_need_answers, measure="Answer@k")
+    return Own(value, cutoff, needs, warns=_warn_of_unanswerable, reads_texts=True)
 
 
 def _text(task: Task, document: str) -> str:
@@ -247,28 +275,36 @@ def _brier(task: Task, query: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A measure of ours, ready to be computed."""
+    """A measure of ours, ready to be computed, and all that others have to know of it."""
 
     value: Callable[[Task, str], float]
-    depth: int | None  # how many hits it reads; None: as many as there are
+    reads: int | Callable[[Qrels | None, Sequence[Query]], int | None]  # so many hits; None: as many as there are
     needs: Callable[[Task], None] | None = None  # refuses a task that it cannot measure
+    warns: Callable[[Task], None] | None = None  # of what a task lacks
+    lower_is_better: bool = False
+    reads_texts: bool = False
+
+    def depth(self, qrels: Qrels | None, queries: Sequence[Query]) -> int | None:
+        """How many hits it reads; None: as many as there are."""
+        return self.reads if isinstance(self.reads, int) else self.reads(qrels, queries)
 
     def values(self, task: Task) -> Values:
+        """By query."""
         if self.needs:
             self.needs(task)
         return {query: self.value(task, query) for query in task.qrels}
 
 
 OWN: dict[str, Own] = {
-    "Brier": Own(_brier, 1),
+    "Brier": Own(_brier, 1, lower_is_better=True),
     "EM": _answered("EM", exact_match),
     "F1": _answered("F1", f1),
-    "KILT-Rprec": Own(_kilt_rprec, None),
+    "KILT-Rprec": Own(_kilt_rprec, _kilt_depth),
 }
 ANSWER_AT = re.compile(r"Answer@([1-9][0-9]*)")
 
 
-def _parsed(measures: Sequence[str]) -> dict[str, Any]:
+def _parsed(measures: Sequence[str]) -> dict[str, Own | Standard]:
     """Every measure by the name it was asked for."""
     if isinstance(measures, str) or not isinstance(measures, Iterable):
         raise UsageError(f"measures = {brief(measures)} should be a list", f'for example: ["{DEFAULT_MEASURES[0]}"]')
@@ -277,16 +313,19 @@ def _parsed(measures: Sequence[str]) -> dict[str, Any]:
     return {name: _parse(name) for name in measures}
 
 
-def _parse(name: str) -> Any:
+def _own(name: str) -> Own | None:
+    """A measure of ours."""
+    at = ANSWER_AT.fullmatch(name)
+    return _answer_at(int(at[1])) if at else OWN.get(name)
+
+
+def _parse(name: str) -> Own | Standard:
     """One of ours, or a measure of ir_measures."""
-    text(name, "a measure")
-    if name in OWN:
-        return OWN[name]
-    if at := ANSWER_AT.fullmatch(name):
-        return _answer_at(int(at[1]))
+    if own := _own(text(name, "a measure")):
+        return own
     trec = _trec()
     try:
-        return trec.parse(name)
+        return Standard(trec.parse(name))
     except KeyError:
         raise UsageError(f"there is no measure {name!r}", _hint(name, trec.names())) from None
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from triever import artifact
 from triever.errors import UsageError
-from triever.evaluation.finding import Bars, Finding, Part
+from triever.evaluation.finding import Finding, Part
 from triever.evaluation.opening import opened
+from triever.evaluation.picture import Bars
 from triever.retrievers.base import Retriever, load
 from triever.storage import Product, about, computed, index_size, readable
 
@@ -38,7 +39,7 @@ def held(retriever: Retriever, grow: Sequence[int] = GROW) -> dict[str, Any]:
     """What a retriever holds in memory, and would hold with other numbers of documents."""
     if not len(retriever):
         raise UsageError(f"a {retriever.kind} retriever without documents says nothing of memory", "add some first")
-    sizes, now = retriever._sizes(), len(retriever)
+    sizes, now = retriever.sizes, len(retriever)
     own, more = retriever.memory_for(), retriever.memory_for(MORE * now)
     parts = {
         part: {

@@ -20,9 +20,10 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Qrels, Query, Run
 from triever.data.words import words
 from triever.evaluation.compare import questions
-from triever.evaluation.finding import STEP, Bars, Finding, Part
+from triever.evaluation.finding import STEP, Finding, Part
 from triever.evaluation.groups import SHOWN, by_question, check_runs, relevant, scores_by_group, scores_part
 from triever.evaluation.measures import Texts
+from triever.evaluation.picture import Bars
 
 log = logging.getLogger("triever")
 
@@ -39,7 +40,8 @@ def overlap(
     """Measure systems where questions share few words with titles, and where many.
 
     Of the first two systems it also says which questions one finds and the other does not: a question is found where
-    the first hit is relevant, whatever the measure. `examples` are questions that only the second finds.
+    the first hit is relevant, whatever the measure. At most `examples` questions that only the second finds are listed;
+    0 leaves the list out.
     """
     asked = _Asked.of(dataset, split, runs)
     check_runs(runs, asked.qrels, asked.corpus.unknown, dataset, split, shown=": they are shown by their ids")
@@ -63,7 +65,7 @@ def overlap(
         "sets": _four_sets(found, asked.groups),
         "examples": _examples(runs, found, asked)[:examples],
     }
-    return Finding(values, _parts(values), _bars(values["sets"]))
+    return Finding(values, _parts(values, with_examples=examples > 0), _bars(values["sets"]))
 
 
 # --- how much a question and a title share --------------------------------------------------------------------
@@ -247,11 +249,12 @@ def _examples(runs: Mapping[str, Run], found: Mapping[str, set[str]], asked: _As
 # --- what a person sees ---------------------------------------------------------------------------------------
 
 
-def _parts(values: Mapping[str, Any]) -> list[Part]:
+def _parts(values: Mapping[str, Any], *, with_examples: bool) -> list[Part]:
     names, sets = list(values["scores"]), values["sets"]
     parts = [scores_part("by the overlap of questions and titles", values, _what_was_compared(values))]
     if sets:
         parts.append(Part("Questions whose first hit is right (+) or not (-)", [_set_row(one) for one in sets]))
+    if sets and with_examples:
         title = f"Found by {names[1]} and not by {names[0]}, least overlap first; right titles stand between asterisks"
         lines = [line for example in values["examples"] for line in _example_lines(example)]
         parts.append(Part(title, lines=lines or ["none"]))

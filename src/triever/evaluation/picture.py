@@ -1,12 +1,13 @@
-"""Pictures: a report as bars with intervals, rows of a benchmark as points, an analysis as bars or lines.
+"""Pictures of plain values: means as bars with intervals, rows of a benchmark as points, series as bars or lines.
 
-The only file that needs matplotlib.
+The only file that needs matplotlib. It knows neither reports nor analyses.
 """
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from types import ModuleType
@@ -14,10 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from triever.arguments import as_path
 from triever.errors import MissingExtra, UsageError
-from triever.evaluation.finding import Bars
-from triever.evaluation.measures import lower_is_better
-from triever.evaluation.report import MARK, Report, Score, mean_text
 from triever.files import atomic
+from triever.printable import mean_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,11 +25,32 @@ if TYPE_CHECKING:
 PICTURES = (".pdf", ".png", ".svg")
 PANELS_ACROSS = 3
 INK, MUTED, GRID = "#1f2933", "#616e7c", "#e4e7eb"
-BASELINE_BAR, BAR, BEST_BAR = "#9aa5b1", "#7fb2e5", "#2b6cb0"
+ROLES = {"best": "#2b6cb0", "baseline": "#9aa5b1", "other": "#7fb2e5"}
+"""The colours of bars of means."""
 COLOURS = ("#2b6cb0", "#d9694f", "#9aa5b1", "#4c9f70", "#8e6bbf", "#c9a227", "#3a8f9e", "#b05c8e")
 """Of what stands side by side: series of bars, families of points."""
 MARKS = ("o", "^", "D", "v", "X", "P", "<", ">", "*", "h")
 LEGEND_POINTS = 7.5
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A panel of bars, or of lines: for each label one of each series, None where there is nothing to draw."""
+
+    title: str
+    labels: Sequence[str]
+    series: Mapping[str, Sequence[float | None]]
+
+
+@dataclass(frozen=True)
+class Means:
+    """A panel of means with their intervals, a bar for each label: what stands behind it, and its role."""
+
+    title: str
+    labels: Sequence[str]
+    values: Sequence[tuple[float, float, float]]  # mean, low, high
+    texts: Sequence[str]
+    roles: Sequence[str]  # one of ROLES
 
 
 def check_picture(path: str | Path) -> None:
@@ -40,9 +60,9 @@ def check_picture(path: str | Path) -> None:
     _matplotlib()
 
 
-def draw(report: Report, path: str | Path) -> None:
-    """Draw a report to a file, whose name ends with one of PICTURES."""
-    _save(lambda: _figure(report), path)
+def draw_means(panels: Sequence[Means], path: str | Path, *, title: str = "", note: str = "") -> None:
+    """Draw panels to a file, whose name ends with one of PICTURES; the note stands below them."""
+    _save(lambda: _means_figure(panels, title, note), path)
 
 
 def draw_points(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str], path: str | Path) -> None:
@@ -176,70 +196,48 @@ def _matplotlib() -> ModuleType:
     return mpl
 
 
-def _figure(report: Report) -> Figure:
+def _means_figure(panels: Sequence[Means], title: str, note: str) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    across = min(PANELS_ACROSS, len(report.measures))
-    down = -(-len(report.measures) // across)
+    across = min(PANELS_ACROSS, len(panels))
+    down = -(-len(panels) // across)
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
-    height = 0.75 + 0.34 * len(report.systems)
+    height = 0.75 + 0.34 * len(panels[0].labels)
     figure = Figure(figsize=(3.3 * across + 1.0, down * height + 0.9), layout=layout)
-    panels = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
-    for panel, measure in zip(panels, report.measures, strict=False):
-        _panel(panel, report, measure)
-    for empty in panels[len(report.measures) :]:
+    places = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    for axes, panel, span in zip(places, panels, _spans(panels), strict=False):
+        _means_panel(axes, panel, span)
+    for empty in places[len(panels) :]:
         empty.set_visible(False)
-    figure.suptitle(report.title, color=INK, fontsize=12, fontweight="bold")
-    figure.supxlabel(_legend(report, figure.get_figwidth()), color=MUTED, fontsize=LEGEND_POINTS)
+    figure.suptitle(title, color=INK, fontsize=12, fontweight="bold")
+    letters = figure.get_figwidth() * 72 / LEGEND_POINTS / 0.58  # a letter is about 0.58 of its height wide
+    figure.supxlabel(textwrap.fill(note, int(letters)), color=MUTED, fontsize=LEGEND_POINTS)
     return figure
 
 
-def _legend(report: Report, inches: float) -> str:
-    colours = f"; dark: the best, grey: {report.baseline}" if len(report.systems) > 1 else ""
-    letters = inches * 72 / LEGEND_POINTS / 0.58  # a letter is about 0.58 of its height wide
-    return textwrap.fill(report.caption() + colours, int(letters))
+def _spans(panels: Sequence[Means]) -> list[float]:
+    """How far each axis goes: the same for all values between 0 and 1, so that panels can be compared."""
+    tops = [max(high for _, _, high in panel.values) for panel in panels]
+    small = max((top for top in tops if top <= 1), default=0.0)
+    return [small if top <= 1 else top for top in tops]
 
 
-def _panel(panel: Axes, report: Report, measure: str) -> None:
-    scores = [report.scores[system][measure] for system in report.systems]
-    places = range(len(scores))
-    panel.barh(places, [score.mean for score in scores], height=0.62, color=_colours(report, measure), zorder=2)
-    for width, colour in ((3.4, "white"), (1.3, INK)):  # a light edge keeps the line visible on a dark bar
-        panel.hlines(places, [s.low for s in scores], [s.high for s in scores], colour, linewidth=width, zorder=3)
-    for place, score in zip(places, scores, strict=True):
-        _label(panel, place, score)
-    panel.set_yticks(places, report.systems)
-    panel.set_ylim(len(scores) - 0.4, -0.6)  # the first system on top
-    _dress(panel, measure, _span(report, measure))
-
-
-def _label(panel: Axes, place: int, score: Score) -> None:
-    text = f"{mean_text(score.mean)}{MARK if score.significant else ''}"
-    after = (max(score.high, 0.0), place)
-    panel.annotate(text, after, (5, 0), textcoords="offset points", va="center", color=INK, fontsize=8.5)
-
-
-def _span(report: Report, measure: str) -> float:
-    """How far the axis goes: the same for all measures between 0 and 1, so that panels can be compared."""
-    tops = {m: max(report.scores[s][m].high for s in report.systems) for m in report.measures}
-    small = [top for top in tops.values() if top <= 1]
-    return max(small) if tops[measure] <= 1 else tops[measure]
-
-
-def _dress(panel: Axes, measure: str, span: float) -> None:
+def _means_panel(axes: Axes, panel: Means, span: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    note = " (less is better)" if lower_is_better(measure) else ""
-    panel.set_xlim(0, (span or 1.0) * 1.22)  # room for the number behind the longest bar
+    means, lows, highs = zip(*panel.values, strict=True)
+    places = range(len(means))
+    axes.barh(places, means, height=0.62, color=[ROLES[role] for role in panel.roles], zorder=2)
+    for width, colour in ((3.4, "white"), (1.3, INK)):  # a light edge keeps the line visible on a dark bar
+        axes.hlines(places, lows, highs, colour, linewidth=width, zorder=3)
+    for place, text, high in zip(places, panel.texts, highs, strict=True):
+        after = (max(high, 0.0), place)
+        axes.annotate(text, after, (5, 0), textcoords="offset points", va="center", color=INK, fontsize=8.5)
+    axes.set_yticks(places, panel.labels)
+    axes.set_ylim(len(means) - 0.4, -0.6)  # the first one on top
+    axes.set_xlim(0, (span or 1.0) * 1.22)  # room for the number behind the longest bar
     ticks = MaxNLocator(5).tick_values(0, span or 1.0)
-    panel.set_xticks([tick for tick in ticks if 0 <= tick <= (span or 1.0) * 1.001])
-    _plain(panel, measure + note, "x")
-    panel.tick_params(axis="y", colors=INK, labelsize=9)
-
-
-def _colours(report: Report, measure: str) -> list[str]:
-    best = report.best(measure)
-    alone = len(report.systems) == 1
-    others = {report.baseline: BAR if alone else BASELINE_BAR}
-    return [BEST_BAR if system in best else others.get(system, BAR) for system in report.systems]
+    axes.set_xticks([tick for tick in ticks if 0 <= tick <= (span or 1.0) * 1.001])
+    _plain(axes, panel.title, "x")
+    axes.tick_params(axis="y", colors=INK, labelsize=9)

@@ -19,8 +19,9 @@ from triever.arguments import brief, table, text, whole
 from triever.data.records import Qrels, Query
 from triever.errors import DataError, UsageError, nearest
 from triever.evaluation.measures import DEFAULT_MEASURES, AnyRun, Texts, lower_is_better, per_query
+from triever.evaluation.picture import Means, draw_means
 from triever.evaluation.significance import column_means, holm, intervals, p_values
-from triever.printable import printable
+from triever.printable import mean_text, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,8 +50,17 @@ class Score:
         return self.p is not None and self.p < SIGNIFICANT
 
     def __str__(self) -> str:
-        mark = MARK if self.significant else ""
-        return f"{mean_text(self.mean)}{mark} [{mean_text(self.low)}, {mean_text(self.high)}]"
+        return f"{self.marked} {self.interval}"
+
+    @property
+    def marked(self) -> str:
+        """The mean, with a mark where it differs from the baseline's."""
+        return mean_text(self.mean) + (MARK if self.significant else "")
+
+    @property
+    def interval(self) -> str:
+        """Its bounds in brackets."""
+        return f"[{mean_text(self.low)}, {mean_text(self.high)}]"
 
 
 @dataclass(frozen=True)
@@ -205,9 +215,9 @@ class Report:
 
     def plot(self, path: str | Path) -> None:
         """Draw the report to a file (.png, .svg or .pdf): one panel of bars with intervals per measure."""
-        from triever.evaluation.picture import draw
-
-        draw(self, path)
+        colours = f"; dark: the best, grey: {self.baseline}" if len(self.systems) > 1 else ""
+        panels = [_panel(self, measure) for measure in self.measures]
+        draw_means(panels, path, title=self.title, note=self.caption() + colours)
 
 
 def evaluate(
@@ -350,11 +360,22 @@ def _grid(report: Report) -> tuple[list[str], list[list[Cell]]]:
 def _row(report: Report, system: str, columns: Sequence[str]) -> Iterator[Cell]:
     yield Cell(system)
     for measure, score in report.scores[system].items():
-        value = mean_text(score.mean) + (MARK if score.significant else "")
-        interval = f"[{mean_text(score.low)}, {mean_text(score.high)}]"
-        yield Cell(value, interval, best=system in report.best(measure))
+        yield Cell(score.marked, score.interval, best=system in report.best(measure))
     given = report.extra.get(system, {})
     yield from (Cell(_amount(given.get(column))) for column in columns)
+
+
+def _panel(report: Report, measure: str) -> Means:
+    scores = [report.scores[system][measure] for system in report.systems]
+    best, alone = report.best(measure), len(scores) == 1
+    roles = {report.baseline: "other" if alone else "baseline"} | dict.fromkeys(best, "best")
+    return Means(
+        measure + (" (less is better)" if lower_is_better(measure) else ""),
+        report.systems,
+        [(score.mean, score.low, score.high) for score in scores],
+        [score.marked for score in scores],
+        [roles.get(system, "other") for system in report.systems],
+    )
 
 
 def _rich(cell: Cell, *below: str) -> Text:
@@ -371,15 +392,6 @@ def _short(cell: Cell) -> str:
 
 def _notes(report: Report, system: str) -> list[str]:
     return [f"{key} {_amount(value)}" for key, value in report.extra.get(system, {}).items()]
-
-
-def mean_text(value: float) -> str:
-    """A mean, or a bound of it, as every table and picture shows it.
-
-    >>> mean_text(0.1234), mean_text(-1e-17), mean_text(1234.5)
-    ('0.123', '0.000', '1,234.5')
-    """
-    return f"{value:z.3f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
 def _amount(value: Any) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 from triever.data.datasets import Dataset
 from triever.data.records import Run
 from triever.evaluation.compare import questions
-from triever.evaluation.finding import Bars, Finding
+from triever.evaluation.finding import Finding
 from triever.evaluation.groups import by_question, check_runs, relevant, scores_by_group, scores_part
 from triever.evaluation.measures import Texts
+from triever.evaluation.picture import Bars
 
 
 def seen(

@@ -22,6 +22,7 @@ from ir_measures.measures.base import registry
 from ir_measures.providers.base import NOT_PROVIDED
 from ir_measures.util import QrelsConverter, RunConverter
 
+from triever import ranks
 from triever.data.records import Qrels
 from triever.errors import MissingExtra, UsageError, nearest
 
@@ -80,8 +81,7 @@ def success(ranking: Ranking, measure: Measure) -> float:
 
 
 def reciprocal_rank(ranking: Ranking, measure: Measure) -> float:
-    top = _top(ranking, measure)
-    return 1.0 / (int(top.argmax()) + 1) if top.any() else 0.0
+    return ranks.reciprocal_rank(_top(ranking, measure))
 
 
 def average_precision(ranking: Ranking, measure: Measure) -> float:

@@ -21,12 +21,13 @@ from torch.nn import functional
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.docids.quantize import kmeans, nearest, nearest_few
+from triever.engines.titles import InContext
 from triever.errors import UsageError
 from triever.errors import nearest as closest
-from triever.evaluation.finding import STEP, Bars, Finding, Part
+from triever.evaluation.finding import STEP, Finding, Part
+from triever.evaluation.picture import Bars
 from triever.retrievers.base import Retriever
 from triever.retrievers.contextual import Contextual
-from triever.retrievers.titles import InContext
 
 PAIRED = 5_000
 """Ids whose pairs give the uniformity, at most."""

@@ -10,18 +10,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from triever.arrays import starts_of
 from triever.errors import MissingExtra, UsageError
+from triever.index.options import IndexOptions
 from triever.index.top import CHUNK, Found, filled
 from triever.storage import Product, Products
 from triever.validation import require, require_array, require_finite
-
-if TYPE_CHECKING:
-    from triever.index.vectors import IndexOptions
 
 TRAINING = 39
 """So many vectors faiss wants to learn each centroid from; with fewer there is nothing worth learning."""

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from triever import config
 from triever.artifact import RESAVE
+from triever.changes import Changes
 from triever.config import option
 from triever.errors import ArtifactError, UsageError
 from triever.index.checks import at_least, checked_queries, checked_tokens, mask_of, same_width
@@ -35,8 +36,6 @@ from triever.storage import Product, Products, Stored, Thing, width_of
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
 
-ANNEX = 1024
-"""So many added documents, or a sixteenth of the main part, are kept beside it before they are merged in."""
 QUERY_TOKENS = 2048
 """So many query tokens are compared with all documents at once."""
 
@@ -71,7 +70,7 @@ class TokenIndex:
     codec: Codec
     main: Shelf
     annex: Shelf  # what was added since
-    alive: np.ndarray | None  # (main + annex,) bool, or None while nothing is deleted
+    changes: Changes
 
     @classmethod
     def of(
@@ -93,19 +92,10 @@ class TokenIndex:
 
     @classmethod
     def _whole(cls, part: Part, options: TokenOptions, codec: Codec) -> TokenIndex:
-        return cls(options, codec, Shelf(part, codec), Shelf(part.empty(), codec), None)
+        return cls(options, codec, Shelf(part, codec), Shelf(part.empty(), codec), Changes(len(part)))
 
     def __len__(self) -> int:
-        return self._stored if self.alive is None else int(self.alive.sum())
-
-    @property
-    def _stored(self) -> int:
-        return len(self.main) + len(self.annex)
-
-    @property
-    def _living(self) -> np.ndarray:
-        """(stored,) bool."""
-        return np.ones(self._stored, bool) if self.alive is None else self.alive
+        return len(self.changes)
 
     @property
     def width(self) -> int:
@@ -115,15 +105,15 @@ class TokenIndex:
     @property
     def bytes(self) -> int:
         """Of what a search reads: tokens, lists, centroids, masks."""
-        mask = 0 if self.alive is None else self.alive.nbytes
+        mask = sum(array.nbytes for array in self.changes.arrays())
         annex = self.annex.part.bytes if len(self.annex) else 0
         return self.main.part.bytes + annex + self.codec.bytes + mask
 
     def stored(self) -> Stored:
         """What takes memory, by part."""
         main: list[Thing] = [*self.main.part.arrays(), *self.codec.arrays()]
-        places: list[Thing] = [self.lengths, self._place_of]
-        changes: list[Thing] = [] if self.alive is None else [self.alive]
+        places: list[Thing] = [self.lengths, self.changes.slot_of]
+        changes: list[Thing] = [*self.changes.arrays()]
         (changes if len(self.annex) else places).extend(self.annex.part.arrays())
         return {"token vectors": main, "places": places, "changes": changes}
 
@@ -131,7 +121,7 @@ class TokenIndex:
     def lengths(self) -> np.ndarray:
         """How many tokens each document has (documents,)."""
         both = np.concatenate([np.diff(self.main.part.starts), np.diff(self.annex.part.starts)])
-        return both[self._living]
+        return self.changes.living(both)
 
     @cached_property
     def _with_tokens(self) -> int:
@@ -151,20 +141,14 @@ class TokenIndex:
         }
 
     @cached_property
-    def _place_of(self) -> np.ndarray:
-        """(documents,) where each row is stored."""
-        return np.flatnonzero(self._living)
-
-    @cached_property
     def _shelves(self) -> list[tuple[int, Shelf, Tensor | None]]:
         """Both parts that have documents: the place of their first, and which are alive, None for all."""
-        several = []
-        for first, shelf in ((0, self.main), (len(self.main), self.annex)):
-            alive = self._living[first : first + len(shelf)]
-            mask = None if alive.all() else torch.from_numpy(np.array(alive)).to(self.codec.device)
-            if len(shelf):
-                several.append((first, shelf, mask))
-        return several
+        both = zip((0, len(self.main)), (self.main, self.annex), self.changes.masks, strict=True)
+        return [
+            (first, shelf, None if mask is None else torch.tensor(mask, device=self.codec.device))
+            for first, shelf, mask in both
+            if len(shelf)
+        ]
 
     # Searching
 
@@ -184,7 +168,7 @@ class TokenIndex:
         else:
             found = [self._search_one(query[count], k, limit) for query, count in zip(asked, counts, strict=True)]
         scores, places = stacked([nothing(0, k), *found])
-        return scores, places if self.alive is None else np.searchsorted(self._place_of, places) - (places < 0)
+        return scores, self.changes.rows(places)
 
     def _total(self, maxima: Tensor, counts: Tensor) -> Tensor:
         """Scores (..., ) of the best fit for each query token (..., length), of which some count (..., length)."""
@@ -253,7 +237,7 @@ class TokenIndex:
     def score(self, query: np.ndarray | Tensor, rows: np.ndarray) -> np.ndarray:
         """The exact scores (m,) of some rows (m,) for a query (length, d); -inf for documents without tokens."""
         asked, _ = checked_queries(query[None], None, self.width, self.codec.device)
-        places = torch.from_numpy(self._place_of[self._checked_rows(rows)]).to(self.codec.device)
+        places = torch.from_numpy(self.changes.slot_of[self._checked_rows(rows)]).to(self.codec.device)
         return self._score_places(asked[0], places).cpu().numpy()
 
     def matches(self, query: np.ndarray | Tensor, row: int) -> tuple[np.ndarray, np.ndarray]:
@@ -262,7 +246,7 @@ class TokenIndex:
         -1 and -inf if the document has none.
         """
         asked, _ = checked_queries(query[None], None, self.width, self.codec.device)
-        place = int(self._place_of[self._checked_rows(np.array([row]))[0]])
+        place = int(self.changes.slot_of[self._checked_rows(np.array([row]))[0]])
         added = place - len(self.main)
         vectors = self.main.tokens(place) if added < 0 else self.annex.tokens(added)
         if not len(vectors):
@@ -291,20 +275,17 @@ class TokenIndex:
             empty = np.zeros(len(self), np.int64)
             return TokenIndex.of(flat, np.concatenate([empty, starts]), self.options)
         new = Part.of(starts, *self.codec.encode(flat), len(self.codec.centroids))
-        alive = None if self.alive is None else np.concatenate([self.alive, np.ones(len(new), bool)])
         annex = Shelf(self.annex.part.joined(new, np.ones(len(self.annex) + len(new), bool)), self.codec)
-        larger = replace(self, annex=annex, alive=alive)
-        return larger._merged() if len(annex) > max(ANNEX, len(self.main) // 16) else larger
+        larger = replace(self, annex=annex, changes=self.changes.added(len(new)))
+        return larger._merged() if larger.changes.due else larger
 
     def without(self, keep: np.ndarray) -> TokenIndex:
         """Only the rows that are kept (n,) bool. What was deleted is taken out once less than half is left."""
         keep = mask_of(keep, len(self))
         if keep.all():
             return self
-        alive = self._living.copy()
-        alive[alive] = keep
-        smaller = replace(self, alive=alive)
-        return smaller if 2 * len(smaller) > self._stored else smaller._merged()
+        smaller = replace(self, changes=self.changes.kept(keep))
+        return smaller._merged() if smaller.changes.due else smaller
 
     def rebuilt(self, options: TokenOptions) -> TokenIndex:
         """The same documents in another kind of index; what compression has lost is not found again."""
@@ -316,9 +297,9 @@ class TokenIndex:
 
     def _merged(self) -> TokenIndex:
         """The same as one part without what was deleted."""
-        if self.alive is None and not len(self.annex):
+        if self.changes.none:
             return self
-        part = self.main.part.joined(self.annex.part, self._living)
+        part = self.main.part.joined(self.annex.part, self.changes.mask)
         return TokenIndex._whole(part, self.options, self.codec)
 
     # Keeping

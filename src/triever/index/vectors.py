@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,10 +23,11 @@ from torch import Tensor
 
 from triever import config
 from triever.artifact import RESAVE
-from triever.config import option
+from triever.changes import Changes
 from triever.errors import ArtifactError, UsageError
 from triever.index.checks import at_least, checked, mask_of, same_width
 from triever.index.finders import FINDERS, Finder
+from triever.index.options import IndexOptions
 from triever.index.top import CHUNK, Found, Running, filled, merged, nothing, ordered, resident, stacked
 from triever.models.precision import device_of
 from triever.storage import Product, Products, Stored, Thing
@@ -35,37 +36,8 @@ from triever.validation import require, require_finite
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
 
-ANNEX = 1024
-"""So many added vectors, or a sixteenth of the main part, are kept beside it before all is built anew."""
 QUERIES = 1024
 """So many queries are compared with a chunk of vectors at once."""
-
-
-@dataclass(frozen=True)
-class IndexOptions:
-    """How vectors are kept and searched: `IndexOptions(kind="hnsw", ef_search=256)`."""
-
-    kind: Literal["flat", "hnsw", "ivfpq"] = option("flat", "flat (exact), hnsw (a graph) or ivfpq (short codes)")
-    dtype: Literal["float32", "float16"] = option("float32", "how vectors are stored: float32 or float16")
-    device: str = option("cpu", "where exact comparisons run: cpu, cuda, or auto: cuda where there is one")
-    hnsw_m: int = option(32, "hnsw: neighbours of each vector")
-    ef_construction: int = option(200, "hnsw: vectors looked at to place a new one")
-    ef_search: int = option(128, "hnsw: vectors looked at for a query; never fewer than k")
-    nlist: int = option(0, "ivfpq: lists; 0 takes about four times the root of the number of vectors")
-    nprobe: int = option(0, "ivfpq: lists that a query reads; 0 takes a thirty-second, at least 8")
-    pq_m: int = option(0, "ivfpq: codes of each vector, a divisor of its length; 0 takes about a quarter of it")
-    nbits: int = option(8, "ivfpq: bits of each code, 4 to 8")
-    rescore: int = option(200, "ivfpq: candidates that are scored again with the stored vectors; 0 for none")
-
-    def __post_init__(self) -> None:
-        config.validate(self)
-        at_least("hnsw_m", self.hnsw_m, 2)
-        for name in ("ef_construction", "ef_search"):
-            at_least(name, getattr(self, name), 1)
-        for name in ("nlist", "nprobe", "pq_m", "rescore"):
-            at_least(name, getattr(self, name), 0)
-        if not 4 <= self.nbits <= 8:
-            raise UsageError(f"nbits = {self.nbits} should be between 4 and 8", "the usual value is 8")
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +93,7 @@ class VectorIndex:
     options: IndexOptions
     main: Vectors  # what the finder knows
     annex: Vectors  # what was added since
-    alive: np.ndarray | None  # (main + annex,) bool, or None while nothing is deleted
+    changes: Changes
     finder: Finder | None  # None where every vector is compared
 
     @classmethod
@@ -130,10 +102,10 @@ class VectorIndex:
         options = options or IndexOptions()
         device, array = device_of(options.device), checked(vectors, options.dtype)
         finder = FINDERS[options.kind].build(array, options) if options.kind in FINDERS else None
-        return cls(options, Vectors(array, device), Vectors(array[:0], device), None, finder)
+        return cls(options, Vectors(array, device), Vectors(array[:0], device), Changes(len(array)), finder)
 
     def __len__(self) -> int:
-        return self._stored if self.alive is None else int(self.alive.sum())
+        return len(self.changes)
 
     @property
     def width(self) -> int:
@@ -141,30 +113,24 @@ class VectorIndex:
         return self.main.array.shape[1]
 
     @property
-    def _stored(self) -> int:
-        return len(self.main) + len(self.annex)
-
-    @property
-    def _living(self) -> np.ndarray:
-        """(stored,) bool."""
-        return np.ones(self._stored, bool) if self.alive is None else self.alive
-
-    @property
     def bytes(self) -> int:
         """Of what a search reads: vectors, graph or codes, masks.
 
         Rescoring looks up a few of the stored vectors; they may stay on the disk, and are not counted.
         """
-        mask = 0 if self.alive is None else self.alive.nbytes + self._row_of.nbytes
-        needed = self.main.array.nbytes if self.finder is None else 0
-        return needed + self.annex.array.nbytes + mask + (self.finder.bytes if self.finder else 0)
+        main = self.main.array.nbytes if self.finder is None else self.finder.bytes
+        return main + sum(array.nbytes for array in self._changed())
 
     def stored(self) -> Stored:
         """What takes memory, by part."""
-        changes: list[Thing] = [self.annex.array, *([] if self.alive is None else [self.alive, self._row_of])]
+        changes: list[Thing] = [*self._changed()]
         if self.finder is None:
             return {"vectors": [self.main.array], "changes": changes}
         return {self.finder.part: [self.finder.bytes], "stored vectors": [self.main.array], "changes": changes}
+
+    def _changed(self) -> list[np.ndarray]:
+        """What is held besides the main part."""
+        return [self.annex.array, *self.changes.arrays(), *([self.changes.slot_of] if self.changes.arrays() else [])]
 
     @property
     def _rescore(self) -> int:
@@ -172,15 +138,15 @@ class VectorIndex:
 
     def vectors(self) -> np.ndarray:
         """The vectors by row (n, d), as a rebuild would take them."""
-        if self.alive is None and not len(self.annex):
+        if self.changes.none:
             return self.main.array
-        main, annex = np.split(self._living, [len(self.main)])
-        return np.concatenate([self.main.array[main], self.annex.array[annex]])
+        both = zip((self.main, self.annex), self.changes.masks, strict=True)
+        return np.concatenate([part.array if mask is None else part.array[mask] for part, mask in both])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """The vectors of some rows (m, d)."""
         rows = np.asarray(rows, np.int64)
-        places = rows if self.alive is None else np.searchsorted(self._row_of, rows)
+        places = rows if self.changes.alive is None else self.changes.slot_of[rows]
         found = np.empty((len(places), self.width), self.main.array.dtype)
         added = places >= len(self.main)
         found[~added] = self.main.array[places[~added]]
@@ -201,24 +167,18 @@ class VectorIndex:
         if wanted.shape[1] != self.width:
             raise UsageError(f"queries of {wanted.shape[1]} numbers, vectors of {self.width}", "use one model for both")
         at_least("k", k, 1)
-        if not len(wanted) or not self._stored:
+        if not len(wanted) or not self.changes.slots:
             return nothing(len(wanted), k)
         main, annex = self._search_main(wanted, k), self._search_annex(wanted, k)
         scores, places = merged(main, annex, k)
-        return scores, places if self.alive is None else np.where(places < 0, -1, self._row_of[places])
-
-    @cached_property
-    def _row_of(self) -> np.ndarray:
-        """(stored,) the row of each place that is alive."""
-        return np.cumsum(self._living) - 1
+        return scores, self.changes.rows(places)
 
     def _search_annex(self, queries: np.ndarray, k: int) -> Found:
-        alive = None if self.alive is None else self.alive[len(self.main) :]
-        scores, places = self.annex.search(queries, k, alive)
+        scores, places = self.annex.search(queries, k, self.changes.masks[1])
         return scores, np.where(places < 0, -1, places + len(self.main))
 
     def _search_main(self, queries: np.ndarray, k: int) -> Found:
-        alive = None if self.alive is None else self.alive[: len(self.main)]
+        alive = self.changes.masks[0]
         living = len(self.main) if alive is None else int(alive.sum())
         if self.finder is None or not living:
             return self.main.search(queries, k, alive)
@@ -242,21 +202,19 @@ class VectorIndex:
         same_width(new, self.width)
         if not len(new):
             return self
-        if len(self.annex) + len(new) > max(ANNEX, len(self.main) // 16) or not len(self.main):
+        changes = self.changes.added(len(new))
+        if changes.due:
             return VectorIndex.of(np.concatenate([self.vectors(), new]), self.options)
-        alive = None if self.alive is None else np.concatenate([self.alive, np.ones(len(new), bool)])
         annex = Vectors(np.concatenate([self.annex.array, new]), self.annex.device)
-        return replace(self, annex=annex, alive=alive)
+        return replace(self, annex=annex, changes=changes)
 
     def without(self, keep: np.ndarray) -> VectorIndex:
         """Only the rows that are kept (n,) bool. Built anew once less than half is left."""
         keep = mask_of(keep, len(self))
         if keep.all():
             return self
-        alive = self._living.copy()
-        alive[alive] = keep
-        smaller = replace(self, alive=alive)
-        return smaller if 2 * len(smaller) > self._stored else VectorIndex.of(smaller.vectors(), self.options)
+        smaller = replace(self, changes=self.changes.kept(keep))
+        return VectorIndex.of(smaller.vectors(), self.options) if smaller.changes.due else smaller
 
     def write(self, writer: Writer, name: str = "vectors") -> None:
         """Put it into an artifact, in files whose names begin with `name`.
@@ -266,8 +224,8 @@ class VectorIndex:
         """
         one = self if self.finder else VectorIndex.of(self.vectors(), self.options)
         arrays = {"main": one.main.array, "annex": one.annex.array}
-        if one.alive is not None:
-            arrays["alive"] = one.alive
+        if one.changes.alive is not None:
+            arrays["alive"] = one.changes.alive
         arrays |= one.finder.arrays() if one.finder else {}
         for role, array in arrays.items():
             writer.array(f"{name}_{role}", array)
@@ -289,7 +247,7 @@ class VectorIndex:
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{snapshot.path}: the index {name!r} {error}", RESAVE) from error
         main, annex = Vectors(arrays["main"], where), Vectors(arrays["annex"], where)
-        return cls(options, main, annex, arrays.get("alive"), finder)
+        return cls(options, main, annex, Changes(len(main), len(annex), arrays.get("alive")), finder)
 
 
 def vector_products(count: int, width: int, options: IndexOptions) -> dict[str, Products]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from triever.data.datasets import Dataset
 from triever.data.records import Qrels, Query, Result
+from triever.engines.base import ReadsAhead
 from triever.errors import UsageError
 from triever.evaluation.compare import questions
 from triever.evaluation.measures import per_query
@@ -125,14 +126,11 @@ def success(queries: Sequence[Query], found: Sequence[Result], qrels: Qrels, dep
 
 def _index_rate(retriever: Retriever, queries: Sequence[Query]) -> float | str:
     """Queries a second of the index alone, once they are read; nothing where there is no encoder."""
-    from triever.retrievers.encoding import Encoding
-
-    if not isinstance(retriever, Encoding):
+    if not isinstance(retriever.engine, ReadsAhead):
         return ""
-    engine = retriever._checked().engine
-    read = retriever._read_queries(engine, [query.text for query in queries])
+    search = retriever.engine.read_ahead([query.text for query in queries])
     started = time.perf_counter()
-    retriever._find(engine, read, 10)
+    search(10)
     return round(len(queries) / (time.perf_counter() - started), 1)
 
 

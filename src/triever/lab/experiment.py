@@ -31,12 +31,12 @@ from triever.data.records import Run as Hits
 from triever.data.writers import write_run
 from triever.errors import DataError, TrieverError, UsageError
 from triever.evaluation.compare import compare
-from triever.evaluation.report import mean_text
 from triever.files import atomic, locked
 from triever.lab import results
 from triever.lab.cells import Data, System, digest, file_name
 from triever.lab.recipes import Recipe, Run
 from triever.lab.tables import PLAN, RecipeTable, read_result
+from triever.printable import mean_text
 from triever.retrievers.base import Retriever, load
 from triever.storage import index_size
 
@@ -168,7 +168,7 @@ def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, 
         "data": asdict(data) | {"dataset": dataset.name, "fingerprint": dataset.fingerprint[:16]},
         "reports": reports,
         **({"runs": {split: run.hits_file(split) for split in reports}} if recipe.keeps_runs else {}),
-        "made_from": retriever._made_from(retriever._checked().engine),
+        "made_from": retriever.engine.made_from(),
         "documents": len(retriever),
         "index_bytes": index_size(memory),
         "memory": memory,

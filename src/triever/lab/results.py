@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,29 @@ def write(path: str | Path, result: Mapping[str, Any]) -> None:
         file.write((json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
 
 
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: the table of a recipe in one setting, one comparison, or one analysis."""
+
+    page: str  # the recipe's name, or the folder that holds the file
+    title: str
+    body: str
+    made_by: str  # the words of the command, without its options
+    table: RecipeTable | None = None  # for a recipe
+    unlisted: int = 0  # results in the recipe's folder that its list of cells lacks
+
+    def markdown(self) -> str:
+        """The section under its heading."""
+        return f"## {self.title}\n\n{self.body}"
+
+
 def render(folder: str | Path) -> str:
     """All results of a folder as one Markdown page."""
+    return "\n\n".join([HEADER, *(section.markdown() for section in sections(folder))]) + "\n"
+
+
+def sections(folder: str | Path) -> list[Section]:
+    """A section for each recipe and setting, and for each other result of a folder, in the order of their paths."""
     try:
         files = sorted(as_path(folder).rglob("*.json"))
     except OSError as error:
@@ -94,12 +116,12 @@ def render(folder: str | Path) -> str:
     if not files:
         raise DataError(f"{folder} holds no results", "write some with: triever compare ... --out FILE")
     recipes = {file.parent for file in files if file.name == PLAN}
-    parts = [
+    made = (
         _recipe_section(file.parent) if file.name == PLAN else _section(file.relative_to(folder), _read(file))
         for file in files
         if file.name == PLAN or file.parent not in recipes
-    ]
-    return "\n\n".join([HEADER, *filter(None, parts)]) + "\n"
+    )
+    return [section for section in made if section]
 
 
 HEADER = """# Results
@@ -108,12 +130,16 @@ Every number on this page is made from a file in `results/` by `triever results 
 the values, their 95% intervals, the command, the data's fingerprint and the machine."""
 
 
-def _section(name: Path, result: Mapping[str, Any]) -> str:
+def _section(name: Path, result: Mapping[str, Any]) -> Section:
     machine = result["hardware"]
     gpu = f"{machine['gpu']}; " if machine.get("gpu") else ""
     where = f"{gpu}{machine['processor']}, {machine['cores']} cores; {result['seconds']} s"
-    shown = _analysed(result["finding"]) if "finding" in result else _measured(result["report"])
-    return f"## {name.with_suffix('').as_posix()}\n\n`{result['command']}`\n\n{shown}{where}."
+    is_analysis = "finding" in result
+    shown = _analysed(result["finding"]) if is_analysis else _measured(result["report"])
+    words = shlex.split(result["command"])[: 3 if is_analysis else 2]
+    page = name.parent.as_posix() if name.parent.name else "more"
+    title = name.with_suffix("").as_posix()
+    return Section(page, title, f"`{result['command']}`\n\n{shown}{where}.", " ".join(words))
 
 
 def _measured(values: Mapping[str, Any]) -> str:
@@ -124,21 +150,39 @@ def _measured(values: Mapping[str, Any]) -> str:
 
 def _analysed(values: Mapping[str, Any]) -> str:
     try:
-        return "".join(f"{Part(**part).markdown()}\n\n" for part in values["parts"])
-    except (KeyError, TypeError, AttributeError) as error:
+        parts = [Part(**part) for part in values["parts"] if not _is_false_none(part, values.get("values", {}))]
+        return "".join(f"{part.markdown()}\n\n" for part in parts)
+    except (LookupError, TypeError, AttributeError) as error:
         raise DataError(f"what an analysis found is damaged: {error!r}", "write it again") from error
 
 
-def _recipe_section(folder: Path) -> str:
+def _is_false_none(part: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Whether a part says "none" of examples though there are some: `--examples 0` wrote that into older files."""
+    if part.get("lines") != ["none"] or values.get("examples") or not values.get("sets"):
+        return False
+    only_the_second_finds = values["sets"][2]
+    return only_the_second_finds["questions"] > 0
+
+
+def _recipe_section(folder: Path) -> Section | None:
     """The table of a recipe in one setting; nothing for a setting that is not shown."""
     plan = read_result(folder / PLAN) or {}
     if plan["setting"] == UNSHOWN:
-        return ""
-    table = RecipeTable.of(plan, folder)
+        return None
+    table, unlisted = RecipeTable.of(plan, folder), RecipeTable.unlisted(plan, folder)
     command = shlex.join(["triever", "experiment", plan["name"], "--setting", plan["setting"]])
     title = f"**{plan['title']}**" + (f": {plan['about']}" if plan["about"] else "")
-    parts = [f"## {plan['name']}, {plan['setting']}", f"`{command}`", title, table.markdown(), _origins(table.rows)]
-    return "\n\n".join(filter(None, parts))
+    more = f"{UNLISTED}\n\n{unlisted.markdown()}" if unlisted.rows else ""
+    parts = [f"`{command}`", title, table.markdown(), more, _origins([*table.rows, *unlisted.rows])]
+    name, body = f"{plan['name']}, {plan['setting']}", "\n\n".join(filter(None, parts))
+    leftover = sum(len(row.results) for row in unlisted.rows)
+    return Section(plan["name"], name, body, "triever experiment", table, leftover)
+
+
+UNLISTED = (
+    f"`{PLAN}` does not list these results: they were measured after it was last written, or with other options than "
+    "it names. Nothing was expected of them."
+)
 
 
 def _origins(rows: Sequence[Row]) -> str:
@@ -187,8 +231,20 @@ def _software() -> dict[str, str]:
     return {"triever": __version__, "commit": commit(), "python": platform.python_version(), **used}
 
 
+COMMIT = "TRIEVER_COMMIT"
+"""The environment variable that says the commit where git cannot: in a copy without its repository, or without git."""
+
+
 def commit() -> str:
-    """The commit of the checkout that runs, marked if its code was changed since; "" for an installed package."""
+    """The commit of the code that runs: git's for a checkout, with "-changed" if its code was changed since.
+
+    Where git knows none, it is the environment variable TRIEVER_COMMIT; "" where that is not set either.
+    """
+    return _commit_by_git() or os.environ.get(COMMIT, "").strip()
+
+
+def _commit_by_git() -> str:
+    """The commit of the checkout that runs; "" for an installed package, and where there is no git."""
     try:
         if not _is_checkout():
             return ""

@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from triever.errors import DataError
-from triever.evaluation.report import mean_text
+from triever.printable import mean_text
 
 PLAN = "recipe.json"
 """The file beside the results of a recipe that says what its table holds."""
@@ -110,6 +110,21 @@ class RecipeTable:
         rows = tuple(_row(cell, folder) for cell in plan["cells"])
         _warn_of_other_data(plan["name"], rows)
         return cls(plan, rows)
+
+    @classmethod
+    def unlisted(cls, plan: Mapping[str, Any], folder: Path) -> RecipeTable:
+        """The table of the results in a folder that a plan does not list, with the measures that all of them have."""
+        listed = {(run["file"], run["definition"]) for cell in plan["cells"] for run in cell["runs"]}
+        runs: dict[str, list[dict[str, Any]]] = {}
+        measures = list(plan["measures"])
+        for path in sorted(folder.glob("*-seed*.json")):
+            result = _run_result(path)
+            if (path.name, result["definition"]) not in listed:
+                run = {"seed": result["seed"], "file": path.name, "definition": result["definition"]}
+                runs.setdefault(result["cell"], []).append(run)
+                measures = [measure for measure in measures if _has(result, measure)]
+        cells = [{"cell": cell, "runs": found} for cell, found in runs.items()]
+        return cls.of({**plan, "cells": cells, "measures": measures, "values": [], "order": []}, folder)
 
     def narrowed(self, cells: Sequence[str]) -> RecipeTable:
         """Only these cells, and what is expected of them alone."""
@@ -270,6 +285,14 @@ def read_result(path: Path, definition: str = "") -> dict[str, Any] | None:
         raise DataError(f"{path} is not the result of a run: {error!r}", "remove it, or write it again") from error
 
 
+def _run_result(path: Path) -> Mapping[str, Any]:
+    """The result of a run, whatever its definition."""
+    result = read_result(path)
+    if not isinstance(result, Mapping) or not {"cell", "seed", "definition"} <= result.keys():
+        raise DataError(f"{path} is not the result of a run", "remove it, or write it again")
+    return result
+
+
 def _row(cell: Mapping[str, Any], folder: Path) -> Row:
     found = [(run["seed"], read_result(folder / run["file"], run["definition"])) for run in cell["runs"]]
     good = tuple(result for _, result in found if result and "problem" not in result)
@@ -280,6 +303,11 @@ def _row(cell: Mapping[str, Any], folder: Path) -> Row:
 def _score(result: Mapping[str, Any], split: str, measure: str) -> Mapping[str, float]:
     (scores,) = result["reports"][split]["scores"].values()
     return scores[measure]
+
+
+def _has(result: Mapping[str, Any], measure: str) -> bool:
+    reports = result.get("reports", {}).values()  # a run that failed has none
+    return all(measure in scores for report in reports for scores in report["scores"].values())
 
 
 def _brief(found: Measured | None) -> str:

@@ -111,30 +111,33 @@ class Backbone:
         config = _config(self.config)
         config.use_cache = False
         whole = config.is_encoder_decoder
-        encoders = transformers.AutoModelForTextEncoding
-        auto = encoders if whole and type(config) in encoders._model_mapping else transformers.AutoModel
-        module = self._made(auto, config, empty)
+        if whole and type(config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING:
+            form = transformers.AutoModelForTextEncoding, transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
+        else:
+            form = transformers.AutoModel, transformers.MODEL_MAPPING
+        module = self._made(*form, config, empty)
         if self.name.startswith(SCRATCH) and not empty:
             _begin_with_words(module)
         return module.get_encoder() if whole else module
 
     def causal_module(self, *, empty: bool = False) -> nn.Module:
         """The language model with its head, for generation."""
-        from transformers import AutoModelForCausalLM
+        from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
-        return self._made(AutoModelForCausalLM, _config(self.config), empty)
+        return self._made(AutoModelForCausalLM, MODEL_FOR_CAUSAL_LM_MAPPING, _config(self.config), empty)
 
     def seq2seq_module(self, *, empty: bool = False) -> nn.Module:
         """The encoder and decoder with their head, for generation."""
-        from transformers import AutoModelForSeq2SeqLM
+        from transformers import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, AutoModelForSeq2SeqLM
 
-        return self._made(AutoModelForSeq2SeqLM, _config(self.config), empty)
+        return self._made(AutoModelForSeq2SeqLM, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, _config(self.config), empty)
 
-    def _made(self, auto: Any, config: Any, empty: bool) -> Any:
-        if type(config) not in auto._model_mapping:
+    def _made(self, auto: Any, classes: Any, config: Any, empty: bool) -> Any:
+        """The model that an auto class of transformers makes; `classes` has that class's models by their configs."""
+        if type(config) not in classes:
             problem = f"{self.name} is a {config.model_type} model, which has no form for {auto.__name__}"
             raise UsageError(problem, "choose another backbone")
-        how = _how(auto._model_mapping[type(config)])
+        how = _how(classes[type(config)])
         if self.folder is not None and not empty:
             return _loaded(auto, self.folder, config, how)
         with _uninitialised() if empty else nullcontext():

@@ -80,6 +80,10 @@ class Encoder(nn.Module):
         """Where it is."""
         return next(self.parameters()).device
 
+    def at_most(self, wanted: int) -> int:
+        """How many tokens of a text are read: so many as are wanted, if the backbone can."""
+        return min(wanted, self.longest or wanted)
+
     @property
     def tokenizer(self) -> TextTokenizer:
         """What makes numbers of texts for it."""
@@ -301,6 +305,11 @@ class _Pass:
 def _put_away(batch: tuple[np.ndarray, np.ndarray, Tensor], put: Put) -> None:
     rows, chosen, vectors = batch
     put(rows, chosen, vectors.cpu().numpy())
+
+
+def source_of(encoder: Encoder) -> str:
+    """Whose weights an encoder started from, and under which licence."""
+    return f"{encoder.backbone.source} (licence: {encoder.backbone.licence})"
 
 
 def one_token(tokenizer: TextTokenizer) -> tuple[Tensor, Tensor]:

@@ -20,20 +20,19 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeAlias, get_args, get_type_hints
-
-import numpy as np
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from triever import artifact, config, work_folder
 from triever.arguments import as_path, listed, seconds, table, whole
 from triever.data.datasets import Dataset
-from triever.data.records import Document, Hit, Query, Result, normalise, ranked
+from triever.data.records import Document, Query, Result, normalise
 from triever.data.splits import named_splits
 from triever.data.store import SCHEMA, DocumentStore
+from triever.engines.base import Engine, Parts
 from triever.errors import ArtifactError, UsageError, nearest
 from triever.progress import track
 from triever.retrievers import claims
-from triever.storage import Products, Size, Stored, index_size, part_sizes
+from triever.storage import Products, Size, index_size, part_sizes
 from triever.validation import require_table, require_text
 from triever.version import __version__
 
@@ -54,8 +53,7 @@ ROOT = "root"
 
 _log = logging.getLogger("triever")
 
-Parts: TypeAlias = tuple[tuple[str, float], ...]
-"""Named parts whose weights add up to a score."""
+E = TypeVar("E", bound=Engine)
 
 
 @dataclass(frozen=True)
@@ -84,11 +82,11 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Held:
+class Held(Generic[E]):
     """What a retriever searches: documents, and what its system has made of them. Replaced, never changed."""
 
     store: DocumentStore
-    engine: Any
+    engine: E
     origin: Mapping[str, Any]
     made: str  # a fingerprint of all that the engine was learned from, or of the files that it was read from
 
@@ -99,16 +97,16 @@ class Held:
 
 
 @dataclass(eq=False)
-class Retriever(ABC):
+class Retriever(ABC, Generic[E]):
     """What every system is: BM25, dense, generative."""
 
     kind: ClassVar[str]
     search_only: ClassVar[tuple[str, ...]] = ()
     """Options that say how to search and nothing else, so that a fitted retriever may get others."""
-    _held: Held | None = field(default=None, init=False, repr=False)
+    _held: Held[E] | None = field(default=None, init=False, repr=False)
 
     @classmethod
-    def of_options(cls, value: Any, where: str) -> Retriever:
+    def of_options(cls, value: Any, where: str) -> Retriever[Any]:
         """A retriever that is an option of another: itself, its name, a saved folder, or a table with its kind."""
         if isinstance(value, Retriever):
             return value
@@ -120,52 +118,43 @@ class Retriever(ABC):
             raise UsageError(f"{where} = {value!r} does not say which system", f"for example: {where}.kind=bm25")
         return config.build(system(kind), values, where=f"{where}.")
 
-    # What a system has to bring. An engine is a value of its own making: changes make a new one, so a
-    # search that is under way is not disturbed, and a change that fails has changed nothing.
+    # What a system has to bring: how an engine is learned, and how it is read again.
 
     @abstractmethod
-    def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Any:
+    def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> E:
         """The engine that searches these documents; `work` is a folder for what a longer training leaves behind."""
 
     @abstractmethod
-    def _with_added(self, engine: Any, documents: Sequence[Document], store: DocumentStore) -> Any:
-        """The engine with more documents, behind the old ones; the store has all of them."""
+    def read(self, snapshot: artifact.Snapshot) -> E:
+        """The engine of an artifact that was saved with these options."""
 
-    @abstractmethod
-    def _without(self, engine: Any, keep: np.ndarray) -> Any:
-        """The engine with only the rows that are kept (shape: documents, bool)."""
+    def configured(self, engine: E) -> E:
+        """The engine, searched as the options of this retriever say."""
+        return engine
 
-    @abstractmethod
-    def _search(self, engine: Any, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
-        """The hits of every query; `k` is at most the number of documents and above zero."""
+    def tuned(self, engine: E, documents: Sequence[Document], store: DocumentStore) -> E:
+        """The engine after a training on documents that it has just placed, where that is wanted."""
+        return engine
 
-    @abstractmethod
-    def _explain(self, engine: Any, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
-        """For each hit, what its score is made of."""
-
-    @abstractmethod
-    def _stored(self, engine: Any) -> Stored:
-        """What takes memory in the engine once it has searched, by the parts that `storage.PARTS` names."""
-
-    @abstractmethod
-    def _computed(self, engine: Any, now: int, then: int) -> dict[str, Products]:
-        """The same computed from numbers alone, for `then` documents in place of the `now` that there are."""
-
-    @abstractmethod
-    def _write(self, engine: Any, writer: artifact.Writer) -> dict[str, Any]:
-        """Put the engine into an artifact, and give back the state that is not a file."""
-
-    @abstractmethod
-    def _read(self, snapshot: artifact.Snapshot) -> Any:
-        """Take the engine out of an artifact."""
-
-    def _made_from(self, engine: Any) -> dict[str, Any]:
-        """For the card: `weights`, whose they are and under which licence, and how a training went."""
-        return {}
-
-    def _members(self) -> tuple[Retriever, ...]:
+    @property
+    def members(self) -> tuple[Retriever[Any], ...]:
         """The retrievers that it is made of."""
         return ()
+
+    @property
+    def reads_expansions(self) -> bool:
+        """Whether it learns from expansions of documents."""
+        return any(part.reads_expansions for part in self.members)
+
+    @property
+    def tuning(self) -> Any:
+        """How it is trained, if it is."""
+        training = getattr(self, "training", None)
+        return training if training and training.steps else None
+
+    def learns_queries(self, dataset: Dataset) -> bool:
+        """Whether it learns from judged queries."""
+        return self.tuning is not None
 
     # What a person uses.
 
@@ -186,26 +175,23 @@ class Retriever(ABC):
             self._held = self._fitted_to(dataset, store, work)
         return self
 
-    def _fitted_to(self, dataset: Dataset, store: DocumentStore, work: str | Path | None) -> Held:
+    def _fitted_to(self, dataset: Dataset, store: DocumentStore, work: str | Path | None) -> Held[E]:
         """What it holds once it has learned a dataset, whose documents are in the store."""
         origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
         origin |= {ROOT: dataset.root} if dataset.root else {}
         what = {"kind": self.kind, "options": config.to_dict(self), "documents": dataset.fingerprint}
-        what |= {"expansions": claims.of_expansions(store), **self._lessons(dataset, store)}
-        engine = self._learn(dataset, store, work_folder.claim(as_path(work), what) if work else None)
+        what |= {"expansions": claims.of_expansions(store), **self.lessons(dataset, store)}
+        engine = self.learn(dataset, store, work_folder.claim(as_path(work), what) if work else None)
         return Held(store, engine, origin, claims.fingerprint([what]))
 
-    def _lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
+    def lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
         """What is learned from besides documents, as fingerprints; where that is impossible, it is said here, early."""
-        parts = [
-            held.fingerprint if (held := part._held_for(store)) else part._lessons(dataset, store)
-            for part in self._members()
-        ]
+        parts = [part.fingerprint_for(store) or part.lessons(dataset, store) for part in self.members]
         lessons: dict[str, Any] = {"parts": parts} if parts else {}
-        training = self._training
+        training = self.tuning
         if training:
             lessons["backbone"] = claims.of_folder(getattr(self, "backbone", ""))
-        if not self._learns_queries(dataset):
+        if not self.learns_queries(dataset):
             return lessons
         from triever.training.pairs import held_out, pairs_of  # needs PyTorch, as every training does
 
@@ -214,35 +200,27 @@ class Retriever(ABC):
             raise UsageError("all training queries are held out", "lower training.holdout")
         return {**lessons, "queries": claims.of_pairs(pairs)}
 
-    def _learns_queries(self, dataset: Dataset) -> bool:
-        """Whether it learns from judged queries."""
-        return self._training is not None
+    def fingerprint_for(self, store: DocumentStore) -> str:
+        """A fingerprint of what it holds, if it is fitted to these very documents; else nothing."""
+        held = self._held_for(store)
+        return held.fingerprint if held else ""
 
-    @property
-    def _training(self) -> Any:
-        """How it is trained, if it is."""
-        training = getattr(self, "training", None)
-        return training if training and training.steps else None
-
-    def _held_for(self, store: DocumentStore) -> Held | None:
+    def _held_for(self, store: DocumentStore) -> Held[E] | None:
         """What it holds, if it is fitted to these very documents, and where it reads expansions, to these."""
         held = self._held
         if held is None or held.store.fingerprint != store.fingerprint:
             return None
         own, other = (one.table.column("expansions") for one in (held.store, store))
-        return held if own.equals(other) or not self._reads_expansions() else None
+        return held if own.equals(other) or not self.reads_expansions else None
 
-    def _reads_expansions(self) -> bool:
-        return getattr(self, "expand", False) or any(part._reads_expansions() for part in self._members())
-
-    def _engine_for(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Any:
+    def engine_for(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> E:
         """The engine of these documents, as a part of another retriever: the one it has, or one that it learns."""
         if held := self._held_for(store):
             return held.engine
         if self._held:
             what = "the fitted %s is fitted anew, as its documents or their expansions are not those of %s"
             _log.warning(what, self.kind, dataset.name)
-        return self._learn(dataset, store, work)
+        return self.learn(dataset, store, work)
 
     def search(self, query: str | Query, k: int = 10) -> Result:
         """The k best documents for a query, best first; fewer where fewer match."""
@@ -256,7 +234,7 @@ class Retriever(ABC):
         """The same search, with what each score is made of."""
         held, texts = self._checked(), _texts([query])
         result = self._search_held(held, texts, whole(k, "k"))[0]
-        parts = self._explain(held.engine, held.store, texts[0], result)
+        parts = held.engine.explain(held.store, texts[0], result)
         return Explanation(texts[0], result, parts, result.note)
 
     def searched_with(self, values: Mapping[str, Any]) -> Self:
@@ -269,8 +247,12 @@ class Retriever(ABC):
             may = f"; what may be changed: {', '.join(self.search_only)}" if self.search_only else ""
             raise UsageError(problem, f"fit another one with it{may}")
         other = config.build(type(self), config.merged(config.to_dict(self), values))
-        other._held = held
-        return other
+        return other.holding(replace(held, engine=other.configured(held.engine)))
+
+    def holding(self, held: Held[E]) -> Self:
+        """This retriever, which holds something from now on."""
+        self._held = held
+        return self
 
     def add(self, documents: Iterable[Document]) -> None:
         """Take new documents in. An id that is there already is refused, and then nothing is added."""
@@ -279,7 +261,7 @@ class Retriever(ABC):
         with self._turn:
             held = self._checked()
             store = held.store.with_added(new)
-            engine = self._with_added(held.engine, new, store)
+            engine = self.tuned(held.engine.with_added(new, store), new, store)
             self._held = replace(held, store=store, engine=engine, origin=_changed(held.origin, added=len(new)))
 
     def delete(self, ids: Iterable[str]) -> None:
@@ -288,7 +270,7 @@ class Retriever(ABC):
         with self._turn:
             held = self._checked()
             keep = held.store.kept(gone)
-            store, engine = held.store.where(keep), self._without(held.engine, keep)
+            store, engine = held.store.where(keep), held.engine.without(keep)
             origin = _changed(held.origin, deleted=int((~keep).sum()))
             self._held = replace(held, store=store, engine=engine, origin=origin)
 
@@ -317,26 +299,43 @@ class Retriever(ABC):
         return self._checked().store
 
     @property
+    def is_fitted(self) -> bool:
+        """Whether it has documents to search."""
+        return self._held is not None
+
+    @property
+    def engine(self) -> E:
+        """What searches its documents."""
+        return self._checked().engine
+
+    @property
     def root(self) -> str:
         """The folder of text files at which ids begin: a note for who adds files, which nothing here opens."""
         return _root_of(self._checked().origin)
 
     def keep_root(self, path: str) -> None:
         """Note another root, for text files that are added later."""
-        held = self._checked()
-        self._held = replace(held, origin={**held.origin, ROOT: path})
+        with self._turn:
+            held = self._checked()
+            self._held = replace(held, origin={**held.origin, ROOT: path})
 
     @property
     def memory(self) -> dict[str, int]:
         """The bytes of all that it holds once it has searched, by part; `storage.PARTS` says what each is."""
-        return {part: size.bytes for part, size in self._sizes().items()}
+        return {part: size.bytes for part, size in self.sizes.items()}
+
+    @property
+    def sizes(self) -> dict[str, Size]:
+        """The same with what of it may stay on the disk, and what is on a GPU."""
+        held = self._checked()
+        return part_sizes({**held.engine.stored(), **held.store.stored()})
 
     def memory_for(self, documents: int | None = None) -> dict[str, Products]:
         """What its memory would be with so many documents like these, or is with its own: the arithmetic, by part."""
         held = self._checked()
         now = len(held.store)
         then = now if documents is None else whole(documents, "documents", 0)
-        return {**self._computed(held.engine, now, then), **held.store.products(then)}
+        return {**held.engine.products(now, then), **held.store.products(then)}
 
     def compared(self, queries: Sequence[str], k: int = 10) -> float | None:
         """How often a query's vector is compared for so many hits, as a share of documents; none without a choice."""
@@ -345,7 +344,7 @@ class Retriever(ABC):
     @property
     def index_bytes(self) -> int:
         """How many bytes a search looks into, without models and without the documents themselves."""
-        sizes = part_sizes(self._stored(self._checked().engine))
+        sizes = part_sizes(self.engine.stored())
         return index_size({part: size.bytes for part, size in sizes.items()})
 
     @property
@@ -364,10 +363,10 @@ class Retriever(ABC):
         """What it is and what it was made from, for whoever receives the folder."""
         return self._card(self._checked())
 
-    def _card(self, held: Held) -> str:
+    def _card(self, held: Held[E]) -> str:
         store = held.store
         now = {"documents": len(store), "with expansions": store.expanded, "fingerprint": store.fingerprint}
-        made_from = self._made_from(held.engine)
+        made_from = held.engine.made_from()
         weights = made_from.pop("weights", "none")
         named = {"model weights": weights, **made_from}  # an option may be called weights too
         rows = {"kind": self.kind, **config.to_dict(self), **held.origin, **named, **now}
@@ -376,26 +375,22 @@ class Retriever(ABC):
         title = f"# A Triever {type(self).__name__} retriever"
         return f"{title}\n\n| what | value |\n| --- | --- |\n{table}\n\n{licence}\n"
 
-    def _checked(self) -> Held:
+    def _checked(self) -> Held[E]:
         if self._held is None:
             raise UsageError(f"this {type(self).__name__} has no documents yet", "call fit, or load a saved one")
         return self._held
 
-    def _sizes(self) -> dict[str, Size]:
-        held = self._checked()
-        return part_sizes({**self._stored(held.engine), **held.store.stored()})
-
-    def _search_held(self, held: Held, texts: list[str], k: int) -> list[Result]:
+    def _search_held(self, held: Held[E], texts: list[str], k: int) -> list[Result]:
         if not texts or not len(held.store):
             return [Result() for _ in texts]
-        results = self._search(held.engine, held.store, texts, min(k, len(held.store)))
+        results = held.engine.search(held.store, texts, min(k, len(held.store)))
         _check_results(results)
         return results
 
-    def _save(self, held: Held, writer: artifact.Writer) -> None:
+    def _save(self, held: Held[E], writer: artifact.Writer) -> None:
         writer.table("documents", held.store.table)
         writer.text("card", self._card(held))
-        state = self._write(held.engine, writer)
+        state = held.engine.write(writer)
         state |= {"origin": dict(held.origin), "documents": len(held.store), "fingerprint": held.store.fingerprint}
         writer.commit(self.kind, config.to_dict(self), state, f"triever {__version__}")
 
@@ -431,27 +426,17 @@ def _changed(origin: Mapping[str, Any], **counts: int) -> dict[str, Any]:
     return {**origin, **{key: origin.get(key, 0) + count for key, count in counts.items()}}
 
 
-def top_hits(scores: np.ndarray, ids: Sequence[str], k: int) -> tuple[Hit, ...]:
-    """The k best of a score for every document (shape: documents) that are above zero, in the one order."""
-    candidates = np.flatnonzero(scores > 0)
-    if len(candidates) > k:
-        # Every document tied with the k-th stays in, so that which of them go is decided by their ids.
-        least = np.partition(scores[candidates], len(candidates) - k)[len(candidates) - k]
-        candidates = candidates[scores[candidates] >= least]
-    return ranked(Hit(ids[row], float(scores[row])) for row in candidates)[:k]
-
-
-def with_members(systems: Iterable[Retriever]) -> Iterator[Retriever]:
+def with_members(systems: Iterable[Retriever[Any]]) -> Iterator[Retriever[Any]]:
     """Systems, and all that they are made of."""
     for system in systems:
         yield system
-        yield from with_members(system._members())
+        yield from with_members(system.members)
 
 
-def learned_by(systems: Iterable[Retriever], split: str, holdout: float) -> tuple[Retriever, str] | None:
+def learned_by(systems: Iterable[Retriever[Any]], split: str, holdout: float) -> tuple[Retriever[Any], str] | None:
     """The first of systems and their members that learns queries which are held out of a split, and of which split."""
     for system in with_members(systems):
-        training = system._training
+        training = system.tuning
         # Which queries are held out depends on their ids alone: a smaller share is a part of a larger one.
         learned = named_splits(training.split) if training else ()
         shared = [one for one in named_splits(split) if one in learned]
@@ -460,7 +445,7 @@ def learned_by(systems: Iterable[Retriever], split: str, holdout: float) -> tupl
     return None
 
 
-def system(name: str) -> type[Retriever]:
+def system(name: str) -> type[Retriever[Any]]:
     """The retriever class of a name."""
     if name not in KINDS:
         raise UsageError(f"there is no system named {name!r}", nearest(name, KINDS))
@@ -468,7 +453,7 @@ def system(name: str) -> type[Retriever]:
     return getattr(importlib.import_module(module), attribute)
 
 
-def load(path: str | Path) -> Retriever:
+def load(path: str | Path) -> Retriever[Any]:
     """Open a saved retriever."""
     with artifact.read(path) as snapshot:
         manifest = snapshot.manifest
@@ -479,7 +464,7 @@ def load(path: str | Path) -> Retriever:
             return _opened(snapshot)
 
 
-def _opened(snapshot: artifact.Snapshot) -> Retriever:
+def _opened(snapshot: artifact.Snapshot) -> Retriever[Any]:
     manifest, state = snapshot.manifest, snapshot.manifest.state
     _refuse_paths(system(manifest.kind), manifest.options)
     retriever = config.build(system(manifest.kind), manifest.options)
@@ -488,11 +473,10 @@ def _opened(snapshot: artifact.Snapshot) -> Retriever:
     snapshot.text("card")  # which people read, so that it is checked as all else is
     hashes = {role: entry.sha256 for role, entry in manifest.files.items()}
     made = claims.fingerprint([hashes, dict(state)])
-    retriever._held = Held(store, retriever._read(snapshot), require_table(state, "origin"), made)
-    return retriever
+    return retriever.holding(Held(store, retriever.read(snapshot), require_table(state, "origin"), made))
 
 
-def _refuse_paths(kind: type[Retriever], options: Mapping[str, Any]) -> None:
+def _refuse_paths(kind: type[Retriever[Any]], options: Mapping[str, Any]) -> None:
     """Refuse options that name a saved retriever by its folder: all that an artifact needs is inside it."""
     for name, hint in get_type_hints(kind).items():
         if name not in options or not _takes_retriever(hint):
@@ -506,11 +490,11 @@ def _refuse_paths(kind: type[Retriever], options: Mapping[str, Any]) -> None:
 
 
 def _takes_retriever(hint: Any) -> bool:
-    return hint is Retriever or any(map(_takes_retriever, get_args(hint)))
+    return (get_origin(hint) or hint) is Retriever or any(map(_takes_retriever, get_args(hint)))
 
 
 @contextmanager
-def edit(path: str | Path, *, wait: float = 0) -> Generator[Retriever]:
+def edit(path: str | Path, *, wait: float = 0) -> Generator[Retriever[Any]]:
     """A saved retriever to change: saved again at the end of the block, untouched after an error.
 
     Holds the right to write from load to save, so that two editors cannot lose each other's work. While

@@ -1,37 +1,24 @@
-"""BM25, on bm25s: the lexical baseline, and the stage on which doc2query expansions act.
-
-Every document's words are kept as numbers, so that adding and deleting documents never reads a text
-twice and always gives the scores that a fit on the same documents would give.
-"""
+"""BM25: the lexical baseline, and the stage on which doc2query expansions act."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-import numpy as np
+from typing import ClassVar, Literal
 
 from triever import artifact, config
-from triever.arrays import starts_of
 from triever.config import option
 from triever.data.datasets import Dataset
-from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
-from triever.data.words import bm25s, stemmer, stop_words, words
+from triever.data.words import stemmer
+from triever.engines import lexical
+from triever.engines.lexical import LexicalEngine, Weighting
 from triever.errors import UsageError
-from triever.retrievers.base import Parts, Retriever, top_hits
-from triever.storage import Product, Products, Stored, number_products, python_bytes, scaled, text_products
-from triever.validation import require, require_array, require_finite, require_starts, require_within
-
-MATRIX = ("data", "indices", "indptr")
-"""The arrays of bm25s's matrix of weights, compressed by word: a column of documents for each."""
+from triever.retrievers.base import Retriever
 
 
 @dataclass(eq=False)
-class BM25(Retriever):
+class BM25(Retriever[LexicalEngine]):
     """Lexical retrieval: `BM25(language="german").fit(data)`."""
 
     kind: ClassVar[str] = "bm25"
@@ -50,225 +37,19 @@ class BM25(Retriever):
         if not 0 <= self.b <= 1:
             raise UsageError(f"b = {self.b} should be between 0 and 1", "the usual range is 0.3 to 0.8")
 
-    def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Index:
-        return self._index(Terms.of(self.language, map(self._text, store)))
+    def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> LexicalEngine:
+        """Count the words of all documents."""
+        return LexicalEngine.learn(self.language, self._weighting, store)
 
-    def _with_added(self, engine: Index, documents: Sequence[Document], store: DocumentStore) -> Index:
-        return self._index(engine.terms.with_added(map(self._text, documents)))
+    def read(self, snapshot: artifact.Snapshot) -> LexicalEngine:
+        """The words of an artifact."""
+        return lexical.read(snapshot, self.language, self._weighting)
 
-    def _without(self, engine: Index, keep: np.ndarray) -> Index:
-        return self._index(engine.terms.kept(keep))
+    @property
+    def reads_expansions(self) -> bool:
+        """Whether expansions are indexed."""
+        return self.expand
 
-    def _search(self, engine: Index, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
-        return [self._search_one(engine, store, query, k) for query in queries]
-
-    def _search_one(self, engine: Index, store: DocumentStore, query: str, k: int) -> Result:
-        numbers = engine.terms.numbers(query)
-        hits = top_hits(engine.scores(numbers), store.ids, k) if numbers else ()
-        return Result(hits, note="" if hits else _why_nothing(query, numbers, self.language))
-
-    def _explain(self, engine: Index, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
-        numbers = engine.terms.numbers(query)
-        return tuple(engine.parts(numbers, store.row(hit.id)) for hit in result)
-
-    def _stored(self, engine: Index) -> Stored:
-        return {"postings": [*engine.matrix.values()], **engine.terms.stored()}
-
-    def _computed(self, engine: Index, now: int, then: int) -> dict[str, Products]:
-        postings, words = scaled(len(engine.matrix["data"]), now, then), engine.terms.vocabulary(now, then)
-        return {
-            "postings": [
-                Product(postings, "words of documents, each once", 4 + 4, "document, weight"),
-                Product(words + 1, "words", 8, "where its documents begin, and the end"),
-            ],
-            **engine.terms.products(now, then),
-        }
-
-    def _text(self, document: Document) -> str:
-        extra = document.expansions if self.expand else ()
-        return "\n".join((document.full_text, *extra))
-
-    def _index(self, terms: Terms) -> Index:
-        return Index(terms, weights(terms, self.method, self.k1, self.b))
-
-    def _write(self, engine: Index, writer: artifact.Writer) -> dict[str, Any]:
-        writer.json("vocabulary", engine.terms.names)
-        writer.array("term_starts", engine.terms.starts)
-        writer.array("terms", engine.terms.flat)
-        for part in MATRIX:
-            writer.array(f"scores_{part}", engine.matrix[part])
-        return {}
-
-    def _read(self, snapshot: artifact.Snapshot) -> Index:
-        names = snapshot.json("vocabulary")
-        texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        require(texts and len(set(names)) == len(names), "its vocabulary is no list of different words")
-        flat = require_array(snapshot.array("terms"), "terms", ("int32",), (None,))
-        require_within(flat, "terms", 0, len(names))
-        starts = require_starts(snapshot.array("term_starts"), "term_starts", snapshot.documents, len(flat))
-        matrix = {part: snapshot.array(f"scores_{part}") for part in MATRIX}
-        _require_matrix(matrix, len(names), snapshot.documents)
-        return Index(Terms(self.language, names, starts, flat), matrix)
-
-
-def _require_matrix(matrix: Mapping[str, np.ndarray], words: int, documents: int) -> None:
-    """A ValueError unless every weight is finite and that of a document which is there."""
-    weights = require_array(matrix["data"], "scores_data", ("float32",), (None,))
-    require_finite(weights, "scores_data")
-    rows = require_array(matrix["indices"], "scores_indices", ("int32",), weights.shape)
-    require_within(rows, "scores_indices", 0, documents)
-    require_starts(matrix["indptr"], "scores_indptr", words, len(weights))
-
-
-def _why_nothing(query: str, numbers: list[int], language: str) -> str:
-    found = words(query, language)
-    if not found:
-        return "the query has no words"
-    if all(word in stop_words(language) for word in found):
-        return "the query has only words that are too common to search for"
-    return "the words of the query are in all documents alike" if numbers else "no word of the query is in the corpus"
-
-
-@dataclass(frozen=True)
-class Index:
-    """The words of the documents, and what each weighs where."""
-
-    terms: Terms
-    matrix: dict[str, np.ndarray]
-
-    @cached_property
-    def _bm25s(self) -> Any:
-        index = bm25s().BM25()
-        index.nonoccurrence_array = None
-        index.scores = {**self.matrix, "num_docs": len(self.terms)}
-        return index
-
-    def scores(self, numbers: list[int]) -> np.ndarray:
-        """The score of every document for the words of a query."""
-        return self._bm25s.get_scores_from_ids(numbers)
-
-    def parts(self, numbers: list[int], row: int) -> Parts:
-        """What the score of one document is made of, the heaviest word first."""
-        weights = {number: numbers.count(number) * self._weight(number, row) for number in numbers}
-        found = [(self.terms.names[number], weight) for number, weight in weights.items() if weight > 0]
-        return tuple(sorted(found, key=lambda part: -part[1]))
-
-    def _weight(self, number: int, row: int) -> float:
-        start, end = self.matrix["indptr"][number : number + 2]
-        place = np.flatnonzero(self.matrix["indices"][start:end] == row)
-        return float(self.matrix["data"][start:end][place[0]]) if place.size else 0.0
-
-
-IDF: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
-    "lucene": lambda holding, total: np.log(1 + (total - holding + 0.5) / (holding + 0.5)),
-    "robertson": lambda holding, total: np.log(np.maximum(1, (total - holding + 0.5) / (holding + 0.5))),
-    "atire": lambda holding, total: np.log(total / holding),
-}
-
-
-def weights(terms: Terms, method: str, k1: float, b: float) -> dict[str, np.ndarray]:
-    """bm25s's matrix of weights, all at once: its own builder goes document by document."""
-    lengths = np.diff(terms.starts)
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    pair, count = np.unique(terms.flat.astype(np.int64) * max(len(lengths), 1) + row, return_counts=True)
-    word, row = np.divmod(pair, max(len(lengths), 1))
-    holding = np.bincount(word, minlength=len(terms.names))
-    norm = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-9)) if len(lengths) else lengths
-    frequency = count / (count + norm[row]) * (k1 + 1 if method == "atire" else 1)
-    return {
-        "data": (IDF[method](holding[word], len(lengths)) * frequency).astype(np.float32),
-        "indices": row.astype(np.int32),
-        "indptr": starts_of(holding),
-    }
-
-
-def _utf8(text: str) -> int:
-    return len(text.encode())
-
-
-class Terms:
-    """The words of each document as numbers: `flat[starts[i]:starts[i + 1]]` are those of document i."""
-
-    def __init__(self, language: str, names: list[str], starts: np.ndarray, flat: np.ndarray) -> None:
-        self.language = language
-        self.names = names  # by number
-        self.starts = starts  # (documents + 1,) int64
-        self.flat = flat  # (words of all documents,) int32
-        self._number = {name: number for number, name in enumerate(names)}
-        self._stem = stemmer(language)
-        self._stop = stop_words(language)
-        self._seen: dict[str, int | None] = {}
-
-    @classmethod
-    def of(cls, language: str, texts: Iterable[str]) -> Terms:
-        """The terms of these texts, one for each document."""
-        return cls(language, [], np.zeros(1, np.int64), np.empty(0, np.int32)).with_added(texts)
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def with_added(self, texts: Iterable[str]) -> Terms:
-        """These and the terms of more texts, with a larger vocabulary; these stay as they are."""
-        larger = Terms(self.language, list(self.names), self.starts, self.flat)
-        rows = [np.array(larger._numbers(text, grow=True), np.int32) for text in texts]
-        lengths = np.array([len(row) for row in rows], np.int64)
-        larger.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(lengths)])
-        larger.flat = np.concatenate([self.flat, *rows])
-        return larger
-
-    def kept(self, keep: np.ndarray) -> Terms:
-        """The terms of the documents that are kept; the vocabulary stays."""
-        lengths = np.diff(self.starts)
-        starts = starts_of(lengths[keep])
-        return Terms(self.language, self.names, starts, self.flat[np.repeat(keep, lengths)])
-
-    def stored(self) -> Stored:
-        """What takes memory, by part."""
-        return {"terms": [self.flat, self.starts], "vocabulary": [python_bytes(self.names, self._number)]}
-
-    def products(self, now: int, then: int) -> dict[str, Products]:
-        """The same computed, for `then` documents in place of `now`."""
-        words = self.vocabulary(now, then)
-        letters = scaled(sum(map(_utf8, self.names)), len(self.names), words)
-        return {
-            "terms": [
-                Product(scaled(len(self.flat), now, then), "words of documents", 4),
-                Product(then + 1, "documents", 8, "where it begins, and the end"),
-            ],
-            "vocabulary": [*text_products(words, "words", letters), *number_products(words)],
-        }
-
-    def vocabulary(self, now: int, then: int) -> int:
-        """How many different words `then` documents would have in place of `now`.
-
-        By Heaps' law: a power of the number of words, which is the one by which the second half of them has new ones.
-        """
-        words, half = len(self.names), self.flat[: len(self.flat) // 2]
-        if now in (0, then) or not len(half):
-            return words
-        before = 1 + int(half.max())  # words have their numbers in the order in which they come
-        return round(words * (then / now) ** np.log2(max(words, before) / before))
-
-    def numbers(self, text: str) -> list[int]:
-        """The numbers of a text's words, without those that no document has."""
-        return self._numbers(text, grow=False)
-
-    def _numbers(self, text: str, grow: bool) -> list[int]:
-        seen = self._seen
-        found = words(text, self.language)
-        numbers = [seen[word] if word in seen else self._look_up(word, grow) for word in found]
-        return [number for number in numbers if number is not None]
-
-    def _look_up(self, word: str, grow: bool) -> int | None:
-        """The number of a word that was not met before; stemming is slow, so each word is stemmed once."""
-        if word in self._stop:
-            self._seen[word] = None
-            return None
-        stem = self._stem(word)
-        if stem not in self._number:
-            if not grow:
-                return None  # not remembered: queries have no end, and memory has
-            self._number[stem] = len(self.names)
-            self.names.append(stem)
-        self._seen[word] = self._number[stem]
-        return self._seen[word]
+    @property
+    def _weighting(self) -> Weighting:
+        return Weighting(self.method, self.k1, self.b, self.expand)

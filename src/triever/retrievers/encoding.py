@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from triever import artifact, config
+from triever import config
 from triever.config import option
 from triever.data.datasets import Dataset
-from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
+from triever.engines.encoded import DenseEngine, LateEngine, TextReading
 from triever.errors import UsageError
-from triever.models import encoder as encoders
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
 from triever.models.tokens import Tokens
-from triever.retrievers.base import Parts, Retriever
+from triever.retrievers.base import Retriever
 from triever.retrievers.bm25 import BM25
-from triever.storage import Products, Stored, weight_products, weights_in
 from triever.training.memory import check, estimate
 from triever.training.pairs import Negatives, pairs_of
 from triever.training.tuning import PairTraining, QueryTuning, Tuning, summary
-from triever.validation import require, require_table
 
-
-@dataclass(frozen=True)
-class Encoded:
-    """An encoder, the index of what it made of the documents, and how its training went."""
-
-    encoder: Encoder
-    index: Any
-    trained: Mapping[str, Any] = field(default_factory=dict)
+E = TypeVar("E", DenseEngine, LateEngine)
 
 
 @dataclass(eq=False)
-class Encoding(Retriever):
+class Encoding(Retriever[E]):
     """A retriever whose documents and queries are read by one encoder."""
 
     backbone: str = option("minilm", "minilm, smollm2, scratch, a folder, or an id of the Hugging Face hub")
@@ -77,74 +66,25 @@ class Encoding(Retriever):
         """(queries, k) the rows of the best documents, by exact search."""
 
     @abstractmethod
-    def _engine(self, encoder: Encoder, documents: Tokens, work: Path | None = None) -> Encoded:
+    def _indexed(self, encoder: Encoder, documents: Tokens, trained: Mapping[str, Any], work: Path | None = None) -> E:
         """What searches these documents."""
 
-    @abstractmethod
-    def _read_queries(self, engine: Any, queries: Sequence[str]) -> Any:
-        """What the encoder makes of queries."""
+    @property
+    def reading(self) -> TextReading:
+        """How much of texts is read, and what stands before them."""
+        return TextReading(self.query_length, self.document_length, self.query_prefix, self.document_prefix)
 
-    @abstractmethod
-    def _find(self, engine: Any, read: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and rows (queries, k) of the best documents for queries that were read."""
-
-    @abstractmethod
-    def _index_products(self, engine: Any, now: int, then: int) -> dict[str, Products]:
-        """What the index would take with `then` documents in place of `now`."""
-
-    def _search(self, engine: Any, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
-        return results(*self._find(engine, self._read_queries(engine, queries), k), store.ids)
-
-    def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Any:
+    def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> E:
+        """Train the encoder, if that is wanted, and make vectors of all documents."""
         encoder = self._encoder(store)
-        documents = self._document_tokens(encoder, store, work)
-        if not self.training.steps:
-            return self._engine(encoder, documents, work)
-        trained = self._tune(encoder, documents, dataset, store, work)
-        return replace(self._engine(encoder, documents, work), trained=trained)
-
-    def _made_from(self, engine: Encoded) -> dict[str, Any]:
-        return {"weights": weights_of(engine.encoder), **engine.trained}
-
-    def _without(self, engine: Encoded, keep: np.ndarray) -> Encoded:
-        return replace(engine, index=engine.index.without(keep))
-
-    def _stored(self, engine: Encoded) -> Stored:
-        return {"weights": [*weights_in(engine.encoder)], **engine.index.stored()}
-
-    def _computed(self, engine: Encoded, now: int, then: int) -> dict[str, Products]:
-        return {"weights": weight_products(weights_in(engine.encoder)), **self._index_products(engine, now, then)}
-
-    def _write(self, engine: Encoded, writer: artifact.Writer) -> dict[str, Any]:
-        encoders.write(engine.encoder, writer)
-        engine.index.write(writer)
-        return {"trained": dict(engine.trained)}
-
-    def _read_encoder(self, snapshot: artifact.Snapshot) -> Encoder:
-        """The encoder of an artifact, on its device as far as that is here."""
-        return encoders.read(snapshot).to(device_of(self.device, opening=True))
-
-    def _opened(self, snapshot: artifact.Snapshot, encoder: Encoder, index: Any) -> Encoded:
-        """The engine of an artifact whose encoder and index have been read."""
-        require(len(index) == snapshot.documents, f"its index has {len(index)} documents")
-        require(
-            index.width == encoder.size, f"its vectors have {index.width} numbers, its encoder makes {encoder.size}"
-        )
-        return Encoded(encoder, index, require_table(snapshot.state, "trained"))
+        documents = self.reading.documents(encoder, store, work / "documents" if work else None)
+        trained = self._tune(encoder, documents, dataset, store, work) if self.training.steps else {}
+        return self._indexed(encoder, documents, trained, work)
 
     def _encoder(self, store: DocumentStore) -> Encoder:
         place = device(self.device)  # first: to read the texts for a backbone may take long
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
         return new_encoder(backbone, self._shape(backbone), self.training.seed, place)
-
-    def _document_tokens(self, encoder: Encoder, documents: Iterable[Document], work: Path | None = None) -> Tokens:
-        texts = (self.document_prefix + document.full_text for document in documents)
-        folder = work / "documents" if work else None
-        return Tokens.of(texts, encoder.tokenizer, most(encoder, self.document_length), folder)
-
-    def _query_tokens(self, encoder: Encoder, queries: Sequence[str]) -> Tokens:
-        texts = (self.query_prefix + query for query in queries)
-        return Tokens.of(texts, encoder.tokenizer, most(encoder, self.query_length))
 
     def _tune(
         self, encoder: Encoder, documents: Tokens, dataset: Dataset, store: DocumentStore, work: Path | None
@@ -154,7 +94,7 @@ class Encoding(Retriever):
             scores=self._pair_scores,
             rank=lambda queries, some, k: self._rank(encoder, queries, some, k, work),
             mine=lambda texts, depth: bm25_rows(dataset, store, texts, depth),
-            queries=lambda texts: self._query_tokens(encoder, texts),
+            queries=lambda texts: self.reading.queries(encoder, texts),
             documents=documents,
             pairs=pairs_of(dataset, self.training.split, store),
             options=self.training,
@@ -195,11 +135,6 @@ def new_encoder(backbone: Backbone, shape: EncoderShape, seed: int, place: str) 
         return Encoder(backbone, shape).to(place).eval()
 
 
-def weights_of(encoder: Encoder) -> str:
-    """Whose weights an encoder started from, and under which licence."""
-    return f"{encoder.backbone.source} (licence: {encoder.backbone.licence})"
-
-
 def _usual(tokens: Tokens) -> int:
     """How long a text is at most, but for one in a hundred."""
     return int(np.percentile(tokens.lengths, 99)) if len(tokens) else 1
@@ -236,11 +171,6 @@ def device(name: str) -> str:
     return str(device_of(name))
 
 
-def most(encoder: Encoder, wanted: int) -> int:
-    """How many tokens of a text are read: so many as are wanted, if the backbone can."""
-    return min(wanted, encoder.longest or wanted)
-
-
 def bm25_rows(dataset: Dataset, store: DocumentStore, texts: Sequence[str], depth: int) -> list[list[int]]:
     """The rows of the first hits of BM25 for each text."""
     return bm25_finder(dataset, store)(texts, depth)
@@ -248,29 +178,10 @@ def bm25_rows(dataset: Dataset, store: DocumentStore, texts: Sequence[str], dept
 
 def bm25_finder(dataset: Dataset, store: DocumentStore) -> Callable[[Sequence[str], int], list[list[int]]]:
     """The same for texts that come in parts."""
-    lexical = BM25()
-    engine = lexical._learn(dataset, store)
+    engine = BM25().learn(dataset, store)
 
     def find(texts: Sequence[str], depth: int) -> list[list[int]]:
-        found = lexical._search(engine, store, texts, depth)
+        found = engine.search(store, texts, depth)
         return [[store.row(hit.id) for hit in result] for result in found]
 
     return find
-
-
-def results(scores: np.ndarray, rows: np.ndarray, ids: Sequence[str]) -> list[Result]:
-    """Scores and rows (queries, k) as results; a row of -1 is no hit."""
-    return [
-        Result(ranked(Hit(ids[row], float(score)) for score, row in zip(*one, strict=True) if row >= 0))
-        for one in zip(scores.tolist(), rows.tolist(), strict=True)
-    ]
-
-
-def named(pieces: Sequence[str], weights: Sequence[float]) -> Parts:
-    """Parts of a score by their names, the heaviest first; a name that comes again is numbered."""
-    seen: Counter[str] = Counter()
-    parts = []
-    for piece, weight in zip(pieces, weights, strict=True):
-        seen[piece] += 1
-        parts.append((f"{piece} ({seen[piece]})" if seen[piece] > 1 else piece, float(weight)))
-    return tuple(sorted(parts, key=lambda part: -abs(part[1])))

@@ -8,7 +8,6 @@ matched is a dial: `matching.depth`, from 0, which is dense retrieval, to the wh
 from __future__ import annotations
 
 import copy
-import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,46 +20,42 @@ from torch import Tensor, nn
 from triever import artifact, config
 from triever.config import option
 from triever.data.datasets import Dataset
-from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.docids.schemes import Cluster, Scheme
+from triever.engines import clusters
+from triever.engines import docids as docid_engines
+from triever.engines.clusters import DOCUMENTS, ClusterEngine
+from triever.engines.docids import Docids, vectors_of
+from triever.engines.match_fits import fit_for
+from triever.engines.matching import RULES, MatchOptions
 from triever.errors import UsageError
 from triever.index.trie_vectors import TrieVectors
 from triever.index.vectors import IndexOptions, VectorIndex
-from triever.models import encoder as encoders
 from triever.models.docid_model import reader_of
 from triever.models.encoder import Encoder, encode
-from triever.models.matching import MatchingGenerator
 from triever.models.precision import device_of
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens
-from triever.retrievers.base import Parts, learned_by
-from triever.retrievers.cluster_search import Clustered, ClusterSearch
-from triever.retrievers.encoding import bm25_finder, check_memory, most
-from triever.retrievers.generative import Generative, Lesson
-from triever.retrievers.match_fits import fit_for
-from triever.retrievers.matching import FEATURES, RULES, MatchOptions, Ranking, Scoring, Way, weights_for
-from triever.retrievers.writing import Writing
+from triever.retrievers.base import learned_by
+from triever.retrievers.docid_learning import DocidRetriever, Lesson
+from triever.retrievers.encoding import bm25_finder, check_memory
 from triever.training.clusters import (
     ClusterBatches,
     ClusterNegatives,
     Known,
     Texts,
     cluster_numbers,
-    cluster_sizes,
 )
 from triever.training.loop import Batches, gathered
 from triever.training.losses import contrastive
 from triever.training.mining import Asked, Find, asked_in, mined
-from triever.training.pairs import Pairs, held_out, pairs_of
+from triever.training.pairs import Pairs, copies, held_out, pairs_of
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED
-from triever.validation import require, require_count, require_list, require_numbers
+from triever.validation import require
 
 QUERY = 64
 """Tokens of a query that are read where nothing says how many."""
-DOCUMENTS = "document_encoder"
-"""The name under which a document encoder goes through a training with the model, and into an artifact."""
 
 _log = logging.getLogger("triever")
 
@@ -80,7 +75,7 @@ class LossWeights:
 
 
 @dataclass(eq=False)
-class GDR(Generative):
+class GDR(DocidRetriever[ClusterEngine]):
     """Generative dense retrieval: `GDR(vectors=Dense(training=Tuning(steps=700)), docids=Cluster(1000)).fit(data)`."""
 
     kind: ClassVar[str] = "gdr"
@@ -116,7 +111,7 @@ class GDR(Generative):
             values = {**values, "matching": {**given, "fit": False}}
         other = super().searched_with(values)
         other._check_rule()
-        matching, fitted = other.matching, other._checked().engine.fitted
+        matching, fitted = other.matching, other.engine.fitted
         if matching.fit and matching.rule != "learned" and matching.depth != 0 and matching.way not in fitted:
             said = "matching.fit, and no alpha was fitted for %s: the given one is used, %s"
             _log.warning(said, matching.way, matching.alpha)
@@ -125,7 +120,7 @@ class GDR(Generative):
     @property
     def depths(self) -> range:
         """What `matching.depth` may be: how many symbols of docids it can write."""
-        return range(self._deepest(self._checked().engine) + 1)
+        return range(self.engine.deepest + 1)
 
     def compared(self, queries: Sequence[str], k: int = 10) -> float:
         """How often a query's vector is compared for so many hits, as a mean, and as a share of all documents.
@@ -135,17 +130,32 @@ class GDR(Generative):
         held = self._checked()
         if not queries or not len(held.store):
             return 0.0
-        return float(np.mean(self._searcher(held.engine, self.matching.depth).compared(queries, k))) / len(held.store)
+        return float(np.mean(held.engine.searcher(self.matching.depth).compared(queries, k))) / len(held.store)
 
     # Learning
 
-    def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> Clustered:
-        begun, docids, vectors = self._begun(dataset, store, work)
+    def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> ClusterEngine:
+        """Put documents into clusters, and teach a model to write these and to match vectors in them."""
+        docids, targets, vectors = self._begun(dataset, store, work)
         assert vectors is not None  # all schemes place documents by vectors here
         taught = self.matching.depth if self.training.steps else None
-        engine = Clustered(**begun.fields(), below=self._laid_out(begun, vectors), taught=taught)
-        engine = self._finished(replace(engine, trained=self._train(engine, docids, dataset, store, work)), store)
+        below = self._laid_out(docids, vectors)
+        engine = ClusterEngine(docids, below, self.search_options, self.matching, taught=taught)
+        trained = self._train(engine, targets, dataset, store, work)
+        engine = self._finished(replace(engine, docids=replace(docids, trained=trained)), store)
         return self._fitted_at_depths(engine, self._held_out(dataset, store)) if self.matching.fits else engine
+
+    def configured(self, engine: ClusterEngine) -> ClusterEngine:
+        """The engine, searched and matched as the options say."""
+        return replace(engine, options=self.search_options, matching=self.matching)
+
+    def read(self, snapshot: artifact.Snapshot) -> ClusterEngine:
+        """The clusters of an artifact, and the vectors in them."""
+        place = device_of(self.device, opening=True)
+        written = docid_engines.read(snapshot, self.docids, self.decoder, place, self._query_length)
+        width, symbols = written.model.shape.width, written.scheme.width
+        require(width == symbols, f"its decoder writes {width} symbols, and docids have {symbols}")
+        return clusters.read(snapshot, written, self.search_options, self.matching)
 
     def _places(self, scheme: Scheme) -> bool:
         return True
@@ -183,81 +193,83 @@ class GDR(Generative):
 
     def _check_unseen(self) -> None:
         """Refuse vectors that learn the queries on which the score is to be fitted."""
-        if found := learned_by(self._members(), self.training.split, self.training.holdout):
+        if found := learned_by(self.members, self.training.split, self.training.holdout):
             system, split = found
             problem = f"vectors, {system.kind}, learns queries of {split} that the score is fitted on"
-            said = f"vectors.training.holdout is {system._training.holdout}, training.holdout {self.training.holdout}"
+            said = f"vectors.training.holdout is {system.tuning.holdout}, training.holdout {self.training.holdout}"
             raise UsageError(f"{problem}: {said}", "hold out as many queries for vectors, or more")
 
     def _written(self, docids: np.ndarray) -> np.ndarray:
         """(documents, depth) as much of docids as is written."""
         return docids[:, : self.matching.depth]
 
-    def _laid_out(self, engine: Writing, vectors: Tensor) -> TrieVectors:
+    def _laid_out(self, docids: Docids, vectors: Tensor) -> TrieVectors:
         """Vectors (documents, d) in the order of the trie, stored as those of the dense retriever are."""
         dtype = self._dense.index.dtype if self._dense else "float32"
-        return TrieVectors.of(engine.trie, engine.numbers, vectors.numpy().astype(dtype), engine.model.device)
+        return TrieVectors.of(docids.trie, docids.numbers, vectors.numpy().astype(dtype), docids.model.device)
 
-    def _finished(self, engine: Clustered, store: DocumentStore) -> Clustered:
+    def _finished(self, engine: ClusterEngine, store: DocumentStore) -> ClusterEngine:
         engine = self._with_vectors_of_now(engine, store)
-        documents = engine.model._modules.pop(DOCUMENTS, None)
-        laid_out(engine.model)
+        documents = engine.docids.model._modules.pop(DOCUMENTS, None)
+        laid_out(engine.docids.model)
         return replace(engine, documents=documents.eval()) if isinstance(documents, Encoder) else engine
 
-    def _with_vectors_of_now(self, engine: Clustered, store: DocumentStore) -> Clustered:
+    def _with_vectors_of_now(self, engine: ClusterEngine, store: DocumentStore) -> ClusterEngine:
         """The engine with vectors by the document encoder as it is now, where it is trained."""
-        encoder = engine.model._modules.get(DOCUMENTS)
+        encoder = engine.docids.model._modules.get(DOCUMENTS)
         if encoder is None:
             return engine
         assert isinstance(encoder, Encoder)
-        return replace(engine, below=self._laid_out(engine, self._vectors(encoder, engine.reading, store)))
+        vectors = vectors_of(encoder, engine.docids.reading, store)
+        return replace(engine, below=self._laid_out(engine.docids, vectors))
 
     def _share(self, model: T5, options: DocidTuning) -> Callable[[str], float]:
         shares = super()._share(model, options)
         return lambda name: shares("reader." if name.startswith(f"{DOCUMENTS}.") else name)
 
-    def _taught(self, lesson: Lesson) -> Callable[[int], Batches]:
+    def _taught(self, lesson: Lesson[ClusterEngine]) -> Callable[[int], Batches]:
         engine, store = lesson.engine, lesson.store
-        assert isinstance(engine, Clustered)
         written = self._written(lesson.docids)
-        rounds = self._rounds(engine.model, lesson.views, self.views.weights, written, self.training)
+        rounds = self._rounds(engine.docids.model, lesson.views, self.views.weights, written, self.training)
         if not self.losses.contrastive:
             return rounds
-        documents = self._learned_documents(engine, store, lesson.work) if self.joint else Known(engine.below.take)
-        same, cluster = _text_numbers(store), cluster_numbers(written)
+        documents = (
+            self._learned_documents(engine.docids, store, lesson.work) if self.joint else Known(engine.below.take)
+        )
+        same, cluster = copies(one.full_text.encode() for one in store), cluster_numbers(written)
         miner = self._miner(lesson, same)
         return lambda number: ClusterBatches(rounds(number), documents, cluster, same, self.negatives, miner())
 
-    def _learned_documents(self, engine: Clustered, store: DocumentStore, work: Path | None) -> Texts:
+    def _learned_documents(self, docids: Docids, store: DocumentStore, work: Path | None) -> Texts:
         """The texts of all documents, for an encoder that goes through the training with the model."""
-        encoder = copy.deepcopy(engine.placer)
+        encoder = copy.deepcopy(docids.placer)
         assert encoder is not None
-        engine.model.add_module(DOCUMENTS, encoder.requires_grad_(True))
-        length, each = most(encoder, engine.reading.document_length), 1 + self.negatives.inside + self.negatives.count
+        docids.model.add_module(DOCUMENTS, encoder.requires_grad_(True))
+        length = encoder.at_most(docids.reading.document_length)
+        each = 1 + self.negatives.inside + self.negatives.count
         check_memory(encoder, self.training, self.training.batch * each, length, str(encoder.device))
-        texts = (engine.reading.document_prefix + one.full_text for one in store)
+        texts = (docids.reading.document_prefix + one.full_text for one in store)
         folder = work / "documents" / "whole" if work else None
         return Texts(Tokens.of(texts, encoder.tokenizer, length, folder), encoder.tokenizer.pad)
 
-    def _miner(self, lesson: Lesson, same: np.ndarray) -> Callable[[], Mapping[str, np.ndarray]]:
+    def _miner(self, lesson: Lesson[ClusterEngine], same: np.ndarray) -> Callable[[], Mapping[str, np.ndarray]]:
         """What gives hard negatives of the queries of each view, for a round."""
         options, store = self.negatives, lesson.store
         written = {"generated": options.generated, "questions": self.views.questions}
         asked = asked_in(lesson.views, store, **written) if options.mined else {}
         if not asked:
             return dict
-        depth = min(options.depth + options.skip + 20, len(store))
+        depth = options.searched(len(store))
         if options.source == "bm25":
             lexical = bm25_finder(lesson.dataset, store)
             found = mined(asked, lambda some: lexical(some.pairs.texts, depth), options, same)
             return lambda: found
         return lambda: mined(asked, self._finder(lesson.engine, store, depth), options, same)
 
-    def _finder(self, engine: Writing, store: DocumentStore, k: int) -> Find:
+    def _finder(self, engine: ClusterEngine, store: DocumentStore, k: int) -> Find:
         """What finds the documents with the nearest vectors, by the encoders as they are now."""
-        assert isinstance(engine, Clustered)
-        reader = reader_of(engine.model)
-        vectors = self._with_vectors_of_now(engine, store).below.take(engine.numbers).astype(np.float32)
+        reader = reader_of(engine.docids.model)
+        vectors = self._with_vectors_of_now(engine, store).below.take(engine.docids.numbers).astype(np.float32)
         index = VectorIndex.of(vectors, IndexOptions(device=str(reader.device)))
 
         def find(some: Asked) -> list[list[int]]:
@@ -288,8 +300,7 @@ class GDR(Generative):
         products = queries @ gathered(documents).T
         return products.float().tanh() if self.matching.rule == "sum" else products
 
-    def _quality(self, engine: Writing, store: DocumentStore, held: Pairs) -> dict[str, float]:
-        assert isinstance(engine, Clustered)
+    def _quality(self, engine: ClusterEngine, store: DocumentStore, held: Pairs) -> dict[str, float]:
         engine = self._with_vectors_of_now(engine, store)
         # A model is judged as it will be used: with what suits it, and not with what suited the one before.
         return super()._quality(self._fitted(engine, held) if self.matching.fits else engine, store, held)
@@ -303,136 +314,17 @@ class GDR(Generative):
             raise UsageError(problem, "raise training.holdout, or give matching.alpha and a rule that has it instead")
         return held
 
-    def _fitted_at_depths(self, engine: Clustered, held: Pairs) -> Clustered:
+    def _fitted_at_depths(self, engine: ClusterEngine, held: Pairs) -> ClusterEngine:
         """With weights for every depth and every rule that may be asked for later, and for what was asked for now."""
-        for depth in dict.fromkeys((*range(1, self._deepest(engine) + 1), self.matching.depth)):
+        for depth in dict.fromkeys((*range(1, engine.deepest + 1), self.matching.depth)):
             engine = self._fitted(engine, held, *(replace(self.matching, depth=depth, rule=rule) for rule in RULES))
         return engine
 
-    def _deepest(self, engine: Clustered) -> int:
-        """How many symbols of docids it can write: all, or as many as it was taught."""
-        return int(np.diff(engine.trie.paths().start).max()) if engine.taught is None else engine.taught
-
-    def _fitted(self, engine: Clustered, held: Pairs, *ways: MatchOptions) -> Clustered:
+    def _fitted(self, engine: ClusterEngine, held: Pairs, *ways: MatchOptions) -> ClusterEngine:
         """With the weights that suit held-out queries, among the documents of their beams; for ways of one depth."""
         fits = {matching.way: fit_for(matching) for matching in ways or (self.matching,)}
         depth = ways[0].depth if ways else self.matching.depth
-        for query, found in self._searcher(engine, depth).candidates(held.texts):
+        for query, found in engine.searcher(depth).candidates(held.texts):
             for fit in fits.values():
-                fit.see(found, engine.numbers[held.of(query)])
+                fit.see(found, engine.docids.numbers[held.of(query)])
         return replace(engine, fitted={**engine.fitted, **{way: fit.weights() for way, fit in fits.items()}})
-
-    # Searching
-
-    def _search(self, engine: Writing, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
-        assert isinstance(engine, Clustered)
-        found = self._searcher(engine, self.matching.depth).best(queries, self._scoring(engine), k)
-        return [self._ranked(engine, store, one, k) for one in found]
-
-    def _explain(self, engine: Writing, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
-        """What each part of the rule gives to each hit."""
-        assert isinstance(engine, Clustered)
-        scores = {int(engine.numbers[store.row(hit.id)]): hit.score for hit in result}
-        return tuple(
-            self._searcher(engine, self.matching.depth).explained(query, self._scoring(engine), scores).values()
-        )
-
-    def _searcher(self, engine: Clustered, depth: int | None) -> ClusterSearch:
-        self._check_depth(engine)
-        return ClusterSearch(engine, self._generator(engine), self.search_options, depth)
-
-    def _scoring(self, engine: Clustered) -> Scoring:
-        matching = self.matching
-        return Scoring(matching.rule, weights_for(matching, engine.fitted), matching.temperature)
-
-    def _generator(self, engine: Writing) -> MatchingGenerator:
-        plain = super()._generator(engine)
-        return MatchingGenerator(plain.model, plain.tokenise)
-
-    def _check_depth(self, engine: Clustered) -> None:
-        """Refuse to have more written than was learned."""
-        wanted, taught = self.matching.depth, engine.taught
-        if taught is not None and (wanted is None or wanted > taught):
-            asked = "whole docids" if wanted is None else f"{wanted}"
-            problem = f"this model has learned to write {taught} symbols of docids, and {asked} are asked for"
-            raise UsageError(problem, f"set matching.depth to {taught} at most, or fit it anew")
-
-    def _ranked(self, engine: Clustered, store: DocumentStore, found: Ranking, k: int) -> Result:
-        rows = np.searchsorted(engine.numbers, found.numbers).tolist()
-        entry = {store.ids[row]: one for row, one in zip(rows, found.entries.tolist(), strict=True)}
-        # Without a logprob: that of a cluster is no probability of a document.
-        best = ranked(Hit(name, score) for name, score in zip(entry, found.scores.tolist(), strict=True))
-        hits = (Hit(hit.id, hit.score, engine.scheme.readable(engine.docid_of(entry[hit.id]))) for hit in best[:k])
-        return Result(tuple(hits), note=found.note)
-
-    # Changing
-
-    def _enlarged(
-        self, engine: Writing, documents: Sequence[Document], vectors: Tensor | None, store: DocumentStore
-    ) -> Writing:
-        assert isinstance(engine, Clustered)
-        larger = super()._enlarged(engine, documents, vectors, store)
-        if engine.documents is not None:  # clusters are those of the placer, and vectors are not
-            vectors = self._vectors(engine.documents, engine.reading, documents)
-        assert vectors is not None
-        new = larger.numbers[len(engine.numbers) :], vectors.numpy()
-        return replace(larger, below=engine.below.moved(larger.trie, new))
-
-    def _without(self, engine: Writing, keep: np.ndarray) -> Writing:
-        assert isinstance(engine, Clustered)
-        smaller = super()._without(engine, keep)
-        return replace(smaller, below=engine.below.moved(smaller.trie))
-
-    def _made_from(self, engine: Writing) -> dict[str, Any]:
-        assert isinstance(engine, Clustered)
-        clusters = cluster_sizes(engine.trie.paths(), self.matching.depth)
-        size = {
-            "clusters": len(clusters),
-            "documents of the largest cluster": int(clusters.max(initial=0)),
-            "parameters": sum(weight.numel() for weight in engine.model.parameters()),
-            "bytes of the trie": engine.trie.bytes,
-            "bytes of vectors": engine.below.bytes,
-        }
-        return {**super()._made_from(engine), **size, **self._weights_told(engine)}
-
-    def _weights_told(self, engine: Clustered) -> dict[str, Any]:
-        if self.matching.rule != "learned":
-            return {"alpha": weights_for(self.matching, engine.fitted)[0]}
-        learned = engine.fitted.get(self.matching.way, ())
-        return {"learned weights": {name: round(one, 4) for name, one in zip(FEATURES, learned, strict=False)}}
-
-    # Keeping
-
-    def _write(self, engine: Writing, writer: artifact.Writer) -> dict[str, Any]:
-        assert isinstance(engine, Clustered)
-        engine.below.write(writer)
-        if engine.documents is not None:
-            encoders.write(engine.documents, writer, DOCUMENTS)
-        fitted = [[*way, weights] for way, weights in engine.fitted.items()]
-        return {**super()._write(engine, writer), "fitted": fitted, "taught": engine.taught}
-
-    def _read(self, snapshot: artifact.Snapshot) -> Clustered:
-        engine, state = super()._read(snapshot), snapshot.state
-        place = device_of(self.device, opening=True)
-        documents = encoders.read(snapshot, DOCUMENTS).to(place) if snapshot.has(DOCUMENTS) else None
-        below = TrieVectors.read(snapshot, engine.trie, engine.model.device)
-        # Earlier ones do not say for which depth their alphas were fitted, and so have none.
-        fitted = dict(map(_read_way, require_list(state, "fitted")))
-        taught = None if state.get("taught") is None else require_count(state, "taught")
-        return Clustered(**engine.fields(), below=below, documents=documents, fitted=fitted, taught=taught)
-
-
-def _read_way(value: Any) -> tuple[Way, tuple[float, ...]]:
-    require(isinstance(value, list) and len(value) == len(Way._fields) + 1, "its fitted weights are no lists")
-    *way, weights = value
-    rule, depth, temperature = way
-    whole = isinstance(rule, str) and (depth is None or type(depth) is int)
-    require(whole and isinstance(temperature, int | float | None), "its fitted weights are of no way to match")
-    return Way(rule, depth, temperature), require_numbers(weights, "fitted weights")
-
-
-def _text_numbers(store: DocumentStore) -> np.ndarray:
-    """(documents,) a number for the text of each: those with the same text have the same one."""
-    digests = (hashlib.blake2b(one.full_text.encode(), digest_size=8).digest() for one in store)
-    whole = np.fromiter((int.from_bytes(digest) for digest in digests), np.uint64, len(store))
-    return np.unique(whole, return_inverse=True)[1]

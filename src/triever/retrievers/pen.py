@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -132,8 +132,6 @@ class Judge:
 
     def scores(self, documents: Sequence[Document], questions: Sequence[Sequence[str]]) -> np.ndarray:
         """(all questions,) the scores of the first document's questions, then of the second's, and so on."""
-        reranker = self.reranked._checked().engine.reranker
-        read = self.reranked._document_tokens(reranker.encoder, documents)
-        asked = self.reranked._query_tokens(reranker.encoder, [question for some in questions for question in some])
+        asked = [question for some in questions for question in some]
         rows = np.repeat(np.arange(len(documents)), [len(some) for some in questions])
-        return replace(reranker, documents=read).scores(asked, np.arange(len(asked)), rows)
+        return self.reranked.engine.reranker.scores_of(documents, asked, rows)

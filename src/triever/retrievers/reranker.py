@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,67 +12,35 @@ import numpy as np
 from torch import Tensor, nn
 
 from triever import artifact, config
-from triever.arrays import starts_of
 from triever.config import option
 from triever.data.datasets import Dataset
-from triever.data.records import Document, Hit, Result, ranked
+from triever.data.records import Document
 from triever.data.store import DocumentStore
+from triever.engines.reranked import FIRST, RerankedEngine, Reranker, joined, read_reranker
 from triever.errors import UsageError
-from triever.models import encoder as encoders
 from triever.models.backbones import load_backbone
-from triever.models.encoder import Encoder, EncoderShape, encode
-from triever.models.precision import device_of
-from triever.models.tokens import TextTokenizer, Tokens, places
-from triever.retrievers.base import Parts, Retriever
+from triever.models.encoder import EncoderShape
+from triever.models.tokens import Tokens
+from triever.ranks import reciprocal_rank_by
+from triever.retrievers.base import Retriever
 from triever.retrievers.bm25 import BM25
-from triever.retrievers.encoding import check_lengths, check_memory, device, most, new_encoder, weights_of
-from triever.storage import Product, Products, Stored, inside, scaled, weight_products, weights_in
+from triever.retrievers.encoding import check_lengths, check_memory, device, new_encoder
+from triever.training.epochs import chance_of
 from triever.training.loop import train
 from triever.training.losses import listwise
-from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of, text_numbers
+from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of
 from triever.training.tuning import WATCH, RerankTuning, quality, summary
-from triever.validation import require_array, require_starts, require_table, require_within
-
-QUERIES = 1024
-"""Queries whose candidates are laid side by side at once."""
 
 _log = logging.getLogger("triever")
 
 
-@dataclass(frozen=True)
-class Reranker:
-    """A cross-encoder and the tokens of the documents that it reads."""
-
-    encoder: Encoder  # its vectors have one number: the score
-    documents: Tokens
-    trained: Mapping[str, Any] = field(default_factory=dict)
-
-    @cached_property
-    def same(self) -> np.ndarray:
-        """(documents,) the numbers of their texts: a copy of what is relevant is not wrong."""
-        return text_numbers(self.documents)
-
-    def scores(self, queries: Tokens, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """(pairs,) the score of each pair of a query and a document, by their numbers."""
-        pairs = joined(queries, query, self.documents, rows, self.encoder.tokenizer, self.encoder.longest)
-        return encode(self.encoder, pairs, what="reranking")[:, 0]
-
-
-@dataclass(frozen=True)
-class RerankedEngine:
-    """What finds candidates, and what orders them."""
-
-    first: Any
-    reranker: Reranker
-
-
 @dataclass(eq=False)
-class Reranked(Retriever):
+class Reranked(Retriever[RerankedEngine]):
     """Two stages: `Reranked(first=BM25(), training=RerankTuning(steps=1500)).fit(data)`."""
 
     kind: ClassVar[str] = "reranked"
 
-    first: Retriever = option(BM25(), "what finds the candidates: a system's name, or a table with its kind")
+    first: Retriever[Any] = option(BM25(), "what finds the candidates: a system's name, or a table with its kind")
     depth: int = option(50, "candidates that are read again; hits behind them stay in their order")
     backbone: str = option("minilm", "what the cross-encoder starts from: minilm, scratch, a folder, an id of the hub")
     fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
@@ -99,38 +66,39 @@ class Reranked(Retriever):
             problem = f"negatives.source = {self.negatives.source!r} is not asked: the first stage finds the hard ones"
             raise UsageError(problem, "leave it out, and choose the first stage")
 
-    def _learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> RerankedEngine:
+    def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> RerankedEngine:
+        """Learn the first stage, then train the cross-encoder on its wrong hits."""
         reranker = self._reranker(store)  # first: a backbone that is not there is no reason to train for hours
-        first = self.first._engine_for(dataset, store, work / "first" if work else None)
-        engine = RerankedEngine(first, reranker)
+        first = self.first.engine_for(dataset, store, work / FIRST if work else None)
+        engine = RerankedEngine(first, reranker, self.depth)
         if not self.training.steps:
             _log.warning("the cross-encoder is not trained, so the order that it gives means nothing: training.steps=0")
             return engine
         trained = self._tune(engine, dataset, store, work)
         return replace(engine, reranker=replace(reranker, trained=trained))
 
-    def _members(self) -> tuple[Retriever, ...]:
-        return (self.first,)
+    def read(self, snapshot: artifact.Snapshot) -> RerankedEngine:
+        """Both stages of an artifact."""
+        reranker = read_reranker(snapshot, self.device, self.query_length, self.document_length)
+        return RerankedEngine(self.first.read(snapshot.inside(FIRST)), reranker, self.depth)
 
-    def _made_from(self, engine: RerankedEngine) -> dict[str, Any]:
-        first = self.first._made_from(engine.first)
-        both = [first["weights"]] if "weights" in first else []
-        return {"weights": "; ".join([*both, weights_of(engine.reranker.encoder)]), **engine.reranker.trained}
+    def tuned(self, engine: RerankedEngine, documents: Sequence[Document], store: DocumentStore) -> RerankedEngine:
+        """With the first stage tuned on new documents, where it wants that."""
+        return replace(engine, first=self.first.tuned(engine.first, documents, store))
+
+    @property
+    def members(self) -> tuple[Retriever[Any], ...]:
+        """What finds the candidates."""
+        return (self.first,)
 
     def _reranker(self, store: DocumentStore) -> Reranker:
         place = device(self.device)  # first: to read the texts for a backbone may take long
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 1, "linear", unit=False)
         encoder = new_encoder(backbone, shape, self.training.seed, place)
-        return Reranker(encoder, self._document_tokens(encoder, store))
-
-    def _document_tokens(self, encoder: Encoder, documents: Sequence[Document] | DocumentStore) -> Tokens:
-        return Tokens.of((one.full_text for one in documents), encoder.tokenizer, most(encoder, self.document_length))
-
-    def _query_tokens(self, encoder: Encoder, queries: Sequence[str]) -> Tokens:
-        # The document needs room behind it.
-        longest = encoder.longest // 2 if encoder.longest else self.query_length
-        return Tokens.of(queries, encoder.tokenizer, min(self.query_length, longest))
+        empty = Tokens.from_lists([], encoder.tokenizer.size)
+        reranker = Reranker(encoder, empty, self.query_length, self.document_length)
+        return replace(reranker, documents=reranker.document_tokens(store))
 
     def _tune(
         self, engine: RerankedEngine, dataset: Dataset, store: DocumentStore, work: Path | None
@@ -139,7 +107,7 @@ class Reranked(Retriever):
         learned, judged = (self._candidates(engine, store, some) for some in (train_on, held))
         rows = self.training.batch * (1 + self.negatives.count)
         encoder = engine.reranker.encoder
-        longest = most(encoder, self.query_length + self.document_length)
+        longest = encoder.at_most(self.query_length + self.document_length)
         check_memory(encoder, self.training, rows, longest, str(encoder.device))
         steps = self.training.batches
 
@@ -160,112 +128,11 @@ class Reranked(Retriever):
 
     def _candidates(self, engine: RerankedEngine, store: DocumentStore, pairs: Pairs) -> Candidates:
         """The wrong hits of the first stage for each query."""
-        # Relevant documents are among the hits, so a few more are asked for.
-        depth = min(self.negatives.depth + self.negatives.skip + 20, len(store))
-        found = self.first._search(engine.first, store, pairs.texts, depth) if len(pairs) else []
+        depth = self.negatives.searched(len(store))
+        found = engine.first.search(store, pairs.texts, depth) if len(pairs) else []
         rows = [[store.row(hit.id) for hit in result] for result in found]
-        tokens = self._query_tokens(engine.reranker.encoder, pairs.texts)
+        tokens = engine.reranker.query_tokens(pairs.texts)
         return Candidates(pairs, tokens, hard_negatives(rows, pairs, self.negatives, engine.reranker.same))
-
-    def _with_added(
-        self, engine: RerankedEngine, documents: Sequence[Document], store: DocumentStore
-    ) -> RerankedEngine:
-        more = self._document_tokens(engine.reranker.encoder, documents)
-        reranker = replace(engine.reranker, documents=engine.reranker.documents.joined(more))
-        return RerankedEngine(self.first._with_added(engine.first, documents, store), reranker)
-
-    def _without(self, engine: RerankedEngine, keep: np.ndarray) -> RerankedEngine:
-        left = engine.reranker.documents.take(np.flatnonzero(keep))
-        return RerankedEngine(self.first._without(engine.first, keep), replace(engine.reranker, documents=left))
-
-    def _search(self, engine: RerankedEngine, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
-        some = [queries[low : low + QUERIES] for low in range(0, len(queries), QUERIES)]
-        return [result for one in some for result in self._search_some(engine, store, one, k)]
-
-    def _search_some(
-        self, engine: RerankedEngine, store: DocumentStore, queries: Sequence[str], k: int
-    ) -> list[Result]:
-        found = self.first._search(engine.first, store, queries, min(max(self.depth, k), len(store)))
-        rows = [np.array([store.row(hit.id) for hit in result[: self.depth]], np.int64) for result in found]
-        query = np.repeat(np.arange(len(queries)), [len(row) for row in rows])
-        tokens = self._query_tokens(engine.reranker.encoder, queries)
-        scores = engine.reranker.scores(tokens, query, np.concatenate([np.empty(0, np.int64), *rows]))
-        split = np.split(scores, np.cumsum([len(row) for row in rows])[:-1])
-        return [_reordered(result, one.tolist(), k) for result, one in zip(found, split, strict=True)]
-
-    def _explain(self, engine: RerankedEngine, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
-        names = ("cross-encoder" if place < self.depth else "first stage's order" for place in range(len(result)))
-        return tuple(((name, hit.score),) for name, hit in zip(names, result, strict=True))
-
-    def _stored(self, engine: RerankedEngine) -> Stored:
-        own, encoder = engine.reranker.documents, engine.reranker.encoder
-        parts: Stored = {"weights": [*weights_in(encoder)], "tokens": [own.flat, own.starts]}
-        return {**parts, **inside("first", self.first._stored(engine.first))}
-
-    def _computed(self, engine: RerankedEngine, now: int, then: int) -> dict[str, Products]:
-        own, encoder = engine.reranker.documents, engine.reranker.encoder
-        number = 2 if encoder.tokenizer.size <= 2**16 else 4
-        parts = {
-            "weights": weight_products(weights_in(encoder)),
-            "tokens": [
-                Product(scaled(len(own.flat), now, then), "tokens", number),
-                Product(then + 1, "documents", 8, "where it begins, and the end"),
-            ],
-        }
-        return {**parts, **inside("first", self.first._computed(engine.first, now, then))}
-
-    def _write(self, engine: RerankedEngine, writer: artifact.Writer) -> dict[str, Any]:
-        encoders.write(engine.reranker.encoder, writer)
-        writer.array("document_tokens", engine.reranker.documents.flat)
-        writer.array("document_starts", engine.reranker.documents.starts)
-        first = self.first._write(engine.first, writer.inside("first"))
-        return {"first": first, "trained": dict(engine.reranker.trained)}
-
-    def _read(self, snapshot: artifact.Snapshot) -> RerankedEngine:
-        encoder = encoders.read(snapshot).to(device_of(self.device, opening=True))
-        documents = _read_tokens(snapshot, encoder.tokenizer.size)
-        first = self.first._read(snapshot.inside("first"))
-        return RerankedEngine(first, Reranker(encoder, documents, require_table(snapshot.state, "trained")))
-
-
-def _read_tokens(snapshot: artifact.Snapshot, size: int) -> Tokens:
-    """The documents as numbers below `size`; a ValueError if they are not."""
-    flat = require_array(snapshot.array("document_tokens"), "document_tokens", ("uint16", "int32"), (None,))
-    require_within(flat, "document_tokens", 0, size)
-    starts = np.asarray(snapshot.array("document_starts"))
-    return Tokens(flat, require_starts(starts, "document_starts", snapshot.documents, len(flat)))
-
-
-def _reordered(result: Result, scores: Sequence[float], k: int) -> Result:
-    """The candidates that were read in their new order, and behind them the others as they stood."""
-    read, others = result[: len(scores)], result[len(scores) :]
-    least = min(scores, default=0.0)
-    tail = [Hit(hit.id, least - place) for place, hit in enumerate(others, 1)]
-    new = ranked(Hit(hit.id, score) for hit, score in zip(read, scores, strict=True))
-    return Result((*new, *tail)[:k], note=result.note)
-
-
-def joined(
-    queries: Tokens,
-    query: np.ndarray,
-    documents: Tokens,
-    rows: np.ndarray,
-    tokenizer: TextTokenizer,
-    longest: int | None,
-) -> Tokens:
-    """Each query with its document behind it, as one text; what is too long is cut but ends as texts do."""
-    left, right = queries.take(query), documents.take(rows)
-    begin = len(tokenizer.before)  # what stands before a text stands before the query alone
-    room = (longest or 2**31) - left.lengths
-    length = np.clip(right.lengths - begin, 0, np.maximum(room, 0))
-    starts = starts_of(left.lengths + length)
-    flat = np.empty(starts[-1], np.promote_types(left.flat.dtype, right.flat.dtype))
-    flat[places(starts[:-1], left.lengths)] = left.flat
-    flat[places(starts[:-1] + left.lengths, length)] = right.flat[places(right.starts[:-1] + begin, length)]
-    for back, symbol in enumerate(reversed(tokenizer.after), 1):
-        cut = (length < right.lengths - begin) & (length >= back)
-        flat[starts[1:][cut] - back] = symbol
-    return Tokens(flat, starts)
 
 
 @dataclass(frozen=True)
@@ -292,9 +159,7 @@ class CandidateBatches:
         return self.steps
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:
-        if not 0 <= step < self.steps:
-            raise IndexError(step)
-        chance = np.random.default_rng((self.options.seed, self.round, step))
+        chance = chance_of(step, self.steps, self.options.seed, self.round)
         pairs = self.candidates.pairs
         queries = chance.choice(len(pairs), min(self.options.batch, len(pairs)), replace=False)
         rows = np.stack([self._row(query, chance) for query in queries])
@@ -338,5 +203,5 @@ def _quality(judged: Candidates, reranker: Reranker) -> dict[str, float]:
     query, place = np.nonzero(rows >= 0)
     scores = np.full(rows.shape, -np.inf)
     scores[query, place] = reranker.scores(judged.queries, query, rows[query, place])
-    rank = 1 + (scores[:, 1:] >= scores[:, :1]).sum(1)
-    return quality(np.where(rank <= 10, 1 / rank, 0))
+    first = np.arange(rows.shape[1]) == 0
+    return quality([reciprocal_rank_by(row, first, 10) for row in scores])

@@ -62,7 +62,7 @@ class Level:
 
 @dataclass(frozen=True)
 class _Beams:
-    """The prefixes in play, (queries, width, ...); `row` is where each is in the generator's cache."""
+    """The prefixes in play, (queries, width, ...): where each is in the trie, its log-probability and its symbols."""
 
     state: Tensor
     logprob: Tensor

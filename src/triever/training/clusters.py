@@ -85,8 +85,6 @@ class ClusterBatches:
         return len(self.views)
 
     def __getitem__(self, step: int) -> dict[str, Any]:
-        if not 0 <= step < len(self):
-            raise IndexError(step)
         drawn = self.views.drawn(step)
         own = np.concatenate([one.rows for one in drawn])
         relevant = [rows for one in drawn for rows in one.relevant()]

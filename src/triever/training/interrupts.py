@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
+"""What `signal.signal` takes."""
 
 logger = logging.getLogger("triever")
 
@@ -23,7 +26,7 @@ class Interrupts:
     def __init__(self, *, hold: bool = True) -> None:
         self.came: int | None = None
         self._hold = hold and threading.current_thread() is threading.main_thread()
-        self._before: dict[int, signal._HANDLER] = {}
+        self._before: dict[int, Handler] = {}
 
     def __enter__(self) -> Self:
         for number in SIGNALS if self._hold else ():

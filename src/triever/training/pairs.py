@@ -7,7 +7,7 @@ query that it is not relevant to. A copy of what is relevant is no negative eith
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -22,6 +22,10 @@ from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
 from triever.errors import UsageError
 from triever.models.tokens import Tokens
+from triever.training.epochs import chance_of, epoch_batches
+
+EXTRA = 20
+"""Hits beyond the depth of negatives that are searched for, in place of those that turn out to be relevant."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,10 @@ class Negatives:
     def mined(self) -> int:
         """How many of a query's negatives are mined."""
         return round(self.count * self.hard)
+
+    def searched(self, documents: int) -> int:
+        """How many hits to look at, of so many documents: relevant ones and their copies are among them."""
+        return min(self.depth + self.skip + EXTRA, documents)
 
 
 @dataclass(frozen=True)
@@ -122,12 +130,13 @@ def _fraction(text: str) -> float:
 def text_numbers(documents: Tokens) -> np.ndarray:
     """(documents,) a number for the text of each: those that a model reads the same have the same one."""
     flat, starts = np.asarray(documents.flat), documents.starts.tolist()
-    digests = (_digest(flat[begin:end]) for begin, end in pairwise(starts))
-    return np.unique(np.fromiter(digests, np.uint64, len(documents)), return_inverse=True)[1]
+    return copies(flat[begin:end].tobytes() for begin, end in pairwise(starts))
 
 
-def _digest(tokens: np.ndarray) -> int:
-    return int.from_bytes(hashlib.blake2b(tokens.tobytes(), digest_size=8).digest())
+def copies(texts: Iterable[bytes]) -> np.ndarray:
+    """(texts,) a number for each: equal ones have the same one."""
+    digests = (int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) for text in texts)
+    return np.unique(np.fromiter(digests, np.uint64), return_inverse=True)[1]
 
 
 @dataclass(frozen=True)
@@ -150,10 +159,8 @@ class PairBatches:
         return self.steps
 
     def __getitem__(self, step: int) -> dict[str, Any]:
-        if not 0 <= step < self.steps:
-            raise IndexError(step)
-        chance = np.random.default_rng((self.seed, self.round, step))
-        queries = self._queries(step)
+        chance = chance_of(step, self.steps, self.seed, self.round)
+        queries = self._order[step]
         positive = np.array([chance.choice(self.pairs.of(query)) for query in queries])
         documents = np.concatenate([positive, self._negatives(queries, chance).ravel()])
         query_ids, query_mask = self.queries.padded(queries, self.pad)
@@ -169,15 +176,9 @@ class PairBatches:
 
     @cached_property
     def _order(self) -> np.ndarray:
-        """The queries of all batches, (steps, batch): pass after pass over all of them, each in a new order."""
+        """The queries of all batches, (steps, batch)."""
         size = min(self.batch, len(self.pairs))
-        chance = np.random.default_rng((self.seed, self.round))
-        whole = len(self.pairs) // size  # the few that do not fill a batch wait for the next pass
-        passes = [chance.permutation(len(self.pairs))[: whole * size] for _ in range(-(-self.steps // whole))]
-        return np.concatenate(passes).reshape(-1, size)[: self.steps]
-
-    def _queries(self, step: int) -> np.ndarray:
-        return self._order[step]
+        return epoch_batches(len(self.pairs), size, self.steps, self.round, self.seed, anew=True)
 
     def _negatives(self, queries: np.ndarray, chance: np.random.Generator) -> np.ndarray:
         """(queries, count) rows."""
@@ -203,18 +204,6 @@ def with_chosen(drawn: np.ndarray, pool: np.ndarray, count: int, chance: np.rand
     enough = np.arange(chosen.shape[1]) < there[:, None]
     first = np.where(enough, chosen, drawn[:, : chosen.shape[1]])
     return np.concatenate([first, drawn[:, chosen.shape[1] :]], 1)
-
-
-def passes(count: int, batches: range, size: int, *seed: int) -> np.ndarray:
-    """The examples of some batches of an endless series, (batches, size).
-
-    The series goes pass after pass over so many examples, each pass in an order of its own, which its number decides.
-    """
-    begin, end = batches.start * size, batches.stop * size
-    numbers = range(begin // count, -(-end // count))
-    orders = [np.random.default_rng((*seed, number)).permutation(count) for number in numbers]
-    order = np.concatenate([np.empty(0, np.int64), *orders])
-    return order[begin - numbers.start * count :][: end - begin].reshape(len(batches), size)
 
 
 def hard_negatives(

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from triever.config import option
 from triever.errors import UsageError
 from triever.models.tokens import Tokens
+from triever.ranks import reciprocal_rank
 from triever.training.loop import Trained, TrainOptions, train
 from triever.training.losses import contrastive
 from triever.training.pairs import Negatives, PairBatches, Pairs, hard_negatives, held_out, text_numbers
@@ -182,8 +183,7 @@ class PairTraining:
 
     @property
     def _depth(self) -> int:
-        """How many hits to look at: relevant documents and their copies are among them, so a few more."""
-        return min(self.negatives.depth + self.negatives.skip + 20, len(self.documents))
+        return self.negatives.searched(len(self.documents))
 
     def _mined(self) -> np.ndarray:
         """Hard negatives of all training queries, from another retriever once, or from the model before each round."""
@@ -200,11 +200,7 @@ class PairTraining:
         place = np.full(len(self.documents), -1)
         place[pool] = np.arange(len(pool))
         found = self.rank(tokens, self.documents.take(pool), min(10, len(pool)))
-        ranks = []
-        for query, rows in enumerate(found):
-            hits = np.flatnonzero(np.isin(rows, place[pairs.of(query)]))
-            ranks.append(1 / (1 + hits[0]) if len(hits) else 0.0)
-        return quality(ranks)
+        return quality([reciprocal_rank(np.isin(rows, place[pairs.of(query)])) for query, rows in enumerate(found)])
 
     def _pool(self) -> np.ndarray:
         needed = np.unique(self._held[0].relevant)

@@ -17,7 +17,8 @@ import torch
 from triever.config import option, validate
 from triever.errors import UsageError, nearest
 from triever.models.tokens import TextTokenizer, Tokens, framed, places
-from triever.training.pairs import Pairs, passes
+from triever.training.epochs import chance_of, epoch_batches
+from triever.training.pairs import Pairs
 
 VIEWS = {"labelled": "judged queries", "generated": "written queries", "first": "FirstP", "chunks": "DaQ"}
 ALSO = {"d2q": "generated", "firstp": "first", "daq": "chunks"}
@@ -215,13 +216,11 @@ class ViewBatches:
         return self.steps
 
     def __getitem__(self, step: int) -> dict[str, Any]:
-        if not 0 <= step < self.steps:
-            raise IndexError(step)
         return self.batch_of(self.drawn(step))
 
     def drawn(self, step: int) -> list[Drawn]:
         """What each view brings to a batch."""
-        chance = np.random.default_rng((self.seed, self.round, step))
+        chance = chance_of(step, self.steps, self.seed, self.round)
         chosen = zip(self.views.items(), self._orders, strict=True)
         return [
             Drawn(name, view, order[step], *view.take(order[step], chance))
@@ -240,11 +239,10 @@ class ViewBatches:
 
     @cached_property
     def _orders(self) -> list[np.ndarray]:
-        """For each view its examples of every batch, (steps, share): pass after pass, round after round."""
+        """For each view its examples of every batch, (steps, share)."""
         shares = split_by(self.weights, self.batch)
-        batches = range(self.round * self.steps, (self.round + 1) * self.steps)
         return [
-            passes(len(view), batches, share, self.seed, number)
+            epoch_batches(len(view), share, self.steps, self.round, self.seed, number)
             for number, (view, share) in enumerate(zip(self.views.values(), shares, strict=True))
         ]
 

@@ -21,8 +21,9 @@ from triever.errors import UsageError
 from triever.models.precision import fast_dtype
 from triever.models.sampling import left_padded, read
 from triever.models.tokens import TextTokenizer, Tokens
+from triever.training.epochs import chance_of, epoch_batches
 from triever.training.loop import Trained, train
-from triever.training.pairs import Pairs, held_out, passes
+from triever.training.pairs import Pairs, held_out
 from triever.training.tuning import QueryTuning
 
 WATCH = "log-likelihood"
@@ -76,19 +77,16 @@ class QuestionBatches:
         return self.steps
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:
-        if not 0 <= step < self.steps:
-            raise IndexError(step)
-        chance = np.random.default_rng((self.options.seed, self.round, step))
+        chance = chance_of(step, self.steps, self.options.seed, self.round)
         questions = self._order[step]
         documents = np.array([chance.choice(self.examples.pairs.of(question)) for question in questions])
         return self.examples.batch(questions, documents)
 
     @cached_property
     def _order(self) -> np.ndarray:
-        """The questions of all batches, (steps, batch): pass after pass over all of them, each in a new order."""
+        """The questions of all batches, (steps, batch)."""
         size = min(self.options.batch, len(self.examples))
-        batches = range(self.round * self.steps, (self.round + 1) * self.steps)
-        return passes(len(self.examples), batches, size, self.options.seed)
+        return epoch_batches(len(self.examples), size, self.steps, self.round, self.options.seed)
 
 
 def tune(

@@ -6,7 +6,7 @@ as tensors: nothing here knows a model.
 """
 
 from triever.docids.schemes.atomic import Atomic
-from triever.docids.schemes.base import Docid, Numbering, Scheme
+from triever.docids.schemes.base import SCHEMES, Docid, Numbering, Scheme
 from triever.docids.schemes.cluster import Cluster
 from triever.docids.schemes.codebook import Codebook
 from triever.docids.schemes.naive import Naive
@@ -14,9 +14,7 @@ from triever.docids.schemes.pieces import UNKNOWN, learn_pieces, load_pieces
 from triever.docids.schemes.semantic import Semantic
 from triever.docids.schemes.title import Title
 
-SCHEMES: dict[str, type[Scheme]] = {
-    scheme.kind: scheme for scheme in (Atomic, Cluster, Codebook, Naive, Semantic, Title)
-}
+SCHEMES |= {scheme.kind: scheme for scheme in (Atomic, Cluster, Codebook, Naive, Semantic, Title)}
 
 __all__ = [
     "Atomic",

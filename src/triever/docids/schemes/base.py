@@ -137,8 +137,6 @@ class Scheme(ABC):
     @classmethod
     def of_options(cls, value: Any, where: str) -> Scheme:
         """A scheme that is an option: itself, its name, or a table with its kind."""
-        from triever.docids.schemes import SCHEMES  # here, as it is made of subclasses of this one
-
         if isinstance(value, Scheme):
             return value
         values = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
@@ -185,3 +183,7 @@ class Scheme(ABC):
             problem = f"the new vector has {found.shape[1]} numbers, and the fitted ones {like.shape[-1]}"
             raise UsageError(problem, "use the encoder that the docids were fitted with")
         return found
+
+
+SCHEMES: dict[str, type[Scheme]] = {}
+"""Every scheme by its kind; the package fills it."""

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triever.retrievers.matching import FEATURES, Candidates, MatchOptions, Scoring
+from triever.engines.matching import FEATURES, Candidates, MatchOptions, Scoring
+from triever.ranks import reciprocal_rank_by
 
 ALPHAS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 """What a fit of alpha tries."""
@@ -56,17 +57,11 @@ class AlphaFit:
         is_right = np.isin(found.numbers, relevant)
         if is_right.any():
             vector, cluster = self._scoring.parts(found).values()
-            self._total += [reciprocal_rank(vector + alpha * cluster, is_right) for alpha in self._tried]
+            self._total += [reciprocal_rank_by(vector + alpha * cluster, is_right) for alpha in self._tried]
 
     def weights(self) -> tuple[float, ...]:
         """The best one. Rounded: in which order queries came is no reason to prefer one."""
         return (self._tried[int(self._total.round(9).argmax())],)
-
-
-def reciprocal_rank(scores: np.ndarray, is_right: np.ndarray) -> float:
-    """One by the rank of the first relevant document (n,) bool, behind others that tie with it; one of them is."""
-    best = scores[is_right].max()
-    return 1 / (1 + int((scores[~is_right] >= best).sum()))
 
 
 class LearnedFit:

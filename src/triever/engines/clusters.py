@@ -9,24 +9,44 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from triever.artifact import Snapshot, Writer
+from triever.data.records import Document, Hit, Result, ranked
+from triever.data.store import DocumentStore
 from triever.docids.schemes import Docid
 from triever.docids.trie import Paths
+from triever.engines.base import Parts
+from triever.engines.docid_search import SearchOptions
+from triever.engines.docids import Docids, vectors_of
+from triever.engines.matching import (
+    FEATURES,
+    Candidates,
+    MatchOptions,
+    Ranking,
+    Scoring,
+    Way,
+    best_of,
+    candidates,
+    weights_for,
+)
+from triever.errors import UsageError
 from triever.index.trie_vectors import TrieVectors
+from triever.models import encoder as encoders
 from triever.models.encoder import Encoder
 from triever.models.matching import MatchingGenerator
-from triever.retrievers.base import Parts
-from triever.retrievers.docid_search import SearchOptions
-from triever.retrievers.matching import Candidates, Ranking, Scoring, Way, best_of, candidates
-from triever.retrievers.writing import Writing
 from triever.search.beam import Frontier, beam
 from triever.search.many import ROWS, read_together
-from triever.storage import Product, Products, Stored, Thing, weight_products, weights_in
+from triever.storage import Product, Products, Stored, weight_products, weights_in
+from triever.training.clusters import cluster_sizes
+from triever.validation import require, require_count, require_list, require_numbers
 
+DOCUMENTS = "document_encoder"
+"""The name under which a document encoder is in an artifact."""
 WIDER = "found by a wider beam"
 """The name of what a score was moved by, so that it comes behind those that were found before."""
 PREFIXES = 2**16
@@ -35,46 +55,153 @@ TOGETHER = 1024
 """Queries that look into clusters together, so that those who look into the same one are compared with it at once."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clustered(Writing):
-    """A model that writes clusters, and the vectors of the documents in them."""
+@dataclass(frozen=True)
+class ClusterEngine:
+    """A model that writes clusters, the vectors of the documents in them, and how both are searched."""
 
+    docids: Docids
     below: TrieVectors
+    options: SearchOptions
+    matching: MatchOptions
     documents: Encoder | None = None  # what makes vectors, where it is not what places documents
     fitted: Mapping[Way, tuple[float, ...]] = field(default_factory=dict)  # weights by what they were fitted for
     taught: int | None = None  # how many symbols of docids it has learned to write; None is no limit
 
-    @cached_property
-    def single(self) -> bool:
-        """Whether no document has several docids."""
-        return len(self.trie) == len(self.numbers)
+    def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        """The nearest documents in the clusters that the model writes."""
+        found = self.searcher(self.matching.depth).best(queries, self.scoring, k)
+        return [self._ranked(store, one, k) for one in found]
+
+    def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+        """What each part of the rule gives to each hit."""
+        scores = {int(self.docids.numbers[store.row(hit.id)]): hit.score for hit in result}
+        return tuple(self.searcher(self.matching.depth).explained(query, self.scoring, scores).values())
+
+    def searcher(self, depth: int | None) -> ClusterSearch:
+        """What searches with so many symbols of docids written."""
+        self._check_depth()
+        plain = self.docids.generator()
+        return ClusterSearch(self, MatchingGenerator(plain.model, plain.tokenise), self.options, depth)
+
+    @property
+    def scoring(self) -> Scoring:
+        """How clusters and vectors make a score."""
+        matching = self.matching
+        return Scoring(matching.rule, weights_for(matching, self.fitted), matching.temperature)
+
+    @property
+    def deepest(self) -> int:
+        """How many symbols of docids it can write: all, or as many as it was taught."""
+        return int(np.diff(self.docids.trie.paths().start).max()) if self.taught is None else self.taught
+
+    def _check_depth(self) -> None:
+        """Refuse to have more written than was learned."""
+        wanted, taught = self.matching.depth, self.taught
+        if taught is not None and (wanted is None or wanted > taught):
+            asked = "whole docids" if wanted is None else f"{wanted}"
+            problem = f"this model has learned to write {taught} symbols of docids, and {asked} are asked for"
+            raise UsageError(problem, f"set matching.depth to {taught} at most, or fit it anew")
+
+    def _ranked(self, store: DocumentStore, found: Ranking, k: int) -> Result:
+        rows = np.searchsorted(self.docids.numbers, found.numbers).tolist()
+        entry = {store.ids[row]: one for row, one in zip(rows, found.entries.tolist(), strict=True)}
+        # Without a logprob: that of a cluster is no probability of a document.
+        best = ranked(Hit(name, score) for name, score in zip(entry, found.scores.tolist(), strict=True))
+        readable = self.docids.scheme.readable
+        hits = (Hit(hit.id, hit.score, readable(self.docid_of(entry[hit.id]))) for hit in best[:k])
+        return Result(tuple(hits), note=found.note)
 
     def docid_of(self, entry: int) -> Docid:
         """The docid of an entry of the trie, all its parts end to end."""
         return tuple(self._entries.flat[self._entries.start[entry] : self._entries.start[entry + 1]].tolist())
 
-    def listed(self) -> list[Thing]:
-        entries = self._entries
-        return [entries.flat, entries.start, entries.document, *(part.parent for part in self.trie.parts)]
+    @cached_property
+    def single(self) -> bool:
+        """Whether no document has several docids."""
+        return len(self.docids.trie) == len(self.docids.numbers)
+
+    @cached_property
+    def _entries(self) -> Paths:
+        return reduce(Paths.joined, [part.paths() for part in self.docids.trie.parts])
+
+    def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
+        """With more documents, each in its cluster, and their vectors."""
+        vectors = self.docids.vectors(documents)
+        larger = self.docids.placed(documents, vectors)
+        if self.documents is not None:  # clusters are those of the placer, and vectors are not
+            vectors = vectors_of(self.documents, self.docids.reading, documents)
+        assert vectors is not None  # all schemes place documents by vectors here
+        new = larger.numbers[len(self.docids.numbers) :], vectors.numpy()
+        return replace(self, docids=larger, below=self.below.moved(larger.trie, new))
+
+    def without(self, keep: np.ndarray) -> Self:
+        """Without some of its rows."""
+        smaller = self.docids.without(keep)
+        return replace(self, docids=smaller, below=self.below.moved(smaller.trie))
 
     def stored(self) -> Stored:
-        parts, below = super().stored(), self.below.stored()
+        """What writes clusters, and the vectors in them."""
+        entries, below = self._entries, self.below.stored()
+        lookup = [entries.flat, entries.start, entries.document, *(part.parent for part in self.docids.trie.parts)]
+        parts = self.docids.stored([*lookup, *([] if self.single else [self.below.several])])
         parts["changes"] += below.pop("changes")
         parts["placer"] += weights_in(self.documents)
-        parts["docids"] += [] if self.single else [self.below.several]
         return {**parts, **below}
 
     def products(self, now: int, then: int) -> dict[str, Products]:
-        parts, shape = super().products(now, then), self.trie_shape(now, then)
-        parts["placer"] = weight_products(weights_in(self.placer, self.documents))
+        """The same computed."""
+        parts, shape = self.docids.products(now, then), self.docids.trie_shape(now, then)
+        parts["placer"] = weight_products(weights_in(self.docids.placer, self.documents))
         parts["docids"] = shape.path_products(ordered=False)
         if not self.single:
             parts["docids"].append(Product(shape.entries, "entries", 1, "whether its document has others"))
         return {**parts, "cluster vectors": self.below.products(shape.entries)}
 
-    @cached_property
-    def _entries(self) -> Paths:
-        return reduce(Paths.joined, [part.paths() for part in self.trie.parts])
+    def made_from(self) -> dict[str, Any]:
+        """The backbone, how the training went, how large clusters are, and what they count for."""
+        clusters = cluster_sizes(self.docids.trie.paths(), self.matching.depth)
+        size = {
+            "clusters": len(clusters),
+            "documents of the largest cluster": int(clusters.max(initial=0)),
+            "parameters": sum(weight.numel() for weight in self.docids.model.parameters()),
+            "bytes of the trie": self.docids.trie.bytes,
+            "bytes of vectors": self.below.bytes,
+        }
+        return {**self.docids.made_from(), **size, **self._weights_told()}
+
+    def _weights_told(self) -> dict[str, Any]:
+        if self.matching.rule != "learned":
+            return {"alpha": weights_for(self.matching, self.fitted)[0]}
+        learned = self.fitted.get(self.matching.way, ())
+        return {"learned weights": {name: round(one, 4) for name, one in zip(FEATURES, learned, strict=False)}}
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        """Put it into an artifact."""
+        self.below.write(writer)
+        if self.documents is not None:
+            encoders.write(self.documents, writer, DOCUMENTS)
+        fitted = [[*way, weights] for way, weights in self.fitted.items()]
+        return {**self.docids.write(writer), "fitted": fitted, "taught": self.taught}
+
+
+def read(snapshot: Snapshot, docids: Docids, options: SearchOptions, matching: MatchOptions) -> ClusterEngine:
+    """The engine of an artifact whose docids have been read."""
+    place, state = docids.model.device, snapshot.state
+    documents = encoders.read(snapshot, DOCUMENTS).to(place) if snapshot.has(DOCUMENTS) else None
+    below = TrieVectors.read(snapshot, docids.trie, place)
+    # Earlier ones do not say for which depth their alphas were fitted, and so have none.
+    fitted = dict(map(_read_way, require_list(state, "fitted")))
+    taught = None if state.get("taught") is None else require_count(state, "taught")
+    return ClusterEngine(docids, below, options, matching, documents, fitted, taught)
+
+
+def _read_way(value: Any) -> tuple[Way, tuple[float, ...]]:
+    require(isinstance(value, list) and len(value) == len(Way._fields) + 1, "its fitted weights are no lists")
+    *way, weights = value
+    rule, depth, temperature = way
+    whole = isinstance(rule, str) and (depth is None or type(depth) is int)
+    require(whole and isinstance(temperature, int | float | None), "its fitted weights are of no way to match")
+    return Way(rule, depth, temperature), require_numbers(weights, "fitted weights")
 
 
 @dataclass(frozen=True)
@@ -91,7 +218,7 @@ class Seen:
 class ClusterSearch:
     """An engine, what reads and writes for it, and how many symbols are written."""
 
-    engine: Clustered
+    engine: ClusterEngine
     generator: MatchingGenerator
     options: SearchOptions
     depth: int | None
@@ -131,7 +258,8 @@ class ClusterSearch:
 
     def compared(self, queries: Sequence[str], k: int) -> list[int]:
         """For each query how many vectors its own is compared with until there are k hits, by all beams together."""
-        spans, width, wanted = self.engine.walk.spans, self.options.width, min(k, len(self.engine.numbers))
+        docids, width = self.engine.docids, self.options.width
+        spans, wanted = docids.walk.spans, min(k, len(docids.numbers))
         found, left = [0] * len(queries), list(range(len(queries)))
         while left:
             short = []
@@ -144,7 +272,7 @@ class ClusterSearch:
 
     def _documents(self, seen: Seen) -> int:
         """How many documents the clusters of a query hold: none twice, and none that was deleted."""
-        return len({number for state in seen.states for number in self.engine.walk.documents(state)})
+        return len({number for state in seen.states for number in self.engine.docids.walk.documents(state)})
 
     def explained(self, query: str, scoring: Scoring, scores: Mapping[int, float]) -> dict[int, Parts]:
         """What the scores of documents, by their numbers, are made of in the first beam that has each."""
@@ -167,7 +295,7 @@ class ClusterSearch:
         places: list[int] = []
         seen: list[Seen] = []
         for batch, cache, hidden in read_together(self.generator, queries, rows):
-            frontier = beam(self.generator, cache, hidden, self.engine.walk, options, depth=self.depth)
+            frontier = beam(self.generator, cache, hidden, self.engine.docids.walk, options, depth=self.depth)
             places += batch.tolist()
             seen += _one_by_one(cache.vectors, frontier)
             if len(places) >= TOGETHER:
@@ -183,7 +311,7 @@ class ClusterSearch:
         """
         engine, vectors = self.engine, torch.stack([one.vector for one in seen])
         always = None if each is None or engine.single else engine.below.several
-        found = engine.below.below(engine.walk, vectors, [one.states for one in seen], each, always)
+        found = engine.below.below(engine.docids.walk, vectors, [one.states for one in seen], each, always)
         for below, one in zip(found, seen, strict=True):
             yield candidates(below, one.logprob, one.length, single=engine.single)
 

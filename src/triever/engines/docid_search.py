@@ -10,8 +10,8 @@ from torch import Tensor
 
 from triever import config
 from triever.config import option
+from triever.docids.walk import Walk
 from triever.errors import UsageError
-from triever.retrievers.writing import Writing
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
 from triever.search.free import free
@@ -60,15 +60,18 @@ class Found:
 
 
 def found_by(
-    options: SearchOptions, engine: Writing, generator: Any, cache: Any, hidden: Tensor, k: int
+    options: SearchOptions, walk: Walk, stop: int | None, generator: Any, cache: Any, hidden: Tensor, k: int
 ) -> list[Found]:
-    """For each query that was read the best k documents, and all that tie with the last of them."""
+    """For each query that was read the best k documents, and all that tie with the last of them.
+
+    A free search has to know which symbol ends docids, where one does.
+    """
     if options.method == "exact":
         certified = exact(
             generator,
             cache,
             hidden,
-            engine.walk,
+            walk,
             k,
             budget=options.budget,
             normalisation=options.normalisation,
@@ -77,10 +80,10 @@ def found_by(
         )
         return [Found(one.documents, certificate=str(one)) for one in certified]
     if options.method == "free":
-        written = free(generator, cache, hidden, engine.walk, options.beam(k), stop=engine.scheme.stop)
+        written = free(generator, cache, hidden, walk, options.beam(k), stop=stop)
         return [
             Found(hits, note=f"{invalid} of {total} written docids do not exist")
             for hits, invalid, total in written.documents(k, ties=True)
         ]
-    frontier = beam(generator, cache, hidden, engine.walk, options.beam(k), keep=k)
-    return [Found(one) for one in documents(engine.walk, frontier, k, ties=True)]
+    frontier = beam(generator, cache, hidden, walk, options.beam(k), keep=k)
+    return [Found(one) for one in documents(walk, frontier, k, ties=True)]

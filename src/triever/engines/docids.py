@@ -1,0 +1,299 @@
+"""A model that writes docids, the docids that exist, and what names new documents: searched by writing.
+
+`Docids` is what all engines share that write; `DocidEngine` is the one that does nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triever import config
+from triever.artifact import Snapshot, Writer
+from triever.data.records import Document, Hit, Result, ranked
+from triever.data.store import DocumentStore
+from triever.docids.schemes import Atomic, Docid, Scheme
+from triever.docids.trie import Paths, Trie, TrieShape
+from triever.docids.walk import Walk
+from triever.engines.base import Parts
+from triever.engines.docid_search import Found, SearchOptions, found_by
+from triever.models import docid_model
+from triever.models import encoder as encoders
+from triever.models.docid_model import DecoderOptions, generator_of, reader_of, takes_vectors
+from triever.models.encoder import Encoder, encode, source_of
+from triever.models.seq2seq import Seq2SeqGenerator
+from triever.models.t5 import T5, laid_out, split_rows, widened
+from triever.models.tokens import Tokens
+from triever.search.many import search_each
+from triever.search.paths import path_scores
+from triever.storage import Product, Products, Stored, Thing, scaled, weight_products, weights_in
+from triever.validation import require, require_array, require_table
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the encoder that docids were made with reads texts; new documents and queries are read the same way."""
+
+    query_prefix: str = ""
+    document_prefix: str = ""
+    document_length: int = 256
+
+
+@dataclass(frozen=True)
+class Docids:
+    """A model that writes docids, the docids that exist, and what gives docids to new documents."""
+
+    model: T5
+    scheme: Scheme
+    trie: Trie
+    numbers: np.ndarray  # (documents,) under which number each row is in the trie, rising
+    placer: Encoder | None  # whose vectors the scheme places new documents by
+    reading: Reading
+    query_length: int  # tokens of a query that are read
+    vector_rows: bool  # whether the rows of symbols began as vectors of documents
+    trained: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def walk(self) -> Walk:
+        """The trie on the model's device."""
+        return Walk(self.trie, self.model.device)
+
+    def docid(self, number: int) -> Docid:
+        """The docid of a document by its number."""
+        paths, order = self._paths
+        entry = order[np.searchsorted(paths.document, number, sorter=order)]
+        return tuple(paths.flat[paths.start[entry] : paths.start[entry + 1]].tolist())
+
+    def listed(self) -> list[Thing]:
+        """All that docids are looked up in."""
+        paths, order = self._paths
+        return [paths.flat, paths.start, paths.document, order, *(part.parent for part in self.trie.parts)]
+
+    @cached_property
+    def _paths(self) -> tuple[Paths, np.ndarray]:
+        """All docids end to end, and in which order their documents rise."""
+        paths = self.trie.paths()
+        return paths, paths.document.argsort(kind="stable")
+
+    def generator(self) -> Seq2SeqGenerator:
+        """What reads queries and scores symbols."""
+        length = reader_of(self.model).at_most(self.query_length)
+        return generator_of(self.model, length, self.reading.query_prefix)
+
+    def row_docid(self, store: DocumentStore, document_id: str) -> Docid:
+        """The docid of a document by its id."""
+        return self.docid(int(self.numbers[store.row(document_id)]))
+
+    # Changing
+
+    def vectors(self, documents: Iterable[Document]) -> Tensor | None:
+        """(documents, d) the vectors by which new documents are placed, where that is done by vectors."""
+        return vectors_of(self.placer, self.reading, documents) if self.placer else None
+
+    def placed(self, documents: Sequence[Document], vectors: Tensor | None) -> Docids:
+        """With more documents, whose docids are found by these vectors where there is a placer."""
+        scheme = copy.deepcopy(self.scheme)
+        each = [None] * len(documents) if vectors is None else vectors
+        docids = [scheme.place(document, vector) for document, vector in zip(documents, each, strict=True)]
+        first = int(self.numbers[-1]) + 1 if len(self.numbers) else 0
+        numbers = np.arange(first, first + len(documents))
+        trie = self.trie.with_added(entries_of(docids, scheme.others(vectors), numbers.tolist()))
+        both = np.concatenate([self.numbers, numbers])
+        return replace(self, model=self._wide_enough(scheme, vectors), scheme=scheme, trie=trie, numbers=both)
+
+    def _wide_enough(self, scheme: Scheme, vectors: Tensor | None) -> T5:
+        """The model with rows for the symbols of new documents, which these are the vectors of.
+
+        Where rows began as vectors, a new one is its document's own vector, changed as the rows of its neighbours were
+        on average by the training; else it is the mean of theirs.
+        """
+        new = range(self.model.shape.width, scheme.width)
+        if not new or not isinstance(scheme, Atomic):  # no other scheme has new symbols
+            return self.model
+        apart = scheme.apart(new, vectors) if self.vector_rows and vectors is not None else None
+        return laid_out(widened(self.model, [scheme.untrained[symbol] for symbol in new], apart))
+
+    def without(self, keep: np.ndarray) -> Docids:
+        """The same without some of its rows."""
+        return replace(self, trie=self.trie.without(self.numbers[~keep].tolist()), numbers=self.numbers[keep])
+
+    # Memory
+
+    def stored(self, lookup: Sequence[Thing] | None = None) -> Stored:
+        """All that it holds, by what it is for; `lookup` is what docids are looked up in, if not in its own."""
+        rows, others = split_rows(self.model)
+        return {
+            "weights": [*others],
+            "docid rows": [*rows],
+            **self.trie.stored(),
+            "walk": self.walk.stored(),
+            "docids": [*(self.listed() if lookup is None else lookup)],
+            "numbers": [self.numbers],
+            "placer": [*weights_in(self.placer)],
+            "placing": self.scheme.stored(),
+        }
+
+    def products(self, now: int, then: int) -> dict[str, Products]:
+        """How many bytes the same takes for so many documents, by what is known of those that there are now."""
+        shape = self.trie_shape(now, then)
+        return {
+            "weights": weight_products(split_rows(self.model)[1]),
+            "docid rows": self.row_products(now, then),
+            "trie": shape.products(),
+            "walk": shape.walk_products(),
+            "docids": shape.path_products(),
+            "numbers": [Product(then, "documents", 8)],
+            "placer": weight_products(weights_in(self.placer)),
+            "placing": self.scheme.products(now, then),
+        }
+
+    def trie_shape(self, now: int, then: int) -> TrieShape:
+        """How large the trie is then."""
+        scheme = self.scheme
+        shape = self.trie.shape(scaled(scheme.width, now, then) if isinstance(scheme, Atomic) else scheme.width)
+        return shape.among(now, then, fixed=scheme.shared)
+
+    def row_products(self, now: int, then: int) -> Products:
+        """Rows that symbols are written with, and rows that they are read as: only atomic docids have more and more."""
+        shape = self.model.shape
+        row = 4 * shape.d_model, f"{shape.d_model} numbers of 4"
+        if self.scheme.single:
+            grows = isinstance(self.scheme, Atomic)
+            count, what = (scaled(shape.width, now, then), "documents") if grows else (shape.width, "clusters")
+            return [Product(count, what, *row), Product(1, "beginning", *row)]
+        read = Product(max(shape.width, shape.start + 1), "symbols that are read", *row)
+        return [read] if shape.tied else [Product(shape.width, "symbols that are written", *row), read]
+
+    # Keeping
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        """Put it into an artifact; what is returned belongs into its state."""
+        docid_model.write(self.model, writer)
+        self.trie.write(writer)
+        writer.array("docid_numbers", self.numbers)
+        if self.placer:
+            encoders.write(self.placer, writer, "placer")
+        state = {"docids": self.scheme.write(writer), "trained": dict(self.trained)}
+        return {**state, "reading": asdict(self.reading)}
+
+    def made_from(self) -> dict[str, Any]:
+        """The backbone, and how the training went."""
+        return {"weights": source_of(reader_of(self.model)), **self.trained}
+
+
+@dataclass(frozen=True)
+class DocidEngine:
+    """Docids, and how they are searched."""
+
+    docids: Docids
+    options: SearchOptions
+
+    def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        """The documents whose docids the model writes with the highest probabilities."""
+        docids, generator = self.docids, self.docids.generator()
+        found = search_each(
+            generator,
+            queries,
+            lambda cache, hidden: found_by(self.options, docids.walk, docids.scheme.stop, generator, cache, hidden, k),
+        )
+        return [found_result(docids, store, one, k) for one in found]
+
+    def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+        """The log-probability of each symbol of a docid after those before it."""
+        return explained(self.docids, self.docids.generator(), self.options, store, query, result)
+
+    def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
+        """With docids for more documents, which the model may have yet to learn."""
+        return replace(self, docids=self.docids.placed(documents, self.docids.vectors(documents)))
+
+    def without(self, keep: np.ndarray) -> Self:
+        """Without some of its rows."""
+        return replace(self, docids=self.docids.without(keep))
+
+    def stored(self) -> Stored:
+        """All that it holds."""
+        return self.docids.stored()
+
+    def products(self, now: int, then: int) -> dict[str, Products]:
+        """The same computed."""
+        return self.docids.products(now, then)
+
+    def made_from(self) -> dict[str, Any]:
+        """The backbone, and how the training went."""
+        return self.docids.made_from()
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        """Put it into an artifact."""
+        return self.docids.write(writer)
+
+
+def found_result(docids: Docids, store: DocumentStore, found: Found, k: int) -> Result:
+    """What a search of docids found as a result: documents by their log-probabilities, with their docids."""
+    rows = np.searchsorted(docids.numbers, [number for number, _ in found.documents])
+    logprobs = [logprob for _, logprob in found.documents]
+    best = ranked(Hit(store.ids[row], one, logprob=one) for row, one in zip(rows.tolist(), logprobs, strict=True))
+    # Of many documents that share a docid, and so tie, few are left after the cut: only these look theirs up.
+    hits = (replace(hit, docid=docids.scheme.readable(docids.row_docid(store, hit.id))) for hit in best[:k])
+    return Result(tuple(hits), found.note, found.certificate)
+
+
+def explained(
+    docids: Docids, generator: Any, options: SearchOptions, store: DocumentStore, query: str, result: Result
+) -> tuple[Parts, ...]:
+    """The log-probability of each symbol of a docid after those before it; several documents share one."""
+    cache, hidden = generator.prefill([query])
+    parts_of_hits, (_, several) = [], docids.walk.counts
+    for hit in result:
+        docid = docids.row_docid(store, hit.id)
+        scores, sharing = path_scores(
+            generator, cache, hidden, docids.walk, docid, options.scored_over, options.temperature
+        )
+        names = [f"{place}: {docids.scheme.symbol(symbol)}" for place, symbol in enumerate(docid, 1)]
+        shared = (("shared by several", -float(np.log(sharing))),) if sharing > 1 else ()
+        parts: Parts = (*zip(names, scores, strict=True), *shared)
+        if int(docids.numbers[store.row(hit.id)]) in several:
+            parts += (("other docids", hit.score - sum(weight for _, weight in parts)),)
+        parts_of_hits.append(parts)
+    return tuple(parts_of_hits)
+
+
+def vectors_of(encoder: Encoder, reading: Reading, documents: Iterable[Document]) -> Tensor:
+    """(documents, d) the vectors of documents as an encoder reads them."""
+    texts = (reading.document_prefix + one.full_text for one in documents)
+    tokens = Tokens.of(texts, encoder.tokenizer, encoder.at_most(reading.document_length))
+    return torch.from_numpy(encode(encoder, tokens))
+
+
+def read(snapshot: Snapshot, scheme: Scheme, decoder: DecoderOptions, place: torch.device, query_length: int) -> Docids:
+    """What an artifact holds, with docids by a scheme of these options."""
+    scheme = copy.deepcopy(scheme)
+    scheme.read(snapshot, require_table(snapshot.state, "docids"))
+    model = docid_model.read(snapshot).to(place)
+    placer = encoders.read(snapshot, "placer").to(place) if snapshot.has("placer") else None
+    numbers = require_array(snapshot.array("docid_numbers"), "docid_numbers", ("int64",), (snapshot.documents,))
+    require((numbers[1:] > numbers[:-1]).all() and (numbers[:1] >= 0).all(), "its documents' numbers do not rise")
+    trie = Trie.read(snapshot, scheme.width, numbers)
+    require(scheme.stop is None or trie.ends_with(scheme.stop), "a docid does not end with the stop symbol")
+    require(scheme.has_symbols(trie.symbols()), "a docid has a symbol that its scheme does not know")
+    reading = config.build(Reading, require_table(snapshot.state, "reading"))  # earlier ones read without prefixes
+    trained = require_table(snapshot.state, "trained")
+    begun = placer is not None and takes_vectors(placer, decoder)
+    return Docids(laid_out(model), scheme, trie, np.asarray(numbers), placer, reading, query_length, begun, trained)
+
+
+def entries_of(
+    docids: Sequence[Docid], others: Sequence[Sequence[Docid]], numbers: Iterable[int]
+) -> Iterator[tuple[Docid, int]]:
+    """Every docid with the number of its document; some documents have others besides."""
+    for at, (docid, number) in enumerate(zip(docids, numbers, strict=True)):
+        yield docid, number
+        for other in dict.fromkeys(others[at] if others else ()):
+            if other != docid:
+                yield other, number

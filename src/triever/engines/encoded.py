@@ -1,0 +1,254 @@
+"""Documents as vectors of an encoder, one for each text or one for each token."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from triever.artifact import Snapshot, Writer
+from triever.data.records import Document, Result
+from triever.data.store import DocumentStore
+from triever.engines.base import Parts
+from triever.engines.hits import results
+from triever.errors import UsageError
+from triever.index.token_vectors import TokenIndex, TokenOptions, token_products
+from triever.index.vectors import VectorIndex, vector_products
+from triever.models import encoder as encoders
+from triever.models.encoder import Encoder, encode, encode_tokens, source_of
+from triever.models.precision import device_of
+from triever.models.tokens import Tokens
+from triever.storage import Products, Stored, scaled, weight_products, weights_in
+from triever.validation import require, require_table
+
+QUERIES = 64
+"""Queries that are scored at once; each may look at tens of thousands of token vectors."""
+
+
+@dataclass(frozen=True)
+class TextReading:
+    """How much of texts is read, and what stands before them: `TextReading(64, 256)`."""
+
+    query_length: int
+    document_length: int
+    query_prefix: str = ""
+    document_prefix: str = ""
+    augment: bool = False  # fill queries up with mask tokens
+    punctuation: bool = True  # whether punctuation of documents has vectors
+
+    def documents(self, encoder: Encoder, documents: Iterable[Document], folder: Path | None = None) -> Tokens:
+        """The tokens of documents."""
+        texts = (self.document_prefix + document.full_text for document in documents)
+        return Tokens.of(texts, encoder.tokenizer, encoder.at_most(self.document_length), folder)
+
+    def queries(self, encoder: Encoder, queries: Sequence[str]) -> Tokens:
+        """The tokens of queries."""
+        texts = (self.query_prefix + query for query in queries)
+        length = encoder.at_most(self.query_length)
+        tokens = Tokens.of(texts, encoder.tokenizer, length)
+        return self._filled_up(tokens, encoder, length) if self.augment else tokens
+
+    def _filled_up(self, tokens: Tokens, encoder: Encoder, length: int) -> Tokens:
+        mask = encoder.tokenizer.number("[MASK]")
+        if mask is None:
+            raise UsageError(f"{encoder.backbone.name} has no [MASK] token", "set augment=false")
+        filled = [[*row.tolist(), *[mask] * (length - len(row))] for row in (tokens[at] for at in range(len(tokens)))]
+        return Tokens.from_lists(filled, encoder.tokenizer.size)
+
+    def token_vectors(
+        self, encoder: Encoder, documents: Tokens, folder: Path | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The vectors of documents' tokens, end to end, and where each document begins."""
+        keep = None if self.punctuation else documents.keep(encoder.tokenizer.punctuation())
+        return encode_tokens(encoder, documents, keep=keep, folder=folder)
+
+
+@dataclass(frozen=True)
+class DenseEngine:
+    """An encoder, and an index of one vector for each document."""
+
+    encoder: Encoder
+    index: VectorIndex
+    reading: TextReading
+    trained: Mapping[str, Any] = field(default_factory=dict)
+
+    def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        """The documents with the nearest vectors."""
+        return results(*self.index.search(self.vectors(queries), k), store.ids)
+
+    def vectors(self, queries: Sequence[str]) -> np.ndarray:
+        """(queries, d) the vectors of queries."""
+        return encode(self.encoder, self.reading.queries(self.encoder, queries))
+
+    def read_ahead(self, queries: Sequence[str]) -> Callable[[int], object]:
+        """Read queries; what is returned finds so many documents for each."""
+        vectors = self.vectors(queries)
+        return lambda k: self.index.search(vectors, k)
+
+    @torch.inference_mode()
+    def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+        """What each token of the query adds, where a vector is a mean of its tokens; else the score as one part."""
+        encoder = self.encoder
+        if encoder.shape.pooling != "mean" or encoder.shape.projection != "none":
+            return tuple((("similarity", hit.score),) for hit in result)
+        tokens = self.reading.queries(encoder, [query])
+        ids, mask = (one.to(encoder.device) for one in tokens.padded([0], encoder.tokenizer.pad))
+        states = encoder.states(ids, mask)[0].float()
+        mean = states.mean(0)
+        share = states / (len(states) * (mean.norm() if encoder.shape.unit else 1))
+        pieces = encoder.tokenizer.pieces(ids[0].tolist())
+        stored = self.index.take(np.array([store.row(hit.id) for hit in result], np.int64))
+        rows = torch.from_numpy(stored.astype(np.float32)).to(share.device)
+        return tuple(named(pieces, (share @ row).tolist()) for row in rows)
+
+    def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
+        """With the vectors of more documents."""
+        vectors = encode(self.encoder, self.reading.documents(self.encoder, documents))
+        return replace(self, index=self.index.with_added(vectors))
+
+    def without(self, keep: np.ndarray) -> Self:
+        """Without some of its rows."""
+        return replace(self, index=self.index.without(keep))
+
+    def stored(self) -> Stored:
+        """Weights and vectors."""
+        return {"weights": [*weights_in(self.encoder)], **self.index.stored()}
+
+    def products(self, now: int, then: int) -> dict[str, Products]:
+        """The same computed."""
+        stored = scaled(len(self.index.main), now, then)  # the index keeps what was deleted until it is built anew
+        vectors = vector_products(stored, self.index.width, self.index.options)
+        return {"weights": weight_products(weights_in(self.encoder)), **vectors}
+
+    def made_from(self) -> dict[str, Any]:
+        """The backbone, and how the training went."""
+        return {"weights": source_of(self.encoder), **self.trained}
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        """Put it into an artifact."""
+        return _write(self, writer)
+
+
+@dataclass(frozen=True)
+class LateEngine:
+    """An encoder, and an index of one vector for each token of each document."""
+
+    encoder: Encoder
+    index: TokenIndex
+    reading: TextReading
+    trained: Mapping[str, Any] = field(default_factory=dict)
+
+    def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        """The documents whose tokens fit those of the query best."""
+        return results(*nearest_documents(self.index, *self.vectors(queries), k), store.ids)
+
+    def vectors(self, queries: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The vectors of queries' tokens, end to end, and where each query begins."""
+        return encode_tokens(self.encoder, self.reading.queries(self.encoder, queries))
+
+    def read_ahead(self, queries: Sequence[str]) -> Callable[[int], object]:
+        """Read queries; what is returned finds so many documents for each."""
+        vectors = self.vectors(queries)
+        return lambda k: nearest_documents(self.index, *vectors, k)
+
+    def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+        """For each token of the query, how well the best token of the document matches it."""
+        tokens = self.reading.queries(self.encoder, [query])
+        flat, _ = encode_tokens(self.encoder, tokens)
+        pieces = self.encoder.tokenizer.pieces(tokens[0].tolist())
+        count = len(pieces) if self.index.options.score == "avgmax" else 1
+        scores = [self.index.matches(flat, store.row(hit.id))[1] for hit in result]
+        return tuple(named(pieces, (np.asarray(one) / count).tolist()) for one in scores)
+
+    def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
+        """With the vectors of more documents."""
+        tokens = self.reading.documents(self.encoder, documents)
+        return replace(self, index=self.index.with_added(*self.reading.token_vectors(self.encoder, tokens)))
+
+    def without(self, keep: np.ndarray) -> Self:
+        """Without some of its rows."""
+        return replace(self, index=self.index.without(keep))
+
+    def stored(self) -> Stored:
+        """Weights and vectors."""
+        return {"weights": [*weights_in(self.encoder)], **self.index.stored()}
+
+    def products(self, now: int, then: int) -> dict[str, Products]:
+        """The same computed."""
+        part, index = self.index.main.part, self.index
+        documents, tokens = (scaled(count, now, then) for count in (len(part), len(part.numbers)))
+        vectors = token_products(documents, tokens, index.width, index.options)
+        return {"weights": weight_products(weights_in(self.encoder)), **vectors}
+
+    def made_from(self) -> dict[str, Any]:
+        """The backbone, and how the training went."""
+        return {"weights": source_of(self.encoder), **self.trained}
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        """Put it into an artifact."""
+        return _write(self, writer)
+
+
+def _write(engine: DenseEngine | LateEngine, writer: Writer) -> dict[str, Any]:
+    encoders.write(engine.encoder, writer)
+    engine.index.write(writer)
+    return {"trained": dict(engine.trained)}
+
+
+def read_dense(snapshot: Snapshot, reading: TextReading, device: str, index_device: str) -> DenseEngine:
+    """The engine of an artifact, on its devices as far as they are here."""
+    index = VectorIndex.read(snapshot, device=index_device)
+    encoder = encoders.read(snapshot).to(device_of(device, opening=True))
+    return DenseEngine(encoder, index, reading, _checked_training(snapshot, encoder, index))
+
+
+def read_late(snapshot: Snapshot, reading: TextReading, device: str) -> LateEngine:
+    """The same for token vectors, which are where the encoder is."""
+    encoder = encoders.read(snapshot).to(device_of(device, opening=True))
+    index = TokenIndex.read(snapshot, device=str(encoder.device))
+    return LateEngine(encoder, index, reading, _checked_training(snapshot, encoder, index))
+
+
+def _checked_training(snapshot: Snapshot, encoder: Encoder, index: VectorIndex | TokenIndex) -> dict[str, Any]:
+    """How the training went; a ValueError if the index is not one of this encoder and these documents."""
+    require(len(index) == snapshot.documents, f"its index has {len(index)} documents")
+    require(index.width == encoder.size, f"its vectors have {index.width} numbers, not {encoder.size}")
+    return require_table(snapshot.state, "trained")
+
+
+def nearest_documents(index: TokenIndex, flat: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and rows (queries, k) of the best documents for queries' tokens that lie end to end."""
+    found = []
+    for low in range(0, max(1, len(starts) - 1), QUERIES):  # some at a time: they are padded to the longest
+        vectors, mask = _side_by_side(flat, starts[low : low + QUERIES + 1])
+        found.append(index.search(vectors, mask, k))
+    return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
+
+
+def exact_options(options: TokenOptions) -> TokenOptions:
+    """The same without anything that an approximate search leaves out."""
+    return replace(options, bits=16, candidates=0, centroids=0)
+
+
+def _side_by_side(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors laid end to end as (texts, longest, size), with a mask (texts, longest)."""
+    lengths = np.diff(starts)
+    mask = np.arange(max(int(lengths.max(initial=0)), 1)) < lengths[:, None]
+    out = np.zeros((*mask.shape, flat.shape[1]), np.float32)
+    out[mask] = flat[starts[0] : starts[-1]]
+    return out, mask
+
+
+def named(pieces: Sequence[str], weights: Sequence[float]) -> Parts:
+    """Parts of a score by their names, the heaviest first; a name that comes again is numbered."""
+    seen: Counter[str] = Counter()
+    parts = []
+    for piece, weight in zip(pieces, weights, strict=True):
+        seen[piece] += 1
+        parts.append((f"{piece} ({seen[piece]})" if seen[piece] > 1 else piece, float(weight)))
+    return tuple(sorted(parts, key=lambda part: -abs(part[1])))

@@ -1,0 +1,27 @@
+"""Hits from scores by row, in the one order that all results have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from triever.data.records import Hit, Result, ranked
+
+
+def top_hits(scores: np.ndarray, ids: Sequence[str], k: int) -> tuple[Hit, ...]:
+    """The k best of a score for every document (shape: documents) that are above zero, in the one order."""
+    candidates = np.flatnonzero(scores > 0)
+    if len(candidates) > k:
+        # Every document tied with the k-th stays in, so that which of them go is decided by their ids.
+        least = np.partition(scores[candidates], len(candidates) - k)[len(candidates) - k]
+        candidates = candidates[scores[candidates] >= least]
+    return ranked(Hit(ids[row], float(scores[row])) for row in candidates)[:k]
+
+
+def results(scores: np.ndarray, rows: np.ndarray, ids: Sequence[str]) -> list[Result]:
+    """Scores and rows (queries, k) as results; a row of -1 is no hit."""
+    return [
+        Result(ranked(Hit(ids[row], float(score)) for score, row in zip(*one, strict=True) if row >= 0))
+        for one in zip(scores.tolist(), rows.tolist(), strict=True)
+    ]

@@ -1,0 +1,336 @@
+"""Titles in a vocabulary of their own: what a contextual retriever holds, and how its encoder reads titles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triever import config
+from triever.arrays import starts_of
+from triever.artifact import Snapshot, Writer
+from triever.config import option
+from triever.data.records import Document, Result
+from triever.data.store import DocumentStore
+from triever.docids.contextual import IdWalk, Vocabulary
+from triever.docids.schemes import Docid, Scheme
+from triever.engines.base import Parts
+from triever.engines.docid_search import Found, SearchOptions, found_by
+from triever.engines.docids import Docids, explained, found_result
+from triever.errors import UsageError
+from triever.models.contextual import ContextualGenerator
+from triever.models.docid_model import respelled, words_of
+from triever.models.encoder import Encoder, encode_tokens, room
+from triever.models.seq2seq import Seq2SeqGenerator
+from triever.models.t5 import T5
+from triever.models.tokens import TextTokenizer, Tokens, framed, places
+from triever.search.beam import beam
+from triever.search.hits import best, best_ranks
+from triever.search.many import search_each
+from triever.storage import Product, Products, Stored, scaled
+from triever.validation import require, require_array
+
+Documents: TypeAlias = Sequence[Document] | DocumentStore
+T = TypeVar("T", bound="TitleEngine")
+TOGETHER = 20_000
+"""Documents whose titles are read in context at once."""
+EVERY, HARDLY = 1024, 1e-6
+"""Paths of each prefix that an exact search follows, but for those that have a smaller share than the second."""
+
+
+@dataclass(frozen=True)
+class SpellingOptions:
+    """How a title that can be spelled by several paths of ids is searched: `SpellingOptions(paths=10)`."""
+
+    paths: int = option(5, "likeliest paths of each prefix that are followed; their probabilities are added")
+    join: Literal["sum", "max", "regenerate"] = option(
+        "sum", "sum over paths; max, the best path alone; regenerate, max with a wider beam until titles differ"
+    )
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        if self.paths < 1:
+            raise UsageError(f"spelling.paths = {self.paths} should be above zero", "the default is 5")
+
+
+@dataclass(frozen=True)
+class TitleReading:
+    """How titles are read in context: alone or with their documents, up to so many tokens."""
+
+    context: Literal["document", "title"]
+    length: int
+
+    def states(
+        self,
+        encoder: Encoder,
+        documents: Documents,
+        docids: Sequence[Docid],
+        texts: Iterable[Tokens | None] | None = None,
+        work: Path | None = None,
+    ) -> np.ndarray:
+        """(title tokens of all documents, hidden) the states of their titles in context; many lie in a file.
+
+        `texts` is what is read behind titles, TOGETHER at a time, where that is tokenised already.
+        """
+        states = room((title_tokens(docids), encoder.backbone.hidden), work)
+        end = 0
+        for number, behind in enumerate(self.texts(encoder, documents, len(docids)) if texts is None else texts):
+            titles = docids[number * TOGETHER : (number + 1) * TOGETHER]
+            part = title_states(encoder, titles, behind, encoder.at_most(self.length))
+            begin, end = end, end + len(part)
+            states[begin:end] = part
+        return states
+
+    def texts(self, encoder: Encoder, documents: Documents, count: int) -> Iterator[Tokens | None]:
+        """What is read behind titles, TOGETHER at a time."""
+        stream, length = (one.text for one in documents), encoder.at_most(self.length)
+        for rows in slabs(count):
+            yield None if self.context == "title" else Tokens.of(islice(stream, len(rows)), encoder.tokenizer, length)
+
+
+def slabs(count: int) -> list[range]:
+    """The rows of documents whose titles are read together."""
+    return [range(low, min(count, low + TOGETHER)) for low in range(0, count, TOGETHER)]
+
+
+@dataclass(frozen=True)
+class TitleEngine:
+    """A model that writes titles in a vocabulary of its own, and how they are searched."""
+
+    docids: Docids
+    options: SearchOptions
+    spelling: SpellingOptions
+    titles: TitleReading
+    vocabulary: Vocabulary | None = None
+    k: int = 0  # ids that a token may have
+
+    @cached_property
+    def id_walk(self) -> IdWalk:
+        """The trie, walked by ids."""
+        assert self.vocabulary is not None
+        return IdWalk(self.docids.trie, self.vocabulary, self.docids.model.device)
+
+    def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        """The documents whose titles the model writes with the highest probabilities."""
+        generator = self.generator()
+        found = search_each(generator, queries, lambda cache, hidden: self._found_by(generator, cache, hidden, k))
+        return [found_result(self.docids, store, one, k) for one in found]
+
+    def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+        """The log-probability of each token of a title after those before it."""
+        return explained(self.docids, self.generator(), self.options, store, query, result)
+
+    def generator(self) -> Seq2SeqGenerator | ContextualGenerator:
+        """What reads queries and scores tokens, or the ids of a vocabulary."""
+        inner = self.docids.generator()
+        if self.vocabulary is None or self.spelling.join != "sum":
+            return inner
+        if self.options.method == "exact":
+            return ContextualGenerator(inner, self.vocabulary, paths=EVERY, negligible=HARDLY)
+        return ContextualGenerator(inner, self.vocabulary, paths=self.spelling.paths)
+
+    def _found_by(self, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
+        if self.vocabulary is not None and self.spelling.join != "sum":
+            return self._by_ids(generator, cache, hidden, k)
+        docids = self.docids
+        found = found_by(self.options, docids.walk, docids.scheme.stop, generator, cache, hidden, k)
+        return found if self.vocabulary is None else [self._noted(one) for one in found]
+
+    def _noted(self, found: Found) -> Found:
+        """With a word on what the sums over spellings leave out."""
+        if self.options.method == "exact":
+            return found  # whose certificate counts it
+        kind = "a lower bound of" if self.options.scored_over == "vocabulary" else "near"
+        said = f"probabilities add up {self.spelling.paths} spellings of each prefix at most: {kind} the sum over all"
+        return replace(found, note="; ".join(filter(None, [found.note, said])))
+
+    def _by_ids(self, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
+        """Titles by their best path; a beam may meet one several times, and then one of twice the width is tried."""
+        options, walk = self.options.beam(k), self.id_walk
+        most = 2 * k * options.width if self.spelling.join == "regenerate" else options.width
+        found: dict[int, dict[int, float]] = {}
+        left, width = torch.arange(len(hidden), device=hidden.device), options.width
+        while len(left):
+            some = generator.only(cache, left), hidden[left]
+            frontier = beam(generator, *some, walk, replace(options, width=width), keep=width)
+            titles = [
+                best_ranks(walk, states, masses)
+                for states, masses in zip(frontier.state.tolist(), frontier.logprob.tolist(), strict=True)
+            ]
+            found |= zip(left.tolist(), titles, strict=True)
+            enough = min(k, len(self.docids.numbers))
+            few = [len(one) < enough and width < most for one in titles]
+            left, width = left[torch.tensor(few, device=left.device)], min(2 * width, most)
+        return [Found(best(found[query], k, ties=True)) for query in range(len(hidden))]
+
+    def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
+        """With more titles, and ids for those of their tokens that no title had."""
+        larger = self._with_tokens_of(documents)
+        # Titles are what they are: vectors would place nothing.
+        return replace(larger, docids=larger.docids.placed(documents, None))
+
+    def _with_tokens_of(self, documents: Sequence[Document]) -> Self:
+        if self.vocabulary is None or self.docids.placer is None:
+            return self
+        docids = [self.docids.scheme.place(document) for document in documents]
+        symbols = title_symbols(docids)
+        if self.vocabulary.count[symbols].all():
+            return self
+        states = self.titles.states(self.docids.placer, documents, docids)
+        larger, _ = self.vocabulary.placed(symbols, states)
+        return writing_in(self, larger, self.docids.model.symbols.weight[-1])
+
+    def rewritten(self, docids: Sequence[Docid], states: np.ndarray) -> Sequence[Docid]:
+        """Docids as ids of the vocabulary, each token by the id that is nearest to its state."""
+        assert self.vocabulary is not None
+        _, ids = self.vocabulary.placed(title_symbols(docids), states)
+        end = int(self.vocabulary.start[self.docids.scheme.stop])
+        cuts = np.cumsum([len(docid) - 1 for docid in docids])[:-1]
+        return [(*some.tolist(), end) for some in np.split(ids, cuts)] if len(docids) else []
+
+    def without(self, keep: np.ndarray) -> Self:
+        """Without some of its rows."""
+        return replace(self, docids=self.docids.without(keep))
+
+    def stored(self) -> Stored:
+        """What writes titles, and how tokens are spelled."""
+        known = self.vocabulary
+        spellings: Stored = {"spellings": [known.start, known.count, known.table, known.symbol]} if known else {}
+        return {**self.docids.stored(), **spellings}
+
+    def products(self, now: int, then: int) -> dict[str, Products]:
+        """The same computed."""
+        parts, known = self.docids.products(now, then), self.vocabulary
+        if known is None:
+            return parts
+        of_tokens = Product(len(known.count), "tokens", 16 + 8 * known.most, f"first id, ids, list of {known.most}")
+        ids, size = self._ids_among(known, now, then), self.docids.model.shape.d_model
+        rows = [Product(ids + 1, "ids of tokens, and what begins a title", 4 * size, f"{size} numbers of 4")]
+        return {**parts, "docid rows": rows, "spellings": [of_tokens, Product(ids, "ids", 8, "token")]}
+
+    def _ids_among(self, known: Vocabulary, now: int, then: int) -> int:
+        """At most so many ids: as many more as there are documents, but no more than all tokens can have."""
+        ids, tokens = len(known), len(known.count)
+        return min(scaled(ids, now, then), max(ids, self.k * (tokens - 1) + 1))  # an end has one
+
+    def made_from(self) -> dict[str, Any]:
+        """The backbone, and how the training went."""
+        return self.docids.made_from()
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        """Put it into an artifact."""
+        if self.vocabulary:
+            writer.array("vocabulary_start", self.vocabulary.start)
+            writer.array("vocabulary_count", self.vocabulary.count)
+        return self.docids.write(writer)
+
+
+def read(
+    snapshot: Snapshot, docids: Docids, options: SearchOptions, spelling: SpellingOptions, titles: TitleReading, k: int
+) -> TitleEngine:
+    """The engine of an artifact whose docids have been read."""
+    engine = TitleEngine(docids, options, spelling, titles, k=k)
+    if not snapshot.has("vocabulary_start"):
+        return engine
+    start, count = (
+        require_array(snapshot.array(f"vocabulary_{name}"), f"vocabulary_{name}", ("int64",), (None,))
+        for name in ("start", "count")
+    )
+    rows = docids.model.symbols.weight[:-1]
+    _require_spellings(start, count, len(rows), docids)
+    return replace(engine, vocabulary=Vocabulary(rows, np.asarray(start), np.asarray(count)))
+
+
+def _require_spellings(start: np.ndarray, count: np.ndarray, rows: int, docids: Docids) -> None:
+    """A ValueError unless every row is an id of one symbol, and every symbol of a title has an id."""
+    require(len(start) == len(count) >= docids.scheme.width, "its vocabulary has other symbols than its titles")
+    require(count.min(initial=0) >= 0, "a symbol has fewer ids than none")
+    there = np.flatnonzero(count)
+    there = there[start[there].argsort(kind="stable")]
+    ends = starts_of(count[there])
+    require(ends[-1] == rows and np.array_equal(start[there], ends[:-1]), "the ids of symbols are not its rows")
+    trie = docids.trie.parts[0]
+    used = np.concatenate([trie.token[1:], trie.tail])
+    require(count[used].all(), "a symbol of a title has no id")
+
+
+@dataclass(frozen=True)
+class InContext:
+    """Titles as the encoder of a vocabulary reads them: every token of every title, end to end."""
+
+    vocabulary: Vocabulary
+    scheme: Scheme
+    plain: Tensor  # (tokens, hidden) the vocabulary of the backbone
+    symbols: np.ndarray  # (n,) which token occurs
+    documents: np.ndarray  # (n,) in the title of which row of the store
+    read: Callable[[], np.ndarray]
+
+    @cached_property
+    def states(self) -> np.ndarray:
+        """(n, hidden) its state in context; all titles are read for it, so only when it is asked for."""
+        return self.read()
+
+
+def writing_in(engine: T, vocabulary: Vocabulary, start: Tensor) -> T:
+    """The engine with a vocabulary, whose rows are those of the model: one memory for both."""
+    model = respelled(engine.docids.model, vocabulary.rows.to(engine.docids.model.device), start)
+    docids = replace(engine.docids, model=model)
+    return replace(engine, docids=docids, vocabulary=replace(vocabulary, rows=model.symbols.weight[:-1]))
+
+
+def with_model(engine: TitleEngine, model: T5) -> TitleEngine:
+    """The engine with another model of the same vocabulary, whose rows are those of that model."""
+    known = engine.vocabulary and replace(engine.vocabulary, rows=model.symbols.weight[:-1])
+    return replace(engine, docids=replace(engine.docids, model=model), vocabulary=known)
+
+
+def stop_row(encoder: Encoder) -> Tensor:
+    """What the end of a title is: what stands behind every text."""
+    return words_of(encoder)[(encoder.tokenizer.after or [encoder.tokenizer.pad])[0]].clone()
+
+
+def start_row(encoder: Encoder) -> Tensor:
+    """What every title begins from: what stands before every text, or the padding, as T5 has it."""
+    return words_of(encoder)[(encoder.tokenizer.before or [encoder.tokenizer.pad])[0]].clone()
+
+
+def title_tokens(docids: Sequence[Docid]) -> int:
+    """How many tokens all titles have, without their ends."""
+    return sum(map(len, docids)) - len(docids)
+
+
+def title_symbols(docids: Sequence[Docid]) -> np.ndarray:
+    """The tokens of all titles, end to end."""
+    symbols = (symbol for docid in docids for symbol in docid[:-1])
+    return np.fromiter(symbols, np.int64, title_tokens(docids))
+
+
+def title_states(encoder: Encoder, docids: Sequence[Docid], texts: Tokens | None, length: int) -> np.ndarray:
+    """The states of title tokens, each title followed by the text of its document up to a length in all."""
+    tokens, keep = _followed(encoder.tokenizer, docids, texts, length)
+    return encode_tokens(encoder, tokens, keep=keep, plain=True, what="reading titles")[0]
+
+
+def _followed(
+    tokenizer: TextTokenizer, docids: Sequence[Docid], texts: Tokens | None, length: int
+) -> tuple[Tokens, np.ndarray]:
+    """Titles, each followed by as much of a text as there is room for, and which of all tokens are those of titles."""
+    titles = Tokens.from_lists([docid[:-1] for docid in docids], tokenizer.size)
+    first, last = len(tokenizer.before), len(tokenizer.after)
+    own, behind = titles.lengths, np.zeros(len(titles), np.int64)
+    if texts is not None:
+        behind = np.minimum(texts.lengths - first - last, np.maximum(0, length - first - last - own))
+    tokens, begin = framed(own + behind, tokenizer.before, tokenizer.after, titles.flat.dtype)
+    keep = np.zeros(len(tokens.flat), bool)
+    keep[places(begin, own)] = True
+    tokens.flat[keep] = titles.flat
+    if texts is not None:
+        tokens.flat[places(begin + own, behind)] = texts.flat[places(texts.starts[:-1] + first, behind)]
+    return tokens, keep
