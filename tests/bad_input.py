@@ -138,6 +138,25 @@ def pipe(root: Path) -> Path:
     return root / "corpus.jsonl"
 
 
+def link(target: str) -> Make:
+    def make(root: Path) -> Path:
+        (root / "corpus.jsonl").symlink_to(target)
+        return root / "corpus.jsonl"
+
+    return make
+
+
+def strings(*values: bytes) -> pa.Array:
+    """A column of Parquet that says it is text."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+def renamed(root: Path) -> Path:
+    path = parquet({"_id": ["d1"], "text": ["x"], "other": ["y"]})(root)
+    path.write_bytes(path.read_bytes().replace(b"other", b"\xff\xfeher"))
+    return path
+
+
 def parquet(columns: dict[str, list[Any]], cut: int = 0) -> Make:
     def make(root: Path) -> Path:
         path = root / "corpus.parquet"
@@ -153,6 +172,8 @@ ROWS = "".join(
     json.dumps({"_id": f"d{n}", "title": "", "text": f"The cube of {n} is {n**3}."}) + "\n" for n in range(50)
 )
 PACKED = gzip.compress(ROWS.encode(), mtime=0)
+LONG = "".join(json.dumps({"_id": f"d{n}", "title": "", "text": "x" * 15_000_000}) + "\n" for n in range(5))
+BOMB = pa.compress(LONG.encode(), codec="zstd", asbytes=True)
 ZSTD = pa.compress(ROWS.encode(), codec="zstd", asbytes=True)
 
 
@@ -193,6 +214,8 @@ FILES = [
     Case("its folder is not there either", nothing("nowhere/corpus.jsonl"), documents, "check the path: the folder .*nowhere does not"),
     Case("a folder where a file belongs", folder(corpus_jsonl="{}"), queries, "is a folder, not a file; name one"),
     Case("a pipe, socket or device", pipe, documents, "is not a regular file .*; save it to a file first"),
+    Case("a file that the system makes up", link("/proc/self/pagemap"), documents, "corpus.jsonl is made up by the system while it is read; save it to a file first"),
+    Case("a link to nothing", link("corpus-2.jsonl"), documents, "corpus.jsonl does not exist; it is a link to corpus-2.jsonl: put the file there"),
     Case("the file may not be read", corpus(GOOD), refused, "cannot be opened: Permission denied; run: chmod"),
     Case("the file is empty", corpus(), documents, "corpus.jsonl is empty; write it again"),
     Case("nothing but blank lines", corpus("", "  ", "\t"), documents, "corpus.jsonl is empty; write it again"),
@@ -202,6 +225,7 @@ FILES = [
     Case("something else behind the gzip data", file("corpus.jsonl.gz", PACKED + b"<html>"), documents, "corpus.jsonl.gz:51: the compressed data is damaged", 50),
     Case("a zstd file that was cut short", file("corpus.jsonl.zst", ZSTD[:-100]), documents, "corpus.jsonl.zst:1: the compressed data ends too early"),
     Case("damaged zstd data", file("corpus.jsonl.zst", flipped(ZSTD, 6, 3)), documents, "corpus.jsonl.zst:1: the compressed data is damaged"),
+    Case("compressed data that grows beyond all measure", file("corpus.jsonl.zst", BOMB), documents, "corpus.jsonl.zst:5: the data grows to more than 200 times its size; unpack it yourself", 4),
     Case("compressed by a program that Triever does not read", file("corpus.jsonl.bz2", b"BZh91AY&SY"), documents, "is compressed with bzip2; run: bunzip2"),
     Case("an archive", file("corpus.zip", b"PK\x03\x04\x14\0"), documents, "is a zip archive; unpack it first"),
     Case("a web page in place of the download", file("corpus.jsonl", "<!DOCTYPE html>\n<title>Sign in"), documents, "is a web page, not data; the download"),
@@ -217,6 +241,7 @@ TEXT = [
     Case("a NUL byte", corpus(GOOD, b'{"_id": "d2", "text": "a\0b"}'), documents, "corpus.jsonl:2: NUL byte at column 25", 1),
     Case("an escaped NUL", corpus(GOOD, r'{"_id": "d2", "text": "a\u0000b"}'), documents, r"corpus.jsonl:2: the escape \\u0000 is not text", 1),
     Case("half of a surrogate pair", corpus(GOOD, r'{"_id": "d2", "text": "\ud83d"}'), documents, r"corpus.jsonl:2: the escape \\ud83d is not text", 1),
+    Case("more than a million blank lines", corpus(GOOD, "\n" * 10**6), documents, "corpus.jsonl:1000002: more than 1,000,000 blank lines; remove them", 1),
     Case("a line of more than 16 MiB", corpus(GOOD, '{"_id": "d2", "text": "' + "x" * MAX_LINE + '"}'), documents, "corpus.jsonl:2: the line is longer than 16 MiB; split", 1),
 ]  # fmt: skip
 
@@ -227,6 +252,7 @@ JSON = [
     Case("an object over several lines", file("corpus.jsonl", json.dumps(GOOD, indent=1)), documents, "corpus.jsonl:1: invalid JSON at column 2: Expecting property name"),
     Case("JSON that is not an object", corpus(GOOD, '["d2", "x"]'), documents, "corpus.jsonl:2: the record is a list, not a JSON object", 1),
     Case("the same in the first line", corpus('["d1", "x"]', GOOD), documents, "corpus.jsonl:1: the record is a list, not a JSON object", 1),
+    Case("JSON of too many values", corpus(GOOD, '{"_id": "d2", "text": "x", "a": [' + "1," * 2_100_000 + "1]}"), documents, "corpus.jsonl:2: the JSON holds more than 2,097,152 values; split the record", 1),
     Case("JSON nested too deeply", corpus(GOOD, '{"_id": "d2", "text": "x", "metadata": ' + "[" * 100_000 + "]" * 100_000 + "}"), documents, "corpus.jsonl:2: the JSON is nested too deeply", 1),
     Case("a number of 5,000 digits", corpus(GOOD, f'{{"_id": {"7" * 5000}, "text": "x"}}'), documents, "corpus.jsonl:2: invalid JSON: a number has too many digits", 1),
     Case("NaN in JSON", corpus(GOOD, '{"_id": "d2", "text": "x", "price": NaN}'), documents, "corpus.jsonl:2: invalid JSON: NaN is not a JSON number; leave the field out", 1),
@@ -269,6 +295,14 @@ TABLES = [
     Case("Parquet with text of a wrong type", parquet({"_id": ["d1"], "text": [7]}), documents, "the column text is int64; write it as strings"),
     Case("Parquet with ids of a wrong type", parquet({"_id": [0.5], "text": ["x"]}), documents, "the column _id is double; ids are strings or whole numbers"),
     Case("Parquet with an id that is null", parquet({"_id": ["d1", None], "text": ["x", "y"]}), documents, "corpus.parquet:2: the id is missing", 1),
+    Case("Parquet with text that is not UTF-8", parquet({"_id": ["d1", "d2"], "text": strings(b"x", b"caf\xe9")}), documents, "corpus.parquet:2: text holds the byte 0xe9, which is not UTF-8; write the column again", 1),
+    Case("Parquet with an id that is not UTF-8", parquet({"_id": strings(b"d1", b"d\xff"), "text": ["x", "y"]}), documents, "corpus.parquet:2: _id holds the byte 0xff, which is not UTF-8; write the column again", 1),
+    Case("Parquet with half a surrogate pair", parquet({"_id": ["d1", "d2"], "text": strings(b"x", b"\xed\xa0\x80")}), documents, "corpus.parquet:2: text holds the byte 0xed, which is not UTF-8", 1),
+    Case("Parquet with a NUL in a list", parquet({"_id": ["q1", "q2"], "text": ["x", "y"], "answers": [["a"], ["b\0"]]}), queries, "corpus.parquet:2: answers holds a NUL character; remove it", 1),
+    Case("Parquet with a column whose name is not UTF-8", renamed, documents, "corpus.parquet: the name of a column is not UTF-8; write the file again with other names"),
+    Case("Parquet with a row beyond all measure", parquet({"_id": ["d1", "d2"], "text": ["x", "y" * (MAX_LINE + 1)]}), documents, "corpus.parquet:2: the row is longer than 16 MiB; split the document", 1),
+    Case("a table of too many columns", lines("docs.csv", "id,text" + ",x" * 20_000, "1,cats"), documents, "docs.csv:1: the table has more than 10,000 columns; leave out", 0),
+    Case("a line of too many columns", lines("collection.tsv", "1\tcats", "2\tdogs" + "\tx" * 20_000), documents, "collection.tsv:2: more than 10,000 columns instead of 2", 1),
     Case("a Parquet file that was cut short", parquet({"_id": ["d1"], "text": ["x"]}, cut=7), documents, "corpus.parquet has no readable Parquet footer; the file was cut short"),
 ]  # fmt: skip
 
@@ -287,6 +321,8 @@ TREC = [
     Case("a score that is not a number", lines("x.run", "q1 Q0 d1 1 2.5 bm25", "q1 Q0 d2 2 high bm25"), run, "x.run:2: the score 'high' is not a finite number", 1),
     Case("the same document twice for a query", lines("x.run", "q1 Q0 d1 1 2.5 bm25", "q1 Q0 d1 2 1.5 bm25"), run, "x.run:2: d1 is retrieved twice for query q1; keep one", 1),
     Case("a topic that is not closed", lines("topics.txt", "<top>", "<num> 1", "<title> a", "<top>", "<num> 2", "<title> b", "</top>"), queries, "topics.txt:1: <top> without </top>", 1),
+    Case("a topic beyond all measure", lines("topics.txt", "<top>", "<num> 1", "<title> a", "</top>", "<top>", "<num> 2", *["x" * 2**20] * 17, "</top>"), queries, "topics.txt:5: the topic is longer than 16 MiB", 1),
+    Case("a character by a number of 5,000 digits", lines("topics.txt", "<top>", "<num> 1", "<title> a", "</top>", "<top>", "<num> 2", f"<title> &#{'9' * 5000};", "</top>"), queries, "topics.txt:5: a character's number has too many digits; write the character itself", 1),
     Case("a topic without number", lines("topics.txt", "<top>", "<num> 1", "<title> a", "</top>", "<top>", "<title> b", "</top>"), queries, "topics.txt:5: a topic without <num>", 1),
     Case("a topic without title and description", lines("topics.txt", "<top>", "<num> 1", "<title> a", "</top>", "<top>", "<num> 2", "</top>"), queries, "topics.txt:5: a topic without <title> and <desc>", 1),
 ]  # fmt: skip

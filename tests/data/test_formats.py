@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from triever.data.formats import parquet_pages
 from triever.data.formats.sniff import Format, Role, recognise, sniff
 from triever.data.readers import (
     Problems,
@@ -596,3 +597,72 @@ def test_squad_in_parquet(tmp_path: Path) -> None:
     ]
     assert [query.answers for query in read_queries(path)] == [("Broncos",), (), ("2016",)]
     assert read_qrels(path) == {"q1": {won.id: 1}, "q2": {won.id: 1}, "q3": {year.id: 1}}
+
+
+DELTAS = {"_id": "DELTA_BYTE_ARRAY", "text": "DELTA_LENGTH_BYTE_ARRAY"}
+PARQUETS: dict[str, dict[str, Any]] = {
+    "plain": {"use_dictionary": False, "compression": "none"},
+    "dictionaries": {"compression": "snappy"},
+    "mixed": {"dictionary_pagesize_limit": 2000, "compression": "gzip"},
+    "newer pages": {"data_page_version": "2.0", "compression": "zstd", "data_page_size": 1000},
+    "newer pages as they are": {"data_page_version": "2.0", "compression": "none"},
+    "deltas": {"use_dictionary": False, "column_encoding": DELTAS},
+    "small pages": {"data_page_size": 64, "write_batch_size": 2, "row_group_size": 77, "compression": "brotli"},
+    "one large page": {"data_page_size": 2**30, "write_batch_size": 2**20, "use_dictionary": False},
+}
+
+
+@pytest.mark.parametrize("options", PARQUETS.values(), ids=PARQUETS)
+@pytest.mark.parametrize("nullable", [True, False], ids=["optional", "required"])
+@pytest.mark.parametrize("window", [2**10, 2**26], ids=["little memory", "enough memory"])
+def test_parquet_of_every_encoding(
+    options: dict[str, Any], nullable: bool, window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where so little may be decoded at once that pages are looked into before."""
+    monkeypatch.setattr(parquet_pages, "_WINDOW", window)
+    rows = [(f"d{n}", f"text {n % 50} " * (n % 9), ["a", f"answer {n % 7}"][: n % 3]) for n in range(500)]
+    fields = [pa.field("_id", pa.string(), nullable), pa.field("text", pa.string(), nullable)]
+    schema = pa.schema([*fields, pa.field("expansions", pa.list_(pa.string()))])
+    path = tmp_path / "corpus.parquet"
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    pq.write_table(pa.table(columns, schema), path, **options)
+    expected = [Document(key, text, expansions=tuple(more)) for key, text, more in rows]
+    assert list(read_documents(path)) == expected
+
+
+def test_parquet_whose_levels_are_said_to_be_packed_otherwise_where_there_are_none(tmp_path: Path) -> None:
+    """As parquet-mr, and so Spark, writes it."""
+    schema = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("_id", "text")])
+    table = pa.Table.from_arrays([pa.array(["d1", "d2"]), pa.array(["a", "b"])], schema=schema)
+    path = tmp_path / "corpus.parquet"
+    pq.write_table(table, path, use_dictionary=False, compression="none", column_encoding="DELTA_LENGTH_BYTE_ARRAY")
+    data = path.read_bytes()
+    assert data.count(b"\x15\x0c\x15\x06\x15\x06") == 2  # the encoding, and twice RLE
+    path.write_bytes(data.replace(b"\x15\x0c\x15\x06\x15\x06", b"\x15\x0c\x15\x08\x15\x08"))
+    assert [document.text for document in read_documents(path)] == ["a", "b"]
+
+
+def test_ids_made_of_titles_are_clean(put: Any, tmp_path: Path) -> None:
+    squad = {"data": [{"title": "a\tb", "paragraphs": [{"context": "c", "qas": [{"id": "q1", "question": "d?"}]}]}]}
+    with pytest.raises(DataError, match="holds a tab or line break"):
+        read_qrels(put(squad))
+    rows = [{"id": "q1", "title": "a\nb", "context": "c", "question": "d?", "answers": {"text": ["e"]}}]
+    path = tmp_path / "squad.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    for read in (read_documents, read_qrels):
+        with pytest.raises(DataError, match="holds a tab or line break"):
+            list(read(path))
+
+
+def test_a_label_is_left_out_only_where_it_begins_a_field(put: Any) -> None:
+    path = put("<top>\n<num> Number: 7\n<title> Topic: the number: seven\n</top>\n")
+    assert list(read_queries(path)) == [Query("7", "the number: seven")]
+
+
+@pytest.mark.parametrize("kind", ["string_view", "large_string", "dictionary"])
+def test_long_texts_of_every_type_of_arrow(kind: str, tmp_path: Path) -> None:
+    texts = pa.array([chr(97 + n % 26) * 50_000 for n in range(600)])
+    column = texts.dictionary_encode() if kind == "dictionary" else texts.cast(kind)
+    path = tmp_path / "corpus.parquet"
+    pq.write_table(pa.table({"_id": [f"d{n}" for n in range(600)], "text": column}), path, use_dictionary=False)
+    assert [document.text for document in read_documents(path)] == texts.to_pylist()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from triever.data.formats import json_items, lines
 from triever.data.formats.json_items import first_item, read_items
-from triever.data.formats.problems import Problems
+from triever.data.formats.problems import Flaw, Problems
 from triever.errors import BadRecord
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -108,3 +108,23 @@ def test_lenient_reading_keeps_what_came_before(tmp_path: Path) -> None:
     path = write(tmp_path, '[{"a": 1}, {"a": 2}, {"a": }]' + " " * 50)
     assert [item for _, item in read_items(path, problems)] == [{"a": 1}, {"a": 2}]
     assert problems.count == 1
+
+
+@pytest.mark.parametrize("text", ["{[[1]]: 2}", "{7: 1}", "{" + "[" * 900 + "]" * 900 + ": 1}"])
+def test_a_key_is_a_string(text: str, tmp_path: Path) -> None:
+    with pytest.raises(BadRecord, match=r'invalid JSON: .* where " should be; check the file'):
+        list(read_items(write(tmp_path, text), Problems()))
+
+
+def test_deep_items_with_escapes_are_told(tmp_path: Path) -> None:
+    """The escape makes the strings be looked at, for which the item is too deep."""
+    path = write(tmp_path, "[" + "[" * 900 + r'"\ud83d\ude00"' + "]" * 901)
+    with pytest.raises(BadRecord, match="nested too deeply; flatten the record"):
+        list(read_items(path, Problems()))
+
+
+def test_an_object_beyond_the_limit_is_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_items, "MAX_LINE", 100)
+    path = write(tmp_path, json.dumps({f"key {n}": "x" * 50 for n in range(10)}))
+    with pytest.raises(Flaw, match="JSON object is longer than"):
+        first_item(path)

@@ -25,7 +25,8 @@ def parse_object(line: str) -> dict[str, Any]:
 
 def parse_json(text: str) -> Any:
     """A JSON value whose strings hold no NUL and no half of a surrogate pair."""
-    check_values(text, 0)
+    if len(text) > _SHORT:
+        check_values(text, 0)
     try:
         value = _decode(text)
         check_escapes(value, text, 0, len(text))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from triever.arguments import as_path
-from triever.data.formats.problems import Flaw, Problems
+from triever.data.formats.problems import Problems
 from triever.errors import DataError, nearest
 
 MAX_LINE = 16 * 2**20
@@ -128,10 +128,14 @@ def open_plain(path: str | Path) -> io.BufferedReader:
         raise DataError(*_refused(path, error)) from None
 
 
-def check_growth(grown: int, size: int) -> None:
-    """A Flaw if data of this size in a file has grown beyond all measure in memory."""
-    if grown > UNPACKED_FREELY and grown > MAX_GROWTH * size:
-        raise Flaw(*_grown())
+def grows_too_much(grown: int, size: int) -> bool:
+    """Whether data of this size in a file has grown beyond all measure in memory."""
+    return grown > UNPACKED_FREELY and grown > MAX_GROWTH * size
+
+
+def growth() -> str:
+    """What is wrong then."""
+    return f"the data grows to more than {MAX_GROWTH} times its size"
 
 
 def require_file(path: str | Path) -> None:
@@ -206,7 +210,7 @@ class _Pieces(io.RawIOBase):
         piece = self._source.read1(min(len(buffer), _PIECE))
         buffer[: len(piece)] = piece
         self._grown += len(piece)
-        if self._grown > UNPACKED_FREELY and self._grown > MAX_GROWTH * self._size:
+        if grows_too_much(self._grown, self._size):
             raise _Bomb
         return len(piece)
 
@@ -275,7 +279,7 @@ def _damage(error: Exception) -> tuple[str, str]:
     """A stable sentence for what gzip, zlib and Arrow say in words that change between versions."""
     again = "download or copy the file again"
     if isinstance(error, _Bomb):
-        return _grown()
+        return growth(), "unpack it yourself, if you trust it"
     if isinstance(error, EOFError) or "Truncated" in str(error):
         return "the compressed data ends too early", "the file was cut short: download or copy it again"
     if isinstance(error, gzip.BadGzipFile) and "CRC" in str(error):
@@ -283,10 +287,6 @@ def _damage(error: Exception) -> tuple[str, str]:
     if isinstance(error, OSError) and error.errno is not None:
         return f"cannot be read on: {error.strerror}", "check the disk"
     return "the compressed data is damaged", again
-
-
-def _grown() -> tuple[str, str]:
-    return f"the data grows to more than {MAX_GROWTH} times its size", "unpack it yourself, if you trust it"
 
 
 def _refused(path: str | Path, error: OSError) -> tuple[str, str]:

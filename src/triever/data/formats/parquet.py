@@ -20,8 +20,8 @@ from triever.data.formats.fields import (
     QUERY_TEXTS,
 )
 from triever.data.formats.json_text import unclean
-from triever.data.formats.lines import MAX_LINE, check_growth, open_plain, too_long
-from triever.data.formats.parquet_pages import Leaf, batch_rows, check_footer, check_rows
+from triever.data.formats.lines import MAX_LINE, grows_too_much, growth, open_plain, too_long
+from triever.data.formats.parquet_pages import Footer, Leaf, batch_rows, check_rows, read_footer
 from triever.data.formats.problems import Flaw, Problems
 from triever.errors import DataError
 from triever.files import atomic
@@ -46,7 +46,8 @@ def parquet_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, di
         try:
             for piece, size in table.pieces():
                 grown += min(size, MAX_LINE)
-                check_growth(grown, table.size)
+                if grows_too_much(grown, table.size):
+                    raise Flaw(growth(), "write the file again without dictionaries, if you trust it")
                 for row in _rows(piece, size):
                     number += 1
                     if type(row) is dict:
@@ -74,9 +75,10 @@ class _Table:
         self._leaves: list[Leaf] = []
         try:
             self.size = os.fstat(self._raw.fileno()).st_size
-            self._file = self._checked()
+            self._footer, self._file = self._checked()
             self.columns = _known_columns(path, self._file)
             self._leaves = self._known_leaves()
+            self._file = self._open(metadata=self._file.metadata)  # with buffers for as many columns
         except Flaw as flaw:
             self._raw.close()
             raise DataError(f"{path}: {flaw.problem}", flaw.hint) from None
@@ -98,23 +100,26 @@ class _Table:
     def pieces(self) -> Iterator[tuple[Any, int]]:
         """Batches of rows that are small, or a single row, with their sizes in bytes."""
         for number in range(self._file.metadata.num_row_groups):
-            group = self._file.metadata.row_group(number)
-            rows, dictionaries = batch_rows(self._raw, self.size, group, self._leaves)
-            file = self._open(metadata=self._file.metadata, read_dictionary=dictionaries)
+            chunks = {leaf: self._footer.chunk(number, leaf) for leaf in self._leaves}
+            rows, dictionaries = batch_rows(self._raw, self.size, chunks)
+            file = self._file
+            if dictionaries:
+                file = self._open(metadata=file.metadata, read_dictionary=dictionaries)
             for batch in file.iter_batches(rows, row_groups=[number], columns=self.columns):
                 yield from _split(batch, _size(batch))
 
-    def _checked(self) -> Any:
+    def _checked(self) -> tuple[Footer, Any]:
         import pyarrow
 
         try:
-            check_footer(self._raw, self.size)
-            file = self._open()
-            check_rows(file.metadata.num_rows, self.size)
+            if footer := read_footer(self._raw, self.size):
+                file = self._open()
+                check_rows(file.metadata.num_rows, self.size)
+                return footer, file
         except (pyarrow.ArrowException, OSError):
-            hint = "the file was cut short or damaged: download or copy it again"
-            raise DataError(f"{self._path} has no readable Parquet footer", hint) from None
-        return file
+            pass
+        hint = "the file was cut short or damaged: download or copy it again"
+        raise DataError(f"{self._path} has no readable Parquet footer", hint)
 
     def _open(self, **options: Any) -> Any:
         from pyarrow import parquet
@@ -123,12 +128,17 @@ class _Table:
         return parquet.ParquetFile(self._path, buffer_size=buffer, pre_buffer=False, **options)
 
     def _known_leaves(self) -> list[Leaf]:
+        from pyarrow import types
+
         columns, schema = set(self.columns), self._file.schema
+        dictionaries = {field.name for field in self._file.schema_arrow if types.is_dictionary(field.type)}
         leaves = []
         for at in range(len(schema)):
             leaf = schema.column(at)
-            if (name := leaf.path.split(".")[0]) in columns:
-                leaves.append(Leaf(at, name, leaf.max_repetition_level > 0, leaf.max_definition_level > 0))
+            name = leaf.path.split(".")[0]
+            repeated, optional = leaf.max_repetition_level > 0, leaf.max_definition_level > 0
+            if name in columns:
+                leaves.append(Leaf(at, name, leaf.path, repeated or name in dictionaries, repeated, optional))
         if len(leaves) > _MOST_LEAVES:
             raise Flaw(f"the columns have {len(leaves):,} parts", f"leave some out: {_MOST_LEAVES} are read at most")
         return leaves
@@ -143,22 +153,27 @@ def _split(batch: Any, size: int) -> Iterator[tuple[Any, int]]:
         yield from _split(part, _size(part))
 
 
-def _size(values: Any) -> int:
-    """Bytes of the values of an array or batch, each counted as often as it is meant."""
-    import pyarrow
+def _size(batch: Any) -> int:
+    """Bytes of the values of a batch; of dictionaries and views, Arrow counts what they may mean, not what they do."""
+    plain = not any("dictionary" in str(kind) or "view" in str(kind) for kind in batch.schema.types)
+    return batch.nbytes if plain else sum(map(_array_size, batch.columns))
+
+
+def _array_size(values: Any) -> int:
+    """Bytes of the values of an array, each counted as often as it is meant."""
     from pyarrow import types
     from pyarrow.compute import call_function
 
-    if isinstance(values, pyarrow.RecordBatch):
-        return sum(map(_size, values.columns))
     kind = values.type
     if types.is_dictionary(kind):
         lengths = call_function("binary_length", [values.dictionary]) if _is_text(kind) else None
         return len(values) * 8 + (call_function("sum", [lengths.take(values.indices)]).as_py() or 0 if lengths else 0)
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return values.cast("large_binary").nbytes
     if types.is_struct(kind):
-        return sum(map(_size, values.flatten()))
+        return sum(map(_array_size, values.flatten()))
     if types.is_nested(kind):
-        return len(values) * 8 + _size(values.flatten())
+        return len(values) * 8 + _array_size(values.flatten())
     return values.nbytes
 
 
@@ -188,6 +203,8 @@ def _values(name: str, column: Any) -> tuple[list[Any], bool]:
 
     if types.is_nested(column.type):
         return [_value(name, value) for value in column], True
+    if types.is_dictionary(column.type):
+        column = column.dictionary.take(column.indices)
     try:
         return column.to_pylist(), False
     except _UNREADABLE:

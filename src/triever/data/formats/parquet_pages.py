@@ -7,24 +7,25 @@ read here are those that Arrow itself goes by, so that they may lie about anythi
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from triever.data.formats.lines import MAX_GROWTH
 from triever.data.formats.problems import Flaw
-from triever.data.formats.thrift import FALSE, I32, LIST, STRUCT, Compact, Struct, Truncated
+from triever.data.formats.thrift import FALSE, I32, I64, LIST, STRUCT, Compact, Struct, Truncated
 
 MAGIC = b"PAR1"
 BATCH = 1000
 _BATCHES = (BATCH, 500, 250, 125, 64, 32, 16, 8, 4, 2)
 _WINDOW = 64 * 2**20  # bytes of the rows that are decoded together
 _PAGES = 112 * 2**20  # bytes of the pages of all columns that are open together; DuckDB's have 100 MB
-_LISTS = 128 * 2**20  # bytes of a column of lists in one row group, which may all be one row
+_TOGETHER = 128 * 2**20  # bytes of a column of lists in one row group, which may all be one row
 _LEVELS = 16  # bytes beside each value of a list
 _LARGEST_FOOTER = 16 * 2**20
 _MOST_STRUCTS = 250_000  # in a footer; Arrow takes up to a kilobyte for each
@@ -37,9 +38,13 @@ _LARGEST_HEADER = 16 * 2**20  # Arrow's own limit
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _PLAIN, _PLAIN_DICTIONARY, _DELTA_BINARY, _DELTA_LENGTH, _DELTA_BYTES, _RLE_DICTIONARY = 0, 2, 5, 6, 7, 8
 _CODED = (_PLAIN_DICTIONARY, _RLE_DICTIONARY)
+_CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}  # without Hadoop's LZ4, and LZO
+_TEXT = 6  # BYTE_ARRAY
+_RLE = 3
 _DELTAS = (_DELTA_BINARY, _DELTA_LENGTH, _DELTA_BYTES)
 
 _DAMAGED = ("the Parquet data is damaged", "the file is damaged: download or copy it again")
+_UNUSUAL = ("the Parquet pages are packed in a way that is not used any more", "write the file again with zstd")
 _REWRITE = "write the file again with smaller pages and row groups"
 
 
@@ -52,29 +57,100 @@ class Page(NamedTuple):
     values: int
     encoding: int
     levels: int  # bytes before the values, never packed; in older pages they are packed with them
+    spelled: tuple[int, int]  # how levels of repetition and of definition are encoded in older pages
     is_packed: bool
     start: int  # of what follows the header
 
 
 class Leaf(NamedTuple):
-    """A column as Parquet has it: without structure, but perhaps inside lists."""
+    """A column as Parquet has it, without structure.
+
+    Arrow may have to hold all of its values `together`: those of lists, and those of which it makes a dictionary.
+    """
 
     index: int
     name: str
-    in_list: bool
+    path: str
+    together: bool
+    repeated: bool
     optional: bool
+
+
+class Chunk(NamedTuple):
+    """A leaf in one row group, as the footer has it."""
+
+    is_text: bool
+    codec: int
+    values: int
+    start: int
+
+
+class Footer:
+    """Where the footer of a file describes its columns, for pyarrow cannot be asked: it may end the process.
+
+    It does not catch what Arrow throws about a column that is described wrongly.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._groups: list[list[int]] = []
+        reader = Compact(data, _MOST_STRUCTS)
+        for field in reader.fields():
+            if field == (2, LIST):
+                _check_schema(reader)
+            elif field == (4, LIST):
+                self._groups = [_columns(reader) for _ in _structs(reader)]
+            else:
+                reader.skip(field[1])
+
+    def chunk(self, group: int, leaf: Leaf) -> Chunk:
+        """What is said of a leaf in a row group."""
+        try:
+            at = self._groups[group][leaf.index]
+        except IndexError:
+            raise Flaw(*_DAMAGED) from None
+        said = Compact(self._data, _MOST_STRUCTS, at).struct().get((3, STRUCT), {})
+        start, dictionary = said.get((9, I64), -1), said.get((11, I64), 0)
+        if 0 < dictionary < start:
+            start = dictionary
+        return Chunk(said.get((1, I32)) == _TEXT, said.get((4, I32), -1), said.get((5, I64), 0), start)
+
+
+def _structs(reader: Compact) -> range:
+    count, kind = reader.list_header()
+    if kind != STRUCT and count:
+        raise ValueError("a list of something else")
+    return range(count)
+
+
+def _columns(reader: Compact) -> list[int]:
+    """Where each column of the row group that comes next is described."""
+    places: list[int] = []
+    for field in reader.fields():
+        if field == (1, LIST):
+            places = [_place(reader) for _ in _structs(reader)]
+        else:
+            reader.skip(field[1])
+    return places
+
+
+def _place(reader: Compact) -> int:
+    at = reader.at
+    reader.skip(STRUCT)
+    return at
 
 
 @dataclass(slots=True)
 class Need:
     """What decoding one leaf of a row group takes."""
 
-    sizes: list[int] = field(default_factory=list)  # of pages that hold their values themselves
-    rows: list[int] = field(default_factory=list)
+    sizes: list[int] = dataclasses.field(default_factory=list)  # of pages that hold their values themselves
+    rows: list[int] = dataclasses.field(default_factory=list)
     page: int = 0  # bytes of the largest page, and of the dictionary
     coded: int = 0  # values of which only the longest is known: those of a dictionary, of deltas, and of large pages
     longest: int = 0
     wholly_coded: bool = True
+    by_number: bool = False  # read as numbers in a dictionary
 
     def window(self, rows: int) -> int:
         """Bytes of so many rows at most, wherever they begin."""
@@ -84,26 +160,25 @@ class Need:
         plain = int((bytes_before[last + 1] - bytes_before[:-1]).max(initial=0))
         return plain + min(rows, self.coded) * self.longest
 
-    def as_list(self) -> int:
-        """Bytes of all values, which may be one row; by their numbers where all are in a dictionary."""
-        values = sum(self.rows) * _LEVELS
-        return values if self.wholly_coded else values + sum(self.sizes) + self.coded * self.longest
+    def together(self) -> int:
+        """Bytes of all values."""
+        return sum(self.rows) * _LEVELS + sum(self.sizes) + self.coded * self.longest
 
 
-def check_footer(raw: Any, size: int) -> None:
-    """A Flaw unless Arrow can open the file in little memory; what is merely damaged is left to Arrow."""
+def read_footer(raw: Any, size: int) -> Footer | None:
+    """The footer, or nothing if it is damaged; a Flaw if Arrow could not open it in little memory."""
     tail = _read(raw, size - 8, 8)
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or length > size - 8:
-        return
+        return None
     if length > _LARGEST_FOOTER:
         raise Flaw("the Parquet footer is larger than 16 MiB", "write the file again with larger row groups")
     try:
-        _check_metadata(Compact(_read(raw, size - 8 - length, length), _MOST_STRUCTS))
+        return Footer(_read(raw, size - 8 - length, length))
     except OverflowError:
         raise Flaw("the Parquet footer describes too many columns and row groups", _REWRITE) from None
     except ValueError:
-        return
+        return None
 
 
 def check_rows(rows: int, size: int) -> None:
@@ -112,37 +187,32 @@ def check_rows(rows: int, size: int) -> None:
         raise Flaw(f"{rows:,} rows in {size:,} bytes", "the file is damaged or hostile: ask for another")
 
 
-def batch_rows(raw: Any, size: int, group: Any, leaves: list[Leaf]) -> tuple[int, list[str]]:
-    """How many rows of a row group to read at once, and the paths of lists to be read as numbers in a dictionary.
+def batch_rows(raw: Any, size: int, chunks: dict[Leaf, Chunk]) -> tuple[int, list[str]]:
+    """How many rows of a row group to read at once, and the paths of what is to be read as numbers in a dictionary.
 
     A Flaw if even one row may take too much.
     """
-    needs = {leaf: _need(raw, size, group.column(leaf.index), leaf) for leaf in leaves}
+    needs = {leaf: _need(raw, size, chunk, leaf) for leaf, chunk in chunks.items()}
     open_pages = sum(need.page for need in needs.values())
     if open_pages > _PAGES:
         raise Flaw(f"the Parquet pages take {open_pages:,} bytes at once", _REWRITE)
-    lists = [leaf for leaf in leaves if leaf.in_list]
-    for leaf in lists:
-        if needs[leaf].as_list() > _LISTS:
-            raise Flaw(f"the lists of the column {leaf.name} take more than 128 MiB in one row group", _REWRITE)
-    flat = [need for leaf, need in needs.items() if not leaf.in_list]
+    for leaf, need in needs.items():
+        if leaf.together and need.together() > _TOGETHER:
+            raise Flaw(f"the values of the column {leaf.name} take more than 128 MiB in one row group", _REWRITE)
+    flat = [need for leaf, need in needs.items() if not leaf.together]
     fitting = (rows for rows in _BATCHES if sum(need.window(rows) for need in flat) <= _WINDOW)
-    dictionaries = [group.column(leaf.index).path_in_schema for leaf in lists if _by_number(needs[leaf])]
-    return next(fitting, 1), dictionaries
+    return next(fitting, 1), [leaf.path for leaf, need in needs.items() if need.by_number]
 
 
-def _by_number(need: Need) -> bool:
-    return need.wholly_coded and need.coded * need.longest > _WINDOW
-
-
-def _need(raw: Any, size: int, chunk: Any, leaf: Leaf) -> Need:
-    need, dictionary = Need(), None
-    is_text = chunk.physical_type == "BYTE_ARRAY"
+def _need(raw: Any, size: int, chunk: Chunk, leaf: Leaf) -> Need:
+    need, dictionary, is_text = Need(), None, chunk.is_text
     for page in _pages(raw, size, chunk):
         if page.kind == _DICTIONARY:
             dictionary = page
             continue
-        longest = _longest_known(raw, page, chunk.compression, leaf) if is_text else None
+        longest = _longest_known(raw, page, chunk.codec, leaf) if is_text else None
+        if is_text and page.encoding in (_DELTA_LENGTH, _DELTA_BYTES):
+            _check_deltas(_content(raw, page, chunk.codec, leaf), page)
         coded = longest is not None
         need.longest = max(need.longest, longest or 0)
         need.rows.append(page.values)
@@ -153,20 +223,22 @@ def _need(raw: Any, size: int, chunk: Any, leaf: Leaf) -> Need:
         if len(need.rows) > _MOST_PAGES:
             raise Flaw(f"the column {leaf.name} has more than {_MOST_PAGES:,} pages in one row group", _REWRITE)
     if dictionary and is_text:
-        small = min(need.coded, need.coded if leaf.in_list else BATCH) * dictionary.size < _WINDOW // 4
-        entry = dictionary.size if small else _longest_text(raw, dictionary, chunk.compression)
-        need.longest = max(need.longest, entry)
+        at_once = need.coded if leaf.together else min(need.coded, BATCH)
+        if at_once * dictionary.size < _WINDOW // 4:
+            need.longest = max(need.longest, dictionary.size)
+        elif need.wholly_coded and need.coded <= at_once and dictionary.size < _WINDOW // 4:
+            need.by_number = True  # each value once, however often it is meant; Arrow holds them three times
+        else:
+            content = _content(raw, dictionary, chunk.codec, leaf)
+            need.longest = max(need.longest, _longest_text(content, dictionary))
     need.page += dictionary.size if dictionary else 0
     return need
 
 
-def _pages(raw: Any, size: int, chunk: Any) -> Iterator[Page]:
+def _pages(raw: Any, size: int, chunk: Chunk) -> Iterator[Page]:
     """The pages of a column in the order in which Arrow reads them, up to the declared number of values."""
-    at, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
-    if chunk.has_dictionary_page and dictionary is not None and 0 < dictionary < at:
-        at = dictionary
-    seen = 0
-    while seen < chunk.num_values and 0 <= at < size:
+    at, seen = chunk.start, 0
+    while seen < chunk.values and 0 <= at < size:
         page = _page(raw, at)
         at = page.start + page.packed
         if min(page.size, page.packed, page.values, page.levels) < 0 or at > size:
@@ -198,37 +270,84 @@ def _described(header: Struct, start: int) -> Page:
     sizes = header.get((2, I32), -1), header.get((3, I32), -1)
     levels = body.get((5, I32), 0) + body.get((6, I32), 0) if kind == _DATA_V2 else 0
     is_packed = (7, FALSE) not in body or kind != _DATA_V2
-    return Page(kind, *sizes, body.get((1, I32), 0), encoding, levels, is_packed, start)
+    spelled = body.get((4, I32), _RLE), body.get((3, I32), _RLE)
+    return Page(kind, *sizes, body.get((1, I32), 0), encoding, levels, spelled, is_packed, start)
 
 
-def _longest_known(raw: Any, page: Page, codec: str, leaf: Leaf) -> int | None:
+def _longest_known(raw: Any, page: Page, codec: int, leaf: Leaf) -> int | None:
     """Bytes of the longest text in a page, where rows are few beside the bytes that they may have; None elsewhere."""
     if page.encoding in _CODED:
         return 0  # the dictionary knows
     if page.encoding == _DELTA_BYTES:
         return page.size  # each value may repeat all of those before it
-    if page.encoding != _PLAIN or page.size < _WINDOW // 2 or leaf.in_list:
+    if page.encoding != _PLAIN or page.size < _WINDOW // 2 or leaf.together:
         return None
-    return _longest_text(raw, page, codec, optional=leaf.optional)
+    return _longest_text(_content(raw, page, codec, leaf), page)
 
 
-def _longest_text(raw: Any, page: Page, codec: str, *, optional: bool = False) -> int:
+def _longest_text(content: memoryview | None, page: Page) -> int:
     """Bytes of the longest text of a page; of the whole page where that is not known."""
-    unpack = _unpacker(codec) if page.is_packed else lambda data, _size: data
-    if page.values > _MOST_ENTRIES or page.size > _PAGES or unpack is None or page.levels > page.packed:
+    if content is None or page.values > _MOST_ENTRIES:
         return page.size
+    return min(_longest(content, page.values), page.size)
+
+
+def _content(raw: Any, page: Page, codec: int, leaf: Leaf) -> memoryview | None:
+    """The values of a page, unpacked, without the levels before them; None if they cannot be unpacked here."""
+    unpack = _unpacker(codec) if page.is_packed else lambda data, _size: data
+    if unpack is None or page.size > _PAGES:
+        return None
+    if max(page.levels, 0) > min(page.packed, page.size):
+        raise Flaw(*_DAMAGED)
     try:
         packed = _read(raw, page.start + page.levels, page.packed - page.levels)
-        data = unpack(packed, page.size - page.levels)
+        content = memoryview(unpack(packed, page.size - page.levels))
     except (OSError, ValueError):
         raise Flaw(*_DAMAGED) from None
-    at = 4 + int.from_bytes(data[:4], "little") if optional and page.kind == _DATA else 0
-    return min(_longest(data, at, page.values), page.size)
+    if page.kind != _DATA:
+        return content
+    for there, encoding in zip((leaf.repeated, leaf.optional), page.spelled, strict=True):
+        if there and encoding != _RLE:  # without their length
+            raise Flaw(*_UNUSUAL)
+        content = content[4 + int.from_bytes(content[:4], "little") :] if there else content
+    return content
 
 
-def _longest(data: Any, at: int, count: int) -> int:
+def _check_deltas(content: memoryview | None, page: Page) -> None:
+    """A Flaw if there are said to be more lengths than values: Arrow takes memory for as many as are said."""
+    if content is None:
+        raise Flaw(*_UNUSUAL)
+    reader = Compact(bytes(content), 0)
+    try:
+        if page.encoding == _DELTA_BYTES:
+            _skip_deltas(reader, page.values)
+        _deltas(reader, page.values)
+    except ValueError:
+        raise Flaw(*_DAMAGED) from None
+
+
+def _deltas(reader: Compact, most: int) -> tuple[int, int, int]:
+    """How many deltas there are, and of how many parts of which length a block of them is made."""
+    block, parts, count, _first = (reader.varint() & 0xFFFFFFFF for _ in range(4))
+    if count > most or not 0 < parts <= block:
+        raise ValueError("no deltas")
+    return count, parts, block // parts
+
+
+def _skip_deltas(reader: Compact, most: int) -> None:
+    count, parts, length = _deltas(reader, most)
+    left = count - 1
+    while left > 0:
+        reader.varint()  # the least of them
+        widths = reader.take(parts)
+        for width in widths[: -(-left // length)]:
+            reader.forward(width * length // 8)
+        left -= length * parts
+
+
+def _longest(data: memoryview, count: int) -> int:
     """The greatest length of so many texts, or of fewer if some are null, each of which has its length before it."""
-    longest = 0
+    at = longest = 0
     length_at = struct.Struct("<I").unpack_from
     try:
         for _ in range(count):
@@ -241,27 +360,18 @@ def _longest(data: Any, at: int, count: int) -> int:
     return longest
 
 
-def _unpacker(codec: str) -> Callable[[bytes, int], Any] | None:
+def _unpacker(codec: int) -> Callable[[bytes, int], Any] | None:
     import pyarrow
 
-    if codec == "UNCOMPRESSED":
+    if codec == 0:
         return lambda data, _size: data
-    try:
-        found = pyarrow.Codec(codec.lower())
-    except (pyarrow.ArrowException, ValueError):  # Hadoop's LZ4, LZO, and what this Arrow was built without
-        return None
-    return found.decompress if codec != "LZ4" else None
+    name = _CODECS.get(codec)
+    return pyarrow.Codec(name).decompress if name and pyarrow.Codec.is_available(name) else None
 
 
-def _check_metadata(footer: Compact) -> None:
-    for number, kind in footer.fields():
-        if (number, kind) != (2, LIST):
-            footer.skip(kind)
-            continue
-        count, element = footer.list_header()
-        children = (footer.struct().get((5, I32), 0) for _ in range(count)) if element == STRUCT else ()
-        if _depth(children) > _DEEPEST:
-            raise Flaw("the Parquet schema is nested too deeply", "flatten the columns")
+def _check_schema(reader: Compact) -> None:
+    if _depth(reader.struct().get((5, I32), 0) for _ in _structs(reader)) > _DEEPEST:
+        raise Flaw("the Parquet schema is nested too deeply", "flatten the columns")
 
 
 def _depth(children: Any) -> int:

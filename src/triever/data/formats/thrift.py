@@ -24,14 +24,21 @@ class Truncated(ValueError):
 class Compact:
     """A position in bytes, from which values are read one after the other; at most so many structs in all."""
 
-    def __init__(self, data: bytes, most: int) -> None:
-        self.at = 0
+    def __init__(self, data: bytes, most: int, at: int = 0) -> None:
+        self.at = at
         self._data = data
         self._left = most
 
     def struct(self) -> Struct:
-        """The next struct with its numbers and structs; lists, maps and texts are skipped."""
-        return {field: self._value(field[1]) for field in self.fields()}
+        """The next struct with its numbers and structs; lists, maps and texts are skipped.
+
+        Of a field that comes twice the later value counts, and of a struct that does both together, as in Arrow.
+        """
+        found: Struct = {}
+        for field in self.fields():
+            value = self._value(field[1])
+            found[field] = {**found.get(field, {}), **value} if field[1] == STRUCT else value
+        return found
 
     def fields(self) -> Iterator[tuple[int, int]]:
         """Number and type of each field of the struct that begins here; the caller takes or skips each value."""
@@ -40,7 +47,7 @@ class Compact:
             raise OverflowError("too many structs")
         number = 0
         while head := self._byte():
-            number = number + (head >> 4) if head >> 4 else _signed(self._varint(), 16)
+            number = number + (head >> 4) if head >> 4 else _signed(self.varint(), 16)
             yield number, head & 15
 
     def skip(self, kind: int, depth: int = 0) -> None:
@@ -48,7 +55,7 @@ class Compact:
         if depth > _DEEPEST:
             raise OverflowError("nested too deeply")
         if kind in _BITS:
-            self._varint()
+            self.varint()
         elif kind == STRUCT:
             for _, inner in self.fields():
                 self.skip(inner, depth + 1)
@@ -59,25 +66,25 @@ class Compact:
         elif kind == MAP:
             self._skip_map(depth)
         elif kind not in (TRUE, FALSE):
-            self._forward(self._length(kind))
+            self.forward(self._length(kind))
 
     def list_header(self) -> tuple[int, int]:
         """How many elements of which type the list that begins here has."""
         head = self._byte()
-        count = self._varint() if head >> 4 == 15 else head >> 4
+        count = self.varint() if head >> 4 == 15 else head >> 4
         if count > len(self._data) - self.at:  # each takes a byte at least
             raise Truncated
         return count, head & 15
 
     def _value(self, kind: int) -> Any:
         if kind in _BITS:
-            return _signed(self._varint(), _BITS[kind])
+            return _signed(self.varint(), _BITS[kind])
         if kind == STRUCT:
             return self.struct()
         return self.skip(kind)
 
     def _skip_map(self, depth: int) -> None:
-        count = self._varint()
+        count = self.varint()
         kinds = self._byte() if count else 0
         for _ in range(count):
             self.skip(kinds >> 4, depth + 1)
@@ -87,23 +94,37 @@ class Compact:
 
     def _length(self, kind: int) -> int:
         if kind == BINARY:
-            return self._varint()
+            return self.varint()
         if kind not in _FIXED:
             raise ValueError(f"no type has the number {kind}")
         return _FIXED[kind]
 
     def _byte(self) -> int:
-        self._forward(1)
-        return self._data[self.at - 1]
+        try:
+            value = self._data[self.at]
+        except IndexError:
+            raise Truncated from None
+        self.at += 1
+        return value
 
-    def _forward(self, count: int) -> None:
+    def take(self, count: int) -> bytes:
+        """The next bytes as they are."""
+        self.forward(count)
+        return self._data[self.at - count : self.at]
+
+    def forward(self, count: int) -> None:
+        """Leave out so many bytes."""
         if count > len(self._data) - self.at:
             raise Truncated
         self.at += count
 
-    def _varint(self) -> int:
-        value = 0
-        for shift in range(0, 70, 7):
+    def varint(self) -> int:
+        """The next number as it is spelled: seven bits in each byte."""
+        value = self._byte()
+        if value < 128:  # most of them
+            return value
+        value &= 127
+        for shift in range(7, 70, 7):
             byte = self._byte()
             value |= (byte & 127) << shift
             if byte < 128:
