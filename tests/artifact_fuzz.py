@@ -55,7 +55,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def sign(folder: Path, raw: dict[str, Any]) -> None:
     """Write a manifest with the digest that it should have, as anybody can."""
     with contextlib.suppress(TypeError, ValueError, RecursionError):
-        raw["digest"] = artifact._digest(raw)
+        raw["digest"] = artifact.digest_of(raw)
     (folder / artifact.MANIFEST).write_text(json.dumps(raw, indent=1, ensure_ascii=False), encoding="utf-8")
 
 

@@ -224,7 +224,7 @@ def edit_manifest(folder: Path, change: Callable[[dict], None], *, sign: bool = 
     raw = json.loads((folder / "manifest.json").read_text())
     change(raw)
     if sign:
-        raw["digest"] = artifact._digest(raw)
+        raw["digest"] = artifact.digest_of(raw)
     (folder / "manifest.json").write_text(json.dumps(raw))
 
 

@@ -366,7 +366,7 @@ def _parse_manifest(folder: Path, text: str) -> Manifest:
     if version > VERSION:
         problem = f"{place} has format version {version}, and this Triever reads versions up to {VERSION}"
         raise ArtifactError(problem, "run: pip install --upgrade triever")
-    if raw.get("digest") != _digest(raw):
+    if raw.get("digest") != digest_of(raw):
         raise ArtifactError(f"{place} was changed after it was saved", RESAVE)
     return _manifest_of(place, raw)
 
@@ -407,7 +407,8 @@ def _is_entry(role: str, entry: Entry) -> bool:
     return bool(named) and entry.file.startswith(f"{role}-{entry.sha256[:16]}.") and entry.bytes >= 0
 
 
-def _digest(raw: Mapping[str, Any]) -> str:
+def digest_of(raw: Mapping[str, Any]) -> str:
+    """The hash that a JSON object carries of itself, over all but its own `digest`."""
     body = {key: value for key, value in raw.items() if key != "digest"}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
@@ -467,7 +468,7 @@ class Writer:
             "state": dict(state),
             "files": {role: asdict(entry) for role, entry in self._files.items()},
         }
-        raw["digest"] = _digest(raw)
+        raw["digest"] = digest_of(raw)
         text = json.dumps(raw, indent=1, ensure_ascii=False)
         temporary = self._write_temporary(lambda file: file.write(text.encode()))
         sync_folder(self._folder)  # the new files must be there before the manifest that names them

@@ -14,7 +14,6 @@ never a tree: what somebody else has put here stays. Links are not followed.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -92,7 +91,7 @@ def _take_over(folder: Path, before: dict[str, Any] | None, plain: dict[str, Any
 def _mark(folder: Path, what: Mapping[str, Any]) -> None:
     raw = {"format": FORMAT, "version": VERSION, "what": what}
     with atomic(folder / MARKER) as file:
-        file.write(json.dumps({**raw, "digest": _digest(raw)}, indent=1).encode())
+        file.write(json.dumps({**raw, "digest": artifact.digest_of(raw)}, indent=1).encode())
 
 
 def _differences(before: Mapping[str, Any], plain: Mapping[str, Any]) -> list[str]:
@@ -173,7 +172,7 @@ def _marked(folder: Path) -> dict[str, Any] | None:
     try:
         with open_regular(place, LARGEST) as file:
             raw = json.loads(file.read())
-        digest = _digest(raw) if isinstance(raw, dict) else ""
+        digest = artifact.digest_of(raw) if isinstance(raw, dict) else ""
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -192,11 +191,6 @@ def _claimed_for(folder: Path) -> dict[str, Any] | None:
         return _marked(folder)
     except ArtifactError:
         return None
-
-
-def _digest(raw: Mapping[str, Any]) -> str:
-    body = {key: value for key, value in raw.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def _names(folder: Path, kind: str) -> list[str]:

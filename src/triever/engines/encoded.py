@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from triever.models.tokens import Tokens
 from triever.storage import Products, Stored, scaled, weight_products, weights_in
 from triever.validation import require, require_table
 
+Index = TypeVar("Index", VectorIndex, TokenIndex)
 QUERIES = 64
 """Queries that are scored at once; each may look at tens of thousands of token vectors."""
 
@@ -69,13 +70,36 @@ class TextReading:
 
 
 @dataclass(frozen=True)
-class DenseEngine:
-    """An encoder, and an index of one vector for each document."""
+class _EncoderEngine(Generic[Index]):
+    """What both engines share: an encoder, and an index of what it makes of documents."""
 
     encoder: Encoder
-    index: VectorIndex
+    index: Index
     reading: TextReading
     trained: Mapping[str, Any] = field(default_factory=dict)
+
+    def without(self, keep: np.ndarray) -> Self:
+        """Without some of its rows."""
+        return replace(self, index=self.index.without(keep))
+
+    def stored(self) -> Stored:
+        """Weights and vectors."""
+        return {"weights": [*weights_in(self.encoder)], **self.index.stored()}
+
+    def made_from(self) -> dict[str, Any]:
+        """The backbone, and how the training went."""
+        return {"weights": source_of(self.encoder), **self.trained}
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        """Put it into an artifact."""
+        encoders.write(self.encoder, writer)
+        self.index.write(writer)
+        return {"trained": dict(self.trained)}
+
+
+@dataclass(frozen=True)
+class DenseEngine(_EncoderEngine[VectorIndex]):
+    """An encoder, and an index of one vector for each document."""
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents with the nearest vectors."""
@@ -111,37 +135,16 @@ class DenseEngine:
         vectors = encode(self.encoder, self.reading.documents(self.encoder, documents))
         return replace(self, index=self.index.with_added(vectors))
 
-    def without(self, keep: np.ndarray) -> Self:
-        """Without some of its rows."""
-        return replace(self, index=self.index.without(keep))
-
-    def stored(self) -> Stored:
-        """Weights and vectors."""
-        return {"weights": [*weights_in(self.encoder)], **self.index.stored()}
-
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed."""
         stored = scaled(len(self.index.main), now, then)  # the index keeps what was deleted until it is built anew
         vectors = vector_products(stored, self.index.width, self.index.options)
         return {"weights": weight_products(weights_in(self.encoder)), **vectors}
 
-    def made_from(self) -> dict[str, Any]:
-        """The backbone, and how the training went."""
-        return {"weights": source_of(self.encoder), **self.trained}
-
-    def write(self, writer: Writer) -> dict[str, Any]:
-        """Put it into an artifact."""
-        return _write(self, writer)
-
 
 @dataclass(frozen=True)
-class LateEngine:
+class LateEngine(_EncoderEngine[TokenIndex]):
     """An encoder, and an index of one vector for each token of each document."""
-
-    encoder: Encoder
-    index: TokenIndex
-    reading: TextReading
-    trained: Mapping[str, Any] = field(default_factory=dict)
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose tokens fit those of the query best."""
@@ -170,34 +173,12 @@ class LateEngine:
         tokens = self.reading.documents(self.encoder, documents)
         return replace(self, index=self.index.with_added(*self.reading.token_vectors(self.encoder, tokens)))
 
-    def without(self, keep: np.ndarray) -> Self:
-        """Without some of its rows."""
-        return replace(self, index=self.index.without(keep))
-
-    def stored(self) -> Stored:
-        """Weights and vectors."""
-        return {"weights": [*weights_in(self.encoder)], **self.index.stored()}
-
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed."""
         part, index = self.index.main.part, self.index
         documents, tokens = (scaled(count, now, then) for count in (len(part), len(part.numbers)))
         vectors = token_products(documents, tokens, index.width, index.options)
         return {"weights": weight_products(weights_in(self.encoder)), **vectors}
-
-    def made_from(self) -> dict[str, Any]:
-        """The backbone, and how the training went."""
-        return {"weights": source_of(self.encoder), **self.trained}
-
-    def write(self, writer: Writer) -> dict[str, Any]:
-        """Put it into an artifact."""
-        return _write(self, writer)
-
-
-def _write(engine: DenseEngine | LateEngine, writer: Writer) -> dict[str, Any]:
-    encoders.write(engine.encoder, writer)
-    engine.index.write(writer)
-    return {"trained": dict(engine.trained)}
 
 
 def read_dense(snapshot: Snapshot, reading: TextReading, device: str, index_device: str) -> DenseEngine:

@@ -27,7 +27,6 @@ from triever.data.store import DocumentStore
 from triever.docids.contextual import Vocabulary, about, contextual_vocabulary
 from triever.docids.schemes import Docid, Scheme, Title
 from triever.docids.trie import Trie
-from triever.engines import docids as docid_engines
 from triever.engines import titles as title_engines
 from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import Docids
@@ -58,7 +57,6 @@ from triever.models.docid_model import (
     words_of,
 )
 from triever.models.encoder import Encoder
-from triever.models.precision import device_of
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens
 from triever.retrievers import claims
@@ -68,7 +66,6 @@ from triever.training.loop import train
 from triever.training.losses import CONTRASTS
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED, ViewBatches, ViewOptions, docid_rows
-from triever.validation import require
 
 SOME = 1000
 """Documents by whose titles it is seen how long states are."""
@@ -164,6 +161,10 @@ class Contextual(DocidRetriever[TitleEngine]):
         return self._finished(engine, trained, title_tokens(titles))
 
     @property
+    def _spells(self) -> bool:
+        return self.vocabulary.k > 0
+
+    @property
     def _titles(self) -> TitleReading:
         return TitleReading(self.vocabulary.context, self.vocabulary.length)
 
@@ -182,10 +183,7 @@ class Contextual(DocidRetriever[TitleEngine]):
 
     def read(self, snapshot: artifact.Snapshot) -> TitleEngine:
         """The titles of an artifact, and the vocabulary that they are written in."""
-        place = device_of(self.device, opening=True)
-        docids = docid_engines.read(snapshot, self.docids, self.decoder, place, self._query_length)
-        k, width, symbols = self.vocabulary.k, docids.model.shape.width, docids.scheme.width
-        require(k > 0 or width == symbols, f"its decoder writes {width} symbols, and titles have {symbols}")
+        docids, k = self._read_docids(snapshot), self.vocabulary.k
         return title_engines.read(snapshot, docids, self.search_options, self.spelling, self._titles, k)
 
     def _sharpen(self, model: T5, encoder: Encoder, docids: Sequence[Docid], store: DocumentStore) -> None:

@@ -13,13 +13,14 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
-from triever import config
+from triever import artifact, config
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Trie
+from triever.engines import docids as docid_engines
 from triever.engines.clusters import ClusterEngine
 from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import DocidEngine, Docids, Reading, entries_of, vectors_of
@@ -30,6 +31,7 @@ from triever.models import docid_model
 from triever.models.backbones import SCRATCH, Backbone, load_backbone
 from triever.models.docid_model import DecoderOptions, check_backbone, reader_of, takes_vectors
 from triever.models.encoder import Encoder, EncoderShape
+from triever.models.precision import device_of
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens
 from triever.ranks import reciprocal_rank
@@ -53,6 +55,7 @@ from triever.training.views import (
     coverage,
     docid_rows,
 )
+from triever.validation import require
 
 REPLAYED = 10
 """Old documents that are gone over again for each new one, at most."""
@@ -148,6 +151,14 @@ class DocidRetriever(Retriever[E]):
     def searching(self, **options: Any) -> Self:
         """The same model and documents, searched in another way: `written.searching(method="exact")`."""
         return self.searched_with({"search_options": options})
+
+    def _read_docids(self, snapshot: artifact.Snapshot) -> Docids:
+        """The model and the docids of an artifact; a ValueError if they do not fit each other."""
+        place = device_of(self.device, opening=True)
+        docids = docid_engines.read(snapshot, self.docids, self.decoder, place, self._query_length)
+        width, symbols = docids.model.shape.width, docids.scheme.width
+        require(self._spells or width == symbols, f"its decoder writes {width} symbols, and docids have {symbols}")
+        return docids
 
     # Learning
 

@@ -23,7 +23,6 @@ from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
 from triever.docids.schemes import Cluster, Scheme
 from triever.engines import clusters
-from triever.engines import docids as docid_engines
 from triever.engines.clusters import DOCUMENTS, ClusterEngine
 from triever.engines.docids import Docids, vectors_of
 from triever.engines.match_fits import fit_for
@@ -33,7 +32,6 @@ from triever.index.trie_vectors import TrieVectors
 from triever.index.vectors import IndexOptions, VectorIndex
 from triever.models.docid_model import reader_of
 from triever.models.encoder import Encoder, encode
-from triever.models.precision import device_of
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens
 from triever.retrievers.base import learned_by
@@ -52,7 +50,6 @@ from triever.training.mining import Asked, Find, asked_in, mined
 from triever.training.pairs import Pairs, copies, held_out, pairs_of
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED
-from triever.validation import require
 
 QUERY = 64
 """Tokens of a query that are read where nothing says how many."""
@@ -151,11 +148,7 @@ class GDR(DocidRetriever[ClusterEngine]):
 
     def read(self, snapshot: artifact.Snapshot) -> ClusterEngine:
         """The clusters of an artifact, and the vectors in them."""
-        place = device_of(self.device, opening=True)
-        written = docid_engines.read(snapshot, self.docids, self.decoder, place, self._query_length)
-        width, symbols = written.model.shape.width, written.scheme.width
-        require(width == symbols, f"its decoder writes {width} symbols, and docids have {symbols}")
-        return clusters.read(snapshot, written, self.search_options, self.matching)
+        return clusters.read(snapshot, self._read_docids(snapshot), self.search_options, self.matching)
 
     def _places(self, scheme: Scheme) -> bool:
         return True

@@ -16,12 +16,9 @@ from triever import artifact
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
-from triever.engines import docids as engines
 from triever.engines.docids import DocidEngine
-from triever.models.precision import device_of
 from triever.models.t5 import laid_out
 from triever.retrievers.docid_learning import DocidRetriever, likelihood
-from triever.validation import require
 
 
 @dataclass(eq=False)
@@ -53,8 +50,4 @@ class Generative(DocidRetriever[DocidEngine]):
 
     def read(self, snapshot: artifact.Snapshot) -> DocidEngine:
         """The model and the docids of an artifact."""
-        place = device_of(self.device, opening=True)
-        docids = engines.read(snapshot, self.docids, self.decoder, place, self._query_length)
-        width, symbols = docids.model.shape.width, docids.scheme.width
-        require(width == symbols, f"its decoder writes {width} symbols, and docids have {symbols}")
-        return DocidEngine(docids, self.search_options)
+        return DocidEngine(self._read_docids(snapshot), self.search_options)

@@ -35,6 +35,7 @@ from safetensors.torch import load, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from triever.artifact import digest_of
 from triever.errors import ArtifactError, Busy, DataError, UsageError
 from triever.files import append_regular, atomic, open_regular, sync_folder
 from triever.training.optimizers import load_state_tensors, state_problem, state_tensors
@@ -198,7 +199,7 @@ class Checkpoints:
         try:
             with open_regular(place, LARGEST) as file:
                 raw = json.loads(file.read())
-            digest = _digest(raw) if isinstance(raw, dict) else ""
+            digest = digest_of(raw) if isinstance(raw, dict) else ""
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -271,7 +272,7 @@ class Checkpoints:
         content = {"format": FORMAT, "version": VERSION, "settings": self._settings, "given": self._given}
         named = {name: dataclasses.asdict(one) for name, one in self._files.items()}
         raw = {**content, "files": named, "standing": dataclasses.asdict(standing)}
-        text = json.dumps({**raw, "digest": _digest(raw)}, indent=1)
+        text = json.dumps({**raw, "digest": digest_of(raw)}, indent=1)
         with atomic(self.folder / STATE) as file:
             file.write(text.encode())
         self.clean()
@@ -351,11 +352,6 @@ def set_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy values that `weights_of` gave into a model."""
     for name, tensor in weights_of(model).items():
         tensor.copy_(tensors[name])
-
-
-def _digest(raw: Mapping[str, Any]) -> str:
-    body = {key: value for key, value in raw.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def _checked(raw: Mapping[str, Any]) -> dict[str, Named]:
