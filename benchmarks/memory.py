@@ -28,7 +28,7 @@ import torch
 from triever.arrays import starts_of
 from triever.data.store import SCHEMA, DocumentStore
 from triever.docids.cluster_tree import Tree
-from triever.docids.contextual import Vocabulary
+from triever.docids.contextual_vocabulary import Vocabulary
 from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Numbering, Scheme, Semantic, Title
 from triever.docids.trie import Paths, Trie, TrieShape
 from triever.engines.base import Engine
@@ -37,23 +37,23 @@ from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import DocidEngine, Docids, Reading
 from triever.engines.encoded import DenseEngine, LateEngine, TextReading
 from triever.engines.lexical import LexicalEngine, Terms, Weighting
-from triever.engines.matching import MatchOptions
+from triever.engines.match_scores import MatchOptions
 from triever.engines.reranked import RerankedEngine, Reranker
 from triever.engines.titles import SpellingOptions, TitleEngine, TitleReading
-from triever.evaluation.memory import arithmetic
+from triever.evaluation.memory_analysis import arithmetic
 from triever.index.codec import BUCKETS, Codec, centroid_count
 from triever.index.finders import Lists, _list_count, _piece_count
-from triever.index.shelves import Part
+from triever.index.token_lists import TokenLists
 from triever.index.token_vectors import TokenIndex, TokenOptions
 from triever.index.trie_vectors import TrieVectors
 from triever.index.vectors import IndexOptions, VectorIndex
 from triever.lab import results
+from triever.memory_parts import Products, Stored, computed, fitted, part_sizes
 from triever.models.backbones import Backbone, learn_tokenizer
 from triever.models.docid_model import DecoderOptions, docid_model, respelled
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.t5 import T5
 from triever.models.tokens import Tokens
-from triever.storage import Products, Stored, computed, fitted, part_sizes
 from triever.terminal import emit, note, table
 
 HIDDEN, PIECES = 384, 30_522
@@ -188,7 +188,7 @@ def multivector(bits: int, count: int) -> Built:
     codec = Codec(bits, *(np.zeros(shape, np.float32) for shape in shapes), True, 1.0, torch.device("cpu"))
     numbers = chance(count).integers(0, centroids, tokens, np.uint16)
     packed = np.zeros((tokens, codec.packed_width), np.float16 if bits == 16 else np.uint8)
-    part = Part.of(np.arange(count + 1) * TOKENS, numbers, packed, centroids)
+    part = TokenLists.of(np.arange(count + 1) * TOKENS, numbers, packed, centroids)
     index = TokenIndex._whole(part, options, codec)
     return of(LateEngine(encoder(TOKEN_WIDTH), index, READING), count)
 

@@ -216,9 +216,12 @@ def edit_table(content: bytes, chance: random.Random) -> bytes:
     """Documents with other columns, rows or values."""
     table = pq.read_table(io.BytesIO(content))
     name = chance.choice(table.column_names)
-    how = chance.choice(["flip", "drop", "null", "double", "rows", "type", "bytes", "value", "more", "bomb"])
+    how = chance.choice(["flip", "drop", "null", "double", "rows", "type", "bytes", "value", "more", "bomb", "footer"])
     if how == "flip":
         return flipped(content, chance)
+    if how == "footer":
+        at = len(content) - 8 - chance.randrange(int.from_bytes(content[-8:-4], "little")) - 1
+        return content[:at] + bytes([chance.randrange(256)]) + content[at + 1 :]
     rows = table.to_pylist()
     at = chance.randrange(len(rows))
     if how == "drop":

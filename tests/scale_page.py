@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triever.storage import PARTS, Line, fitted, readable
+from triever.memory_parts import PARTS, Line, fitted, readable
 
 ROOT = Path(__file__).parent.parent
 PAGE, RESULT = ROOT / "docs" / "scale.md", ROOT / "benchmarks" / "memory.json"

@@ -11,9 +11,9 @@ import pytest
 
 ORDER = [
     *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "changes", "ranks", "validation"),
-    *("storage", "config", "artifact", "work_folder"),
+    *("memory_parts", "config", "parquet", "artifact", "work_folder"),
     *("data", "docids", "models", "search", "index", "training", "engines"),
-    *("retrievers", "evaluation", "lab", "serve", "quickstart", "terminal", "commands", "cli"),
+    *("retrievers", "queries", "evaluation", "lab", "serve", "quickstart", "terminal", "commands", "cli"),
 ]
 SOURCE = Path(__file__).parent.parent / "src" / "triever"
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

@@ -23,24 +23,24 @@ from triever.version import __version__
 if _typing.TYPE_CHECKING:
     from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Semantic, Title
     from triever.engines.docid_search import SearchOptions
-    from triever.engines.matching import MatchOptions
+    from triever.engines.match_scores import MatchOptions
     from triever.engines.titles import SpellingOptions
     from triever.index.options import IndexOptions
     from triever.index.token_vectors import TokenOptions
     from triever.models.docid_model import DecoderOptions
+    from triever.queries.query_writer import QueryWriter
+    from triever.queries.writer_tuning import WriterTuning
     from triever.retrievers.contextual import Contextual, ContrastTuning, VocabularyOptions
     from triever.retrievers.dense import Dense
     from triever.retrievers.fusion import Fused
     from triever.retrievers.gdr import GDR, LossWeights
     from triever.retrievers.generative import Generative
     from triever.retrievers.multivector import MultiVector
-    from triever.retrievers.query_writer import QueryWriter
     from triever.retrievers.reranker import Reranked
     from triever.training.clusters import ClusterNegatives
     from triever.training.pairs import Negatives
     from triever.training.tuning import DocidTuning, RerankTuning, Tuning
     from triever.training.views import ViewOptions
-    from triever.training.writing import WriterTuning
 
 _LATER = {
     "Atomic": "docids.schemes",
@@ -57,11 +57,11 @@ _LATER = {
     "Generative": "retrievers.generative",
     "IndexOptions": "index.options",
     "LossWeights": "retrievers.gdr",
-    "MatchOptions": "engines.matching",
+    "MatchOptions": "engines.match_scores",
     "MultiVector": "retrievers.multivector",
     "Naive": "docids.schemes",
     "Negatives": "training.pairs",
-    "QueryWriter": "retrievers.query_writer",
+    "QueryWriter": "queries.query_writer",
     "Reranked": "retrievers.reranker",
     "RerankTuning": "training.tuning",
     "SearchOptions": "engines.docid_search",
@@ -72,7 +72,7 @@ _LATER = {
     "Tuning": "training.tuning",
     "ViewOptions": "training.views",
     "VocabularyOptions": "retrievers.contextual",
-    "WriterTuning": "training.writing",
+    "WriterTuning": "queries.writer_tuning",
 }
 """What needs PyTorch is imported when it is first asked for: BM25 does not wait for it."""
 

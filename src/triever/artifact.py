@@ -32,8 +32,9 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from triever.arguments import as_path
-from triever.errors import ArtifactError, TrieverError
+from triever.errors import ArtifactError, Flaw, TrieverError
 from triever.files import locked, open_regular, sync_folder, write_hint
+from triever.parquet.pages import Limits, batch_rows, check_rows, leaves_of, read_footer
 from triever.validation import require_count
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ BEGINNING = f'{{\n "format": "{FORMAT}",'
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArtifactFile:
     """One file of an artifact."""
 
     file: str
@@ -76,7 +77,7 @@ class Manifest:
     kind: str
     options: Mapping[str, Any]
     state: Mapping[str, Any]
-    files: Mapping[str, Entry]
+    files: Mapping[str, ArtifactFile]
     written_by: str = ""
     version: int = VERSION
 
@@ -141,6 +142,8 @@ class Snapshot:
 
         try:
             return _decoded(self._file(role), schema)
+        except Flaw as flaw:
+            raise self._damaged(role, f"does not hold the table: {flaw.problem}") from flaw
         except (pa.ArrowException, ValueError, OSError) as error:
             raise self._damaged(role, f"does not hold the table: {_first_line(error)}") from error
 
@@ -190,7 +193,7 @@ class Snapshot:
             self._checked.add(whole)
         return file
 
-    def _check(self, role: str, entry: Entry, file: BufferedReader) -> None:
+    def _check(self, role: str, entry: ArtifactFile, file: BufferedReader) -> None:
         size = os.fstat(file.fileno()).st_size
         if size != entry.bytes:
             raise self._damaged(role, f"has {size} bytes where {entry.bytes} were saved")
@@ -230,27 +233,25 @@ def _decoded(file: BufferedReader, schema: pa.Schema) -> pa.Table:
     import pyarrow.parquet as pq
 
     size = os.fstat(file.fileno()).st_size
-    most = max(DECODED_LEAST, DECODED_RATIO * size)
+    limit = max(DECODED_LEAST, DECODED_RATIO * size)
+    footer = read_footer(file, size)
+    if footer is None:  # which pyarrow must not see: over some it ends the process
+        raise ValueError("its footer is damaged")
     source = pa.PythonFile(file, mode="r")
     table = pq.ParquetFile(source, pre_buffer=False)
     if sorted(table.schema_arrow.names) != sorted(schema.names):
         raise ValueError(f"it has the columns {', '.join(table.schema_arrow.names)}")
-    groups = [table.metadata.row_group(group) for group in range(table.metadata.num_row_groups)]
-    chunks = [group.column(column) for group in groups for column in range(group.num_columns)]
-    taken = sum(chunk.total_uncompressed_size for chunk in chunks)
-    rows = ROWS
-    if any(chunk.has_dictionary_page for chunk in chunks):
-        # As earlier versions wrote them. A repeated text is there once, and is counted before each row gets its own.
-        texts = [column.name for column in schema if column.type in (pa.string(), pa.large_string())]
-        table, rows = pq.ParquetFile(source, read_dictionary=texts, pre_buffer=False), 64 * ROWS
+    check_rows(table.metadata.num_rows, size)
+    leaves, limits = leaves_of(table, schema.names), Limits(ROWS, limit, limit)
     batches, counted = [], 0
-    for batch in table.iter_batches(rows, columns=schema.names) if taken <= most else ():
-        counted += sum(map(_decoded_bytes, batch.columns))
-        if counted > most:
-            break
-        batches.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
-    if max(taken, counted) > most:
-        raise ValueError(f"its {size} bytes stand for far more than a file of this size should")
+    for group in range(table.num_row_groups):
+        rows, dictionaries = batch_rows(file, size, {leaf: footer.chunk(group, leaf) for leaf in leaves}, limits)
+        reader = pq.ParquetFile(source, read_dictionary=dictionaries, pre_buffer=False) if dictionaries else table
+        for batch in reader.iter_batches(rows, row_groups=[group], columns=schema.names):
+            counted += sum(map(_decoded_bytes, batch.columns))
+            if counted > limit:
+                raise ValueError(f"its {size} bytes stand for far more than a file of this size should")
+            batches.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
     whole = pa.concat_tables(batches) if batches else schema.empty_table()
     whole.validate(full=True)  # texts are UTF-8, and lists lie inside their columns
     return whole
@@ -384,7 +385,7 @@ def _is_torn(content: bytes) -> bool:
 
 def _manifest_of(place: Path, raw: Mapping[str, Any]) -> Manifest:
     try:
-        files = {role: Entry(**entry) for role, entry in raw["files"].items()}
+        files = {role: ArtifactFile(**entry) for role, entry in raw["files"].items()}
         manifest = Manifest(raw["kind"], raw["options"], raw["state"], files, raw["written_by"], raw["version"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{place} lacks what a manifest needs: {error}", RESAVE) from error
@@ -399,7 +400,7 @@ def _manifest_of(place: Path, raw: Mapping[str, Any]) -> Manifest:
     return manifest
 
 
-def _is_entry(role: str, entry: Entry) -> bool:
+def _is_entry(role: str, entry: ArtifactFile) -> bool:
     """Whether a file of this role has the name that its content gives it."""
     if not (isinstance(entry.file, str) and isinstance(entry.sha256, str) and type(entry.bytes) is int):
         return False
@@ -418,7 +419,7 @@ class Writer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._files: dict[str, Entry] = {}
+        self._files: dict[str, ArtifactFile] = {}
         self._place: tuple[str, ...] = ()
 
     def inside(self, name: str) -> Writer:
@@ -482,7 +483,7 @@ class Writer:
         with temporary.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         name = f"{role}-{sha256[:16]}.{ending}"
-        self._files[role] = Entry(name, sha256, temporary.stat().st_size)
+        self._files[role] = ArtifactFile(name, sha256, temporary.stat().st_size)
         self._rename(temporary, name)
 
     def _write_temporary(self, write: Callable[[IO[bytes]], object]) -> Path:

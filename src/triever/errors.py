@@ -65,6 +65,15 @@ class Busy(ArtifactError):
     """Another process is writing to the folder."""
 
 
+class Flaw(Exception):
+    """Something wrong inside one record, raised where its file and line are not known; a reader adds them."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem, hint)
+        self.problem = problem
+        self.hint = hint
+
+
 def nearest(name: str, known: Iterable[str], *, listed: int = 20) -> str:
     """A hint that names the closest known name, whatever its case, or lists the first of them.
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from triever.data.formats import parquet_pages
 from triever.data.formats.sniff import Format, Role, recognise, sniff
 from triever.data.readers import (
     Problems,
@@ -24,6 +23,7 @@ from triever.data.readers import (
 )
 from triever.data.records import Document, Hit, Query, normalise
 from triever.errors import DataError
+from triever.parquet import pages as parquet_pages
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from triever.data.formats import json_items, lines
 from triever.data.formats.json_items import first_item, read_items
-from triever.data.formats.problems import Flaw, Problems
-from triever.errors import BadRecord
+from triever.data.formats.problems import Problems
+from triever.errors import BadRecord, Flaw
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 NUMBER = st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)

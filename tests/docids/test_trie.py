@@ -16,7 +16,7 @@ from triever import changes as changes_module
 from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
 from triever.errors import UsageError
-from triever.storage import computed, counted
+from triever.memory_parts import computed, counted
 
 Pair = tuple[tuple[int, ...], int]
 STOP = 3

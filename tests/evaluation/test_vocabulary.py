@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.retrievers.contract import DOCUMENTS, dataset
 from tests.retrievers.test_contextual import contextual
 from triever import BM25, Dataset, Document, UsageError
-from triever.docids.contextual import Vocabulary
+from triever.docids.contextual_vocabulary import Vocabulary
 from triever.docids.schemes import Title
 from triever.engines.titles import InContext
 from triever.evaluation import vocabulary as module

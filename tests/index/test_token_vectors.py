@@ -19,10 +19,10 @@ from triever import artifact
 from triever import changes as changes_module
 from triever.arrays import starts_of
 from triever.errors import ArtifactError, UsageError
-from triever.index import checks, shelves
+from triever.index import checks, token_lists
 from triever.index import codec as codec_module
 from triever.index import token_vectors as module
-from triever.index.shelves import Part, blocks
+from triever.index.token_lists import TokenLists, blocks
 from triever.index.token_vectors import TokenIndex, TokenOptions
 
 WIDTH = 3
@@ -72,7 +72,7 @@ def test_scoring_everything_is_the_obvious_way(
 @given(listed=documents, queries=questions, k=st.integers(1, 5))
 def test_chunks_change_nothing(listed: list[np.ndarray], queries: list[np.ndarray], k: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for one in (module, shelves, checks):
+        for one in (module, token_lists, checks):
             patch.setattr(one, "CHUNK", 12)
         patch.setattr(module, "QUERY_TOKENS", 4)
         same(TokenIndex.of(*laid_out(listed), EVERYTHING), listed, queries, k)
@@ -168,7 +168,9 @@ def test_the_rough_score_is_that_of_listed_tokens_and_at_least_the_last_centroid
 
 @given(st.lists(st.integers(0, 5), max_size=30), st.integers(6, 8))
 def test_lists_hold_every_token_once_and_in_order(numbers: list[int], centroids: int) -> None:
-    part = Part.of(np.array([0, len(numbers)]), np.array(numbers, np.uint16), np.zeros((len(numbers), 1)), centroids)
+    part = TokenLists.of(
+        np.array([0, len(numbers)]), np.array(numbers, np.uint16), np.zeros((len(numbers), 1)), centroids
+    )
     lists = [part.listed[begin:end].tolist() for begin, end in pairwise(part.list_starts)]
     assert lists == [[place for place, one in enumerate(numbers) if one == number] for number in range(centroids)]
 
@@ -314,7 +316,7 @@ def test_a_saved_index_answers_as_before(bits: int, tmp_path: Path) -> None:
 class _Before:
     """A writer of indexes as they were at first: each centroid listed the documents that have a token there."""
 
-    def __init__(self, writer: artifact.Writer, part: Part) -> None:
+    def __init__(self, writer: artifact.Writer, part: TokenLists) -> None:
         self.writer, self.json = writer, writer.json
         owner = np.repeat(np.arange(len(part)), np.diff(part.starts))
         lists = [np.unique(owner[part.listed[begin:end]]) for begin, end in pairwise(part.list_starts)]

@@ -15,7 +15,7 @@ from triever.docids.trie import Trie
 from triever.engines import clusters
 from triever.engines.clusters import ClusterEngine, ClusterSearch
 from triever.engines.docid_search import SearchOptions
-from triever.engines.matching import Scoring
+from triever.engines.match_scores import Scoring
 from triever.index.trie_vectors import TrieVectors
 from triever.retrievers.gdr import GDR
 from triever.training.tuning import DocidTuning

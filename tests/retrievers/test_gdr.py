@@ -18,7 +18,7 @@ from triever.config import build
 from triever.docids.schemes import Cluster
 from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import vectors_of
-from triever.engines.matching import MatchOptions
+from triever.engines.match_scores import MatchOptions
 from triever.errors import UsageError
 from triever.index.vectors import IndexOptions
 from triever.models.docid_model import reader_of

@@ -15,7 +15,7 @@ import triever
 from tests.retrievers.contract import QUERIES
 from tests.retrievers.gdr_cases import ALL, HELD, RULES, SMALL, engine_of, gdr, questions
 from triever.engines.match_fits import AlphaFit
-from triever.engines.matching import FEATURES, Candidates, MatchOptions, Way
+from triever.engines.match_scores import FEATURES, Candidates, MatchOptions, Way
 from triever.errors import UsageError
 from triever.retrievers import gdr as module
 from triever.retrievers.dense import Dense

@@ -13,7 +13,7 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, dataset
 from tests.retrievers.gdr_cases import ALL, RULES, SMALL, engine_of, gdr
 from triever import Document
-from triever.engines.matching import MatchOptions
+from triever.engines.match_scores import MatchOptions
 from triever.errors import UsageError
 from triever.models.docid_model import DecoderOptions, reader_of
 from triever.retrievers.dense import Dense

@@ -16,7 +16,7 @@ from triever.engines.match_fits import (
     learned_weights,
     nearest_of_each,
 )
-from triever.engines.matching import FEATURES, Candidates, MatchOptions, Scoring
+from triever.engines.match_scores import FEATURES, Candidates, MatchOptions, Scoring
 from triever.ranks import reciprocal_rank_by
 
 COUNT = 30

@@ -41,9 +41,9 @@ from triever import (
     TokenOptions,
     VocabularyOptions,
 )
-from triever.evaluation.memory import file_sizes
+from triever.evaluation.memory_analysis import file_sizes
+from triever.memory_parts import about, computed, fitted
 from triever.models.tokens import TextTokenizer
-from triever.storage import about, computed, fitted
 
 SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
 NOTHING = DocidTuning(steps=0)

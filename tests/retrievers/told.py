@@ -14,8 +14,8 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.engines.base import Parts
+from triever.memory_parts import Products, Stored
 from triever.retrievers.base import Retriever
-from triever.storage import Products, Stored
 
 Answers = Mapping[str, Mapping[str, float]]
 

@@ -11,7 +11,14 @@ import torch
 from triever.docids.trie import Paths
 from triever.errors import UsageError
 from triever.models.tokens import Tokens
-from triever.training.clusters import ClusterBatches, ClusterNegatives, Known, Texts, cluster_numbers, cluster_sizes
+from triever.training.clusters import (
+    ClusterBatches,
+    ClusterNegatives,
+    FixedVectors,
+    Texts,
+    cluster_numbers,
+    cluster_sizes,
+)
 from triever.training.losses import contrastive
 from triever.training.pairs import Pairs
 from triever.training.views import Generated, Labelled, View, ViewBatches
@@ -37,7 +44,7 @@ def batches(
     docids = np.stack([CLUSTER, np.arange(COUNT)], 1)
     made = ViewBatches(views, [3, 2], docids, batch=5, steps=30, seed=1)
     vectors = np.random.default_rng(0).normal(size=(COUNT, 4))
-    return ClusterBatches(made, Known(lambda rows: vectors[rows]), CLUSTER, same, negatives, mined or {})
+    return ClusterBatches(made, FixedVectors(lambda rows: vectors[rows]), CLUSTER, same, negatives, mined or {})
 
 
 def told(made: ClusterBatches, step: int) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:

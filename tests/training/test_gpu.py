@@ -16,7 +16,7 @@ from tests.training.toys import Pairs, Toy, square, toy, worth
 from triever import Dense
 from triever.errors import UsageError
 from triever.models.precision import device_of
-from triever.training import memory
+from triever.training import memory_estimate
 from triever.training.loop import TrainOptions, train
 from triever.training.metrics import History
 from triever.training.tuning import Tuning
@@ -116,10 +116,10 @@ def test_the_estimate_is_within_a_factor_of_two(precision: str) -> None:
     measured = torch.cuda.max_memory_allocated() - before
     parameters = sum(parameter.numel() for parameter in model.parameters())
     shape = {"batch": 64, "length": 256, "d_model": 512, "layers": 6}
-    said = memory.estimate(parameters, **shape, precision=precision)
+    said = memory_estimate.estimate(parameters, **shape, precision=precision)
     print(f"{precision}: {measured / 2**20:.0f} MiB measured, {said / 2**20:.0f} MiB estimated")
     assert said / 2 < measured < said * 2
-    assert 0 < memory.available("cuda") <= torch.cuda.get_device_properties(0).total_memory
+    assert 0 < memory_estimate.available("cuda") <= torch.cuda.get_device_properties(0).total_memory
 
 
 def test_attention_does_not_plan_for_every_shape() -> None:

@@ -9,7 +9,7 @@ from triever import Document
 from triever.data.store import DocumentStore
 from triever.models.tokens import Tokens
 from triever.training import mining
-from triever.training.mining import Asked, asked_in, mined
+from triever.training.mining import JudgedQueries, asked_in, mined
 from triever.training.pairs import Negatives, Pairs, written_pairs
 from triever.training.views import Generated, Labelled, View
 
@@ -56,7 +56,7 @@ def test_what_is_found_first_and_is_not_relevant_is_mined(together: int, monkeyp
     monkeypatch.setattr(mining, "TOGETHER", together)
     sizes = []
 
-    def find(some: Asked) -> list[list[int]]:
+    def find(some: JudgedQueries) -> list[list[int]]:
         sizes.append(len(some))
         assert len(some.tokens) == len(some)
         return [[0, 1, 2, 3] if len(text) > 1 else [3, 2, 1, 0] for text in some.pairs.texts]

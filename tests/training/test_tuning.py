@@ -23,7 +23,7 @@ from triever.retrievers import encoding
 from triever.retrievers.dense import Dense
 from triever.retrievers.encoding import Encoding
 from triever.retrievers.multivector import MultiVector
-from triever.training import memory, tuning
+from triever.training import memory_estimate, tuning
 from triever.training.loop import Trained
 from triever.training.pairs import Negatives, hard_negatives, held_out, pairs_of
 from triever.training.tuning import PairTraining, Tuning, blend, summary
@@ -296,7 +296,7 @@ def test_the_device_and_the_options_reach_the_loop(monkeypatch: pytest.MonkeyPat
 def test_a_training_that_cannot_fit_is_refused_before_it_begins(
     kind: type[Encoding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "available", lambda _device: 2**20)
+    monkeypatch.setattr(memory_estimate, "available", lambda _device: 2**20)
     monkeypatch.setattr(tuning, "train", lambda *_, **__: pytest.fail("it has begun"))
     with pytest.raises(UsageError, match=r"training needs about 0\.0 GiB of memory on cpu, and 0\.0 GiB are free"):
         kind(backbone=SMALL, training=Tuning(steps=1, batch=4)).fit(dataset())
@@ -316,7 +316,7 @@ def test_late_interaction_needs_memory_for_all_tokens_with_all_tokens(monkeypatc
     query = np.percentile(late.reading.queries(encoder, [query.text for query in QUERIES]).lengths, 99)
     document = np.percentile(late.reading.documents(encoder, DOCUMENTS).lengths, 99)
     scores = 3 * int(query) * 6 * int(document)
-    assert needed[0] - needed[1] == pytest.approx(memory.SLACK * memory.SCORES * 4 * scores, abs=2)
+    assert needed[0] - needed[1] == pytest.approx(memory_estimate.SLACK * memory_estimate.SCORES * 4 * scores, abs=2)
 
 
 @pytest.mark.parametrize("punctuation", [True, False])

@@ -129,8 +129,8 @@ def write_queries(
 ) -> None:
     """Write questions that documents answer; the same command goes on where one that was interrupted stopped."""
     from triever.config import assignments, build
-    from triever.retrievers.query_files import write_file
-    from triever.retrievers.query_writer import QueryWriter
+    from triever.queries.query_files import write_file
+    from triever.queries.query_writer import QueryWriter
 
     settings = assignments(set_ or ())
     chosen = QueryWriter.load(writer, settings) if writer else build(QueryWriter, settings)

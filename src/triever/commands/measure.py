@@ -245,7 +245,7 @@ def analyse_memory(
     out: Out = None,
 ) -> None:
     """What models take in memory and on disk, part by part, and would take with more documents, with the arithmetic."""
-    from triever.evaluation.memory import memory
+    from triever.evaluation.memory_analysis import memory
     from triever.lab.systems import labels
 
     started = time.perf_counter()

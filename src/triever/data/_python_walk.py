@@ -57,7 +57,7 @@ class Dots:
         return "..."
 
 
-class Entry(NamedTuple):
+class PublicObject(NamedTuple):
     """One documented object and one public path that reaches it.
 
     `distance` says how: 0 as an export, 1 at home, though not on the list of exports, 2 where a module of
@@ -145,7 +145,7 @@ def _member(module: types.ModuleType, name: str) -> Any:
     return None
 
 
-def members(name: str, module: types.ModuleType) -> Iterator[Entry]:
+def members(name: str, module: types.ModuleType) -> Iterator[PublicObject]:
     """The public classes and callables of a module, with the paths by which this module offers them."""
     listed = {item for item in getattr(module, "__all__", ()) if isinstance(item, str)}
     lazy = {item: _member(module, item) for item in listed - vars(module).keys()}
@@ -153,11 +153,11 @@ def members(name: str, module: types.ModuleType) -> Iterator[Entry]:
         kind = kind_of(value)
         if kind and not item.startswith("_"):
             path = item if name == "builtins" else f"{name}.{item}"
-            yield Entry(path, kind, value, 0 if item in listed else distance(name, module, value))
+            yield PublicObject(path, kind, value, 0 if item in listed else distance(name, module, value))
 
 
 def distance(name: str, module: types.ModuleType, value: Any) -> int:
-    """How far from its home a value is found, in a module that does not list it; see Entry.
+    """How far from its home a value is found, in a module that does not list it; see PublicObject.
 
     A package without a list is the door to what it imports from its own modules.
     """
@@ -205,7 +205,7 @@ class Library:
     def __init__(self, modules: dict[str, types.ModuleType], package: str = "") -> None:
         self.modules = modules
         self.family = _family(package)
-        self.best: dict[int, Entry] = {}
+        self.best: dict[int, PublicObject] = {}
         for name in sorted(modules):
             for entry in members(name, modules[name]):
                 if self.is_exported(entry):
@@ -216,7 +216,7 @@ class Library:
         """Whether a class or function was made in what is walked; everything is, in the standard library."""
         return not self.family or _family(_text(value, "__module__")) == self.family
 
-    def is_exported(self, entry: Entry) -> bool:
+    def is_exported(self, entry: PublicObject) -> bool:
         """Whether a path is meant for the public, and not just a trace of what a module itself needs."""
         if entry.path in _SKIPPED or entry.distance > 2:
             return False
@@ -224,7 +224,7 @@ class Library:
             return self.is_ours(entry.value) and not entry.is_alias
         return self.is_ours(entry.value) or _family(_text(entry.value, "__module__")) not in _STANDARD
 
-    def offer(self, entry: Entry) -> None:
+    def offer(self, entry: PublicObject) -> None:
         """Keep this path if it is the best so far for its object."""
         key = identity(entry.value)
         if key not in self.best or entry.order < self.best[key].order:
@@ -237,14 +237,14 @@ class Library:
             for member in self.class_members(entry):
                 self.offer(member)
 
-    def with_nested(self, outer: list[Entry]) -> list[Entry]:
+    def with_nested(self, outer: list[PublicObject]) -> list[PublicObject]:
         """These classes and those written inside them."""
         found = list(outer)
         for entry in found:  # grows while it is read
             for name, value in list(vars(entry.value).items()):
                 inside = isinstance(value, type) and value.__qualname__ == f"{entry.value.__qualname__}.{name}"
                 if inside and not name.startswith("_") and id(value) not in self.best:
-                    nested = Entry(f"{entry.path}.{name}", "class", value)
+                    nested = PublicObject(f"{entry.path}.{name}", "class", value)
                     self.offer(nested)
                     found.append(nested)
         return found
@@ -259,7 +259,7 @@ class Library:
         covered = {ancestor for base in public for ancestor in base.__mro__}
         return [cls, *(base for base in cls.__mro__[1:] if base not in covered)]
 
-    def class_members(self, entry: Entry) -> Iterator[Entry]:
+    def class_members(self, entry: PublicObject) -> Iterator[PublicObject]:
         """The documented methods and properties that this class brings, and not one of its public bases."""
         seen: set[str] = set()
         for cls in self.own_classes(entry.value):
@@ -267,7 +267,7 @@ class Library:
                 kind = member_kind(value)
                 fresh = kind and not name.startswith("_") and name not in seen
                 if fresh and not self.is_inherited(entry.value, name, value):
-                    yield Entry(f"{entry.path}.{name}", kind, value)
+                    yield PublicObject(f"{entry.path}.{name}", kind, value)
             seen.update(vars(cls))
 
     def is_inherited(self, cls: type, name: str, value: Any) -> bool:
@@ -278,7 +278,7 @@ class Library:
 
     def documents(self) -> list[dict[str, str]]:
         """One record per documented object, sorted by name."""
-        found = {name: record(Entry(name, "module", module)) for name, module in self.modules.items()}
+        found = {name: record(PublicObject(name, "module", module)) for name, module in self.modules.items()}
         found |= {entry.path: record(entry) for entry in self.best.values()}
         return [found[path] for path in sorted(found) if found[path]["doc"]]
 
@@ -295,7 +295,7 @@ def member_kind(value: Any) -> str:
 # What it says ---------------------------------------------------------------------------------------------
 
 
-def record(entry: Entry) -> dict[str, str]:
+def record(entry: PublicObject) -> dict[str, str]:
     """The entry as it is written; `doc` is empty where nobody wrote anything."""
     doc = class_text(entry.value) if entry.kind == "class" else own_text(entry.value)
     name = entry.path.rpartition(".")[2]
@@ -326,7 +326,7 @@ def is_made_up(doc: str, value: Any) -> bool:
     return isinstance(value, type) and bool(re.fullmatch(rf"{name}(\([^\n]*\))?( -> None)?", doc))
 
 
-def signature(name: str, entry: Entry) -> str:
+def signature(name: str, entry: PublicObject) -> str:
     """How to call it, `merge(*iterables, key=None, reverse=False)`, or "" where Python cannot tell."""
     if entry.kind in ("module", "property"):
         return ""
@@ -338,7 +338,7 @@ def signature(name: str, entry: Entry) -> str:
     return ""
 
 
-def as_called(entry: Entry) -> tuple[Any, int]:
+def as_called(entry: PublicObject) -> tuple[Any, int]:
     """What to ask for its signature, and how many of the first parameters are not the caller's to give."""
     value = entry.value
     if isinstance(value, types.ClassMethodDescriptorType):

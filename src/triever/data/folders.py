@@ -20,7 +20,7 @@ from triever.data.splits import ALL, split_name
 from triever.errors import DataError, UsageError, nearest
 
 Files: TypeAlias = tuple[Path, ...]
-Found: TypeAlias = list[tuple[Path, Kind]]
+FilesOfKinds: TypeAlias = list[tuple[Path, Kind]]
 Broken: TypeAlias = dict[Path, DataError]
 Count: TypeAlias = Callable[[Sequence[Path], int], int]
 
@@ -119,7 +119,7 @@ class _Choice:
     beside some notes.
     """
 
-    def __init__(self, root: Path, found: Found, broken: Broken, count: Count, read_as: str) -> None:
+    def __init__(self, root: Path, found: FilesOfKinds, broken: Broken, count: Count, read_as: str) -> None:
         self.root, self.found, self.broken, self.count, self.read_as = root, found, broken, count, read_as
         self.doubt = ""
 
@@ -161,7 +161,7 @@ class _Choice:
         return is_text
 
 
-def _checked(layout: Layout, found: Found) -> Layout:
+def _checked(layout: Layout, found: FilesOfKinds) -> Layout:
     if layout.documents:
         return layout
     said = [_said(layout.root, path, kind) for path, kind in found]
@@ -172,7 +172,7 @@ def _checked(layout: Layout, found: Found) -> Layout:
     raise DataError(f"{layout.root} holds no documents, {seen}", _EXPECTED)
 
 
-def _scan(files: Sequence[Path], with_texts: bool) -> tuple[Found, Broken]:
+def _scan(files: Sequence[Path], with_texts: bool) -> tuple[FilesOfKinds, Broken]:
     """The files with records, and those that are too broken to tell.
 
     Text files count only beside documents of another format, or if that is said: TREC's topics and qrels often end
@@ -184,8 +184,8 @@ def _scan(files: Sequence[Path], with_texts: bool) -> tuple[Found, Broken]:
     return sorted(found, key=lambda one: one[0]), broken
 
 
-def _recognised(files: Iterable[Path]) -> tuple[Found, Broken]:
-    found: Found = []
+def _recognised(files: Iterable[Path]) -> tuple[FilesOfKinds, Broken]:
+    found: FilesOfKinds = []
     broken: Broken = {}
     for path in files:
         try:
@@ -231,26 +231,26 @@ def _left(layout: Layout) -> tuple[str, ...]:
     return *names, *(f"{one.relative_to(layout.root).as_posix()}/" for one in closed if one not in entered)
 
 
-def _ignored(root: Path, left: tuple[str, ...], found: Found) -> tuple[str, ...]:
+def _ignored(root: Path, left: tuple[str, ...], found: FilesOfKinds) -> tuple[str, ...]:
     """What is left, looks like data, and is not known to be something else, such as a run."""
     other = {path for path, kind in found if Role.DOCUMENTS not in kind.roles}
     looks = (name for name in left if _DATA.search(name))
     return tuple(name for name in looks if root / name not in other and not _describes(root / name, found))
 
 
-def _describes(path: Path, found: Found) -> bool:
+def _describes(path: Path, found: FilesOfKinds) -> bool:
     """A small JSON object that is no record tells about the data, as dataset_info.json does."""
     small = path.suffix.lower() == ".json" and path.is_file() and path.stat().st_size < _SMALL
     return small and path not in dict(found) and is_one_object(path)
 
 
-def _documents(found: Found) -> Files:
+def _documents(found: FilesOfKinds) -> Files:
     """A file of nothing but documents is the corpus; questions with passages are one only without it."""
     alone = tuple(path for path, kind in found if kind.roles == (Role.DOCUMENTS,))
     return alone or tuple(path for path, kind in found if Role.DOCUMENTS in kind.roles)
 
 
-def _splits(found: Found) -> dict[str, SplitFiles]:
+def _splits(found: FilesOfKinds) -> dict[str, SplitFiles]:
     """Every split with its own queries file, or with all those that belong to no split."""
     queries, qrels = _by_split(found, Role.QUERIES), _by_split(found, Role.QRELS)
     spare = {name: files for name, files in queries.items() if name not in qrels}
@@ -263,7 +263,7 @@ def _splits(found: Found) -> dict[str, SplitFiles]:
     return dict(sorted(splits.items()))
 
 
-def _by_split(found: Found, role: Role) -> dict[str, Files]:
+def _by_split(found: FilesOfKinds, role: Role) -> dict[str, Files]:
     named: dict[str, Files] = {}
     for path, kind in found:
         if role in kind.roles:

@@ -20,11 +20,11 @@ from triever.data.formats.json_items import read_items
 from triever.data.formats.json_text import parse_object
 from triever.data.formats.lines import read_lines
 from triever.data.formats.parquet import parquet_rows
-from triever.data.formats.problems import Flaw, Problems
+from triever.data.formats.problems import Problems
 from triever.data.formats.sniff import Format, Role, is_text, recognise, sniff
 from triever.data.formats.text_files import text_documents, text_file
 from triever.data.records import Document, Hit, Query, Result, ranked
-from triever.errors import DataError, UsageError
+from triever.errors import DataError, Flaw, UsageError
 
 __all__ = ["Problems", "read_documents", "read_expansions", "read_qrels", "read_queries", "read_run"]
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from triever.data.dataset import Digest
 from triever.data.records import Document
 from triever.errors import DataError, UsageError, nearest
-from triever.storage import Product, Products, Stored, number_products, python_bytes, scaled, text_products
+from triever.memory_parts import Product, Products, Stored, number_products, python_bytes, scaled, text_products
 from triever.validation import require
 
 SCHEMA = pa.schema(

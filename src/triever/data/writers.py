@@ -19,11 +19,10 @@ from triever.data.dataset import Dataset
 from triever.data.formats.fields import MAX_GRADE, clean_id
 from triever.data.formats.json_text import check_escapes
 from triever.data.formats.parquet import write_parquet
-from triever.data.formats.problems import Flaw
 from triever.data.formats.sinks import compressed
 from triever.data.records import Document, Hit, Qrels, Query, Run, ranked
 from triever.data.splits import ALL
-from triever.errors import DataError, UsageError, nearest
+from triever.errors import DataError, Flaw, UsageError, nearest
 from triever.files import atomic_folder
 
 __all__ = ["write_dataset", "write_documents", "write_qrels", "write_queries", "write_run"]

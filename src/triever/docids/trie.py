@@ -22,7 +22,7 @@ import numpy as np
 from triever.arrays import places, starts_of
 from triever.changes import Changes
 from triever.errors import UsageError
-from triever.storage import Product, Products, Stored, Thing, scaled, width_of
+from triever.memory_parts import Product, Products, Stored, Thing, scaled, width_of
 from triever.validation import INDICES, require, require_array, require_starts, require_within
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from triever.arrays import starts_of
 from triever.docids.trie import Arrays, Trie
-from triever.storage import Thing
+from triever.memory_parts import Thing
 
 
 @dataclass(frozen=True)

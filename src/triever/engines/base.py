@@ -15,7 +15,7 @@ import numpy as np
 from triever.artifact import Writer
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
-from triever.storage import Products, Stored
+from triever.memory_parts import Products, Stored
 
 Parts: TypeAlias = tuple[tuple[str, float], ...]
 """Named parts whose weights add up to a score."""
@@ -41,7 +41,7 @@ class Engine(Protocol):
         ...
 
     def stored(self) -> Stored:
-        """What takes memory once it has searched, by the parts that `storage.PARTS` names."""
+        """What takes memory once it has searched, by the parts that `memory_parts.PARTS` names."""
         ...
 
     def products(self, now: int, then: int) -> dict[str, Products]:

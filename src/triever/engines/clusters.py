@@ -23,11 +23,11 @@ from triever.docids.trie import Paths
 from triever.engines.base import Parts
 from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import Docids, vectors_of
-from triever.engines.matching import (
+from triever.engines.match_scores import (
     FEATURES,
     Candidates,
     MatchOptions,
-    Ranking,
+    ScoredCandidates,
     Scoring,
     Way,
     best_of,
@@ -36,12 +36,12 @@ from triever.engines.matching import (
 )
 from triever.errors import UsageError
 from triever.index.trie_vectors import TrieVectors
+from triever.memory_parts import Product, Products, Stored, weight_products, weights_in
 from triever.models import encoder as encoders
 from triever.models.encoder import Encoder
-from triever.models.matching import MatchingGenerator
+from triever.models.vector_generator import VectorGenerator
 from triever.search.beam import Frontier, beam
 from triever.search.many import ROWS, read_together
-from triever.storage import Product, Products, Stored, weight_products, weights_in
 from triever.training.clusters import cluster_sizes
 from triever.validation import require, require_count, require_list, require_numbers
 
@@ -81,7 +81,7 @@ class ClusterEngine:
         """What searches with so many symbols of docids written."""
         self._check_depth()
         plain = self.docids.generator()
-        return ClusterSearch(self, MatchingGenerator(plain.model, plain.tokenise), self.options, depth)
+        return ClusterSearch(self, VectorGenerator(plain.model, plain.tokenise), self.options, depth)
 
     @property
     def scoring(self) -> Scoring:
@@ -102,7 +102,7 @@ class ClusterEngine:
             problem = f"this model has learned to write {taught} symbols of docids, and {asked} are asked for"
             raise UsageError(problem, f"set matching.depth to {taught} at most, or fit it anew")
 
-    def _ranked(self, store: DocumentStore, found: Ranking, k: int) -> Result:
+    def _ranked(self, store: DocumentStore, found: ScoredCandidates, k: int) -> Result:
         rows = np.searchsorted(self.docids.numbers, found.numbers).tolist()
         entry = {store.ids[row]: one for row, one in zip(rows, found.entries.tolist(), strict=True)}
         # Without a logprob: that of a cluster is no probability of a document.
@@ -219,11 +219,11 @@ class ClusterSearch:
     """An engine, what reads and writes for it, and how many symbols are written."""
 
     engine: ClusterEngine
-    generator: MatchingGenerator
+    generator: VectorGenerator
     options: SearchOptions
     depth: int | None
 
-    def best(self, queries: Sequence[str], scoring: Scoring, k: int) -> list[Ranking]:
+    def best(self, queries: Sequence[str], scoring: Scoring, k: int) -> list[ScoredCandidates]:
         """For each query the k best documents, and all that tie with the last."""
         width = self.options.width
         found = self._best(queries, scoring, k, width)
@@ -236,9 +236,9 @@ class ClusterSearch:
             short = _short(((query, found[query]) for query in short), k, width)
         return found
 
-    def _best(self, queries: Sequence[str], scoring: Scoring, k: int, width: int) -> list[Ranking]:
+    def _best(self, queries: Sequence[str], scoring: Scoring, k: int, width: int) -> list[ScoredCandidates]:
         """The same by a beam of one width, which may find fewer."""
-        found: dict[int, Ranking] = {}
+        found: dict[int, ScoredCandidates] = {}
         # One more than is wanted of each cluster shows that no other can be among the first.
         each = k + 1 if scoring.rising else None
         for batch, seen in self._seen(queries, width):
@@ -338,6 +338,6 @@ def _parts(found: Candidates, scoring: Scoring, scores: Mapping[int, float], *, 
     return explained
 
 
-def _short(found: Iterable[tuple[int, Ranking]], k: int, width: int) -> list[int]:
+def _short(found: Iterable[tuple[int, ScoredCandidates]], k: int, width: int) -> list[int]:
     """The queries that have fewer than k documents, though a beam that is wider than this may find more."""
     return [query for query, one in found if len(one) < k and one.clusters >= width]

@@ -51,7 +51,7 @@ class SearchOptions:
 
 
 @dataclass(frozen=True)
-class Found:
+class ScoredDocuments:
     """Numbers of documents with their log-probabilities, best first, and what the search has to say."""
 
     documents: Sequence[tuple[int, float]] = ()
@@ -61,7 +61,7 @@ class Found:
 
 def found_by(
     options: SearchOptions, walk: Walk, stop: int | None, generator: Any, cache: Any, hidden: Tensor, k: int
-) -> list[Found]:
+) -> list[ScoredDocuments]:
     """For each query that was read the best k documents, and all that tie with the last of them.
 
     A free search has to know which symbol ends docids, where one does.
@@ -78,12 +78,12 @@ def found_by(
             temperature=options.temperature,
             ties=True,
         )
-        return [Found(one.documents, certificate=str(one)) for one in certified]
+        return [ScoredDocuments(one.documents, certificate=str(one)) for one in certified]
     if options.method == "free":
         written = free(generator, cache, hidden, walk, options.beam(k), stop=stop)
         return [
-            Found(hits, note=f"{invalid} of {total} written docids do not exist")
+            ScoredDocuments(hits, note=f"{invalid} of {total} written docids do not exist")
             for hits, invalid, total in written.documents(k, ties=True)
         ]
     frontier = beam(generator, cache, hidden, walk, options.beam(k), keep=k)
-    return [Found(one) for one in documents(walk, frontier, k, ties=True)]
+    return [ScoredDocuments(one) for one in documents(walk, frontier, k, ties=True)]

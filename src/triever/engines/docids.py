@@ -23,7 +23,8 @@ from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
 from triever.engines.base import Parts
-from triever.engines.docid_search import Found, SearchOptions, found_by
+from triever.engines.docid_search import ScoredDocuments, SearchOptions, found_by
+from triever.memory_parts import Product, Products, Stored, Thing, scaled, weight_products, weights_in
 from triever.models import docid_model
 from triever.models import encoder as encoders
 from triever.models.docid_model import DecoderOptions, generator_of, reader_of, takes_vectors
@@ -33,7 +34,6 @@ from triever.models.t5 import T5, laid_out, split_rows, widened
 from triever.models.tokens import Tokens
 from triever.search.many import search_each
 from triever.search.paths import path_scores
-from triever.storage import Product, Products, Stored, Thing, scaled, weight_products, weights_in
 from triever.validation import require, require_array, require_table
 
 
@@ -234,7 +234,7 @@ class DocidEngine:
         return self.docids.write(writer)
 
 
-def found_result(docids: Docids, store: DocumentStore, found: Found, k: int) -> Result:
+def found_result(docids: Docids, store: DocumentStore, found: ScoredDocuments, k: int) -> Result:
     """What a search of docids found as a result: documents by their log-probabilities, with their docids."""
     rows = np.searchsorted(docids.numbers, [number for number, _ in found.documents])
     logprobs = [logprob for _, logprob in found.documents]

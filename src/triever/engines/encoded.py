@@ -19,11 +19,11 @@ from triever.engines.hits import results
 from triever.errors import UsageError
 from triever.index.token_vectors import TokenIndex, TokenOptions, token_products
 from triever.index.vectors import VectorIndex, vector_products
+from triever.memory_parts import Products, Stored, scaled, weight_products, weights_in
 from triever.models import encoder as encoders
 from triever.models.encoder import Encoder, encode, encode_tokens, source_of
 from triever.models.precision import device_of
 from triever.models.tokens import Tokens
-from triever.storage import Products, Stored, scaled, weight_products, weights_in
 from triever.validation import require, require_table
 
 Index = TypeVar("Index", VectorIndex, TokenIndex)

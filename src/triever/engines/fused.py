@@ -13,7 +13,7 @@ from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.engines.base import Engine, Parts
-from triever.storage import Products, Stored, inside
+from triever.memory_parts import Products, Stored, inside
 from triever.validation import require, require_numbers
 
 RRF = 60

@@ -20,7 +20,7 @@ from triever.data.store import DocumentStore
 from triever.data.words import bm25s, stemmer, stop_words, words
 from triever.engines.base import Parts
 from triever.engines.hits import top_hits
-from triever.storage import Product, Products, Stored, number_products, python_bytes, scaled, text_products
+from triever.memory_parts import Product, Products, Stored, number_products, python_bytes, scaled, text_products
 from triever.validation import require, require_array, require_finite, require_starts, require_within
 
 MATRIX = ("data", "indices", "indptr")

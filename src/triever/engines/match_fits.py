@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triever.engines.matching import FEATURES, Candidates, MatchOptions, Scoring
+from triever.engines.match_scores import FEATURES, Candidates, MatchOptions, Scoring
 from triever.ranks import reciprocal_rank_by
 
 ALPHAS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)

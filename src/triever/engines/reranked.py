@@ -14,11 +14,11 @@ from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.engines.base import Engine, Parts
+from triever.memory_parts import Product, Products, Stored, inside, scaled, weight_products, weights_in
 from triever.models import encoder as encoders
 from triever.models.encoder import Encoder, encode, source_of
 from triever.models.precision import device_of
 from triever.models.tokens import TextTokenizer, Tokens
-from triever.storage import Product, Products, Stored, inside, scaled, weight_products, weights_in
 from triever.training.pairs import text_numbers
 from triever.validation import require_array, require_starts, require_table, require_within
 

@@ -19,13 +19,14 @@ from triever.artifact import Snapshot, Writer
 from triever.config import option
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
-from triever.docids.contextual import IdWalk, Vocabulary
+from triever.docids.contextual_vocabulary import IdWalk, Vocabulary
 from triever.docids.schemes import Docid, Scheme
 from triever.engines.base import Parts
-from triever.engines.docid_search import Found, SearchOptions, found_by
+from triever.engines.docid_search import ScoredDocuments, SearchOptions, found_by
 from triever.engines.docids import Docids, explained, found_result
 from triever.errors import UsageError
-from triever.models.contextual import ContextualGenerator
+from triever.memory_parts import Product, Products, Stored, scaled
+from triever.models.contextual_generator import ContextualGenerator
 from triever.models.docid_model import respelled, words_of
 from triever.models.encoder import Encoder, encode_tokens, room
 from triever.models.seq2seq import Seq2SeqGenerator
@@ -34,7 +35,6 @@ from triever.models.tokens import TextTokenizer, Tokens, framed, places
 from triever.search.beam import beam
 from triever.search.hits import best, best_ranks
 from triever.search.many import search_each
-from triever.storage import Product, Products, Stored, scaled
 from triever.validation import require, require_array
 
 Documents: TypeAlias = Sequence[Document] | DocumentStore
@@ -136,14 +136,14 @@ class TitleEngine:
             return ContextualGenerator(inner, self.vocabulary, paths=EVERY, negligible=HARDLY)
         return ContextualGenerator(inner, self.vocabulary, paths=self.spelling.paths)
 
-    def _found_by(self, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
+    def _found_by(self, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[ScoredDocuments]:
         if self.vocabulary is not None and self.spelling.join != "sum":
             return self._by_ids(generator, cache, hidden, k)
         docids = self.docids
         found = found_by(self.options, docids.walk, docids.scheme.stop, generator, cache, hidden, k)
         return found if self.vocabulary is None else [self._noted(one) for one in found]
 
-    def _noted(self, found: Found) -> Found:
+    def _noted(self, found: ScoredDocuments) -> ScoredDocuments:
         """With a word on what the sums over spellings leave out."""
         if self.options.method == "exact":
             return found  # whose certificate counts it
@@ -151,7 +151,7 @@ class TitleEngine:
         said = f"probabilities add up {self.spelling.paths} spellings of each prefix at most: {kind} the sum over all"
         return replace(found, note="; ".join(filter(None, [found.note, said])))
 
-    def _by_ids(self, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[Found]:
+    def _by_ids(self, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[ScoredDocuments]:
         """Titles by their best path; a beam may meet one several times, and then one of twice the width is tried."""
         options, walk = self.options.beam(k), self.id_walk
         most = 2 * k * options.width if self.spelling.join == "regenerate" else options.width
@@ -168,7 +168,7 @@ class TitleEngine:
             enough = min(k, len(self.docids.numbers))
             few = [len(one) < enough and width < most for one in titles]
             left, width = left[torch.tensor(few, device=left.device)], min(2 * width, most)
-        return [Found(best(found[query], k, ties=True)) for query in range(len(hidden))]
+        return [ScoredDocuments(best(found[query], k, ties=True)) for query in range(len(hidden))]
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With more titles, and ids for those of their tokens that no title had."""
@@ -210,7 +210,9 @@ class TitleEngine:
         parts, known = self.docids.products(now, then), self.vocabulary
         if known is None:
             return parts
-        of_tokens = Product(len(known.count), "tokens", 16 + 8 * known.most, f"first id, ids, list of {known.most}")
+        of_tokens = Product(
+            len(known.count), "tokens", 16 + 8 * known.most_ids, f"first id, ids, list of {known.most_ids}"
+        )
         ids, size = self._ids_among(known, now, then), self.docids.model.shape.d_model
         rows = [Product(ids + 1, "ids of tokens, and what begins a title", 4 * size, f"{size} numbers of 4")]
         return {**parts, "docid rows": rows, "spellings": [of_tokens, Product(ids, "ids", 8, "token")]}

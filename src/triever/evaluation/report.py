@@ -340,7 +340,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableValue:
     """A piece of a table: a value and, for a mean, its interval."""
 
     value: str
@@ -351,18 +351,18 @@ class Cell:
         return f"{self.value} {self.interval}".rstrip()
 
 
-def _grid(report: Report) -> tuple[list[str], list[list[Cell]]]:
+def _grid(report: Report) -> tuple[list[str], list[list[TableValue]]]:
     """The header and the rows that every kind of table shows."""
     columns = list(dict.fromkeys(key for one in report.extra.values() for key in one))
     return ["system", *report.measures, *columns], [list(_row(report, s, columns)) for s in report.systems]
 
 
-def _row(report: Report, system: str, columns: Sequence[str]) -> Iterator[Cell]:
-    yield Cell(system)
+def _row(report: Report, system: str, columns: Sequence[str]) -> Iterator[TableValue]:
+    yield TableValue(system)
     for measure, score in report.scores[system].items():
-        yield Cell(score.marked, score.interval, best=system in report.best(measure))
+        yield TableValue(score.marked, score.interval, best=system in report.best(measure))
     given = report.extra.get(system, {})
-    yield from (Cell(_amount(given.get(column))) for column in columns)
+    yield from (TableValue(_amount(given.get(column))) for column in columns)
 
 
 def _panel(report: Report, measure: str) -> Means:
@@ -378,7 +378,7 @@ def _panel(report: Report, measure: str) -> Means:
     )
 
 
-def _rich(cell: Cell, *below: str) -> Text:
+def _rich(cell: TableValue, *below: str) -> Text:
     """What a terminal, which is narrow, shows of a cell: the rest stands dim below the value."""
     from rich.text import Text
 
@@ -386,7 +386,7 @@ def _rich(cell: Cell, *below: str) -> Text:
     return value.append("".join(f"\n{printable(line)}" for line in below), style="not bold dim")
 
 
-def _short(cell: Cell) -> str:
+def _short(cell: TableValue) -> str:
     return re.sub(r"\b0\.", ".", cell.interval.strip("[]").replace(", ", "–"))
 
 
@@ -404,7 +404,7 @@ def _amount(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _markdown_cell(cell: Cell) -> str:
+def _markdown_cell(cell: TableValue) -> str:
     return f"**{cell.value}** {cell.interval}".rstrip() if cell.best else str(cell)
 
 

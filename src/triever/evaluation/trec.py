@@ -31,14 +31,14 @@ MAX_ERR_GRADE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Ranking:
+class JudgedRanking:
     """One query as a measure sees it. A negative grade is "unjudged", as trec_eval has it."""
 
     grades: np.ndarray  # (hits,) by rank; UNJUDGED where there is no judgement
     judged: np.ndarray  # (judgements,) the query's grades, in no order
 
     @classmethod
-    def of(cls, ids: Sequence[str], grades: Mapping[str, int], judged_only: bool = False) -> Ranking:
+    def of(cls, ids: Sequence[str], grades: Mapping[str, int], judged_only: bool = False) -> JudgedRanking:
         judged = {document: grade for document, grade in grades.items() if grade >= 0}
         found = [judged.get(document, UNJUDGED) for document in ids]
         kept = [grade for grade in found if grade >= 0] if judged_only else found
@@ -48,18 +48,18 @@ class Ranking:
 # --- the measures: small functions of a ranking and a measure's parameters ---------------------------------
 
 
-def _top(ranking: Ranking, measure: Measure) -> np.ndarray:
+def _top(ranking: JudgedRanking, measure: Measure) -> np.ndarray:
     """Whether each of the top hits is relevant, (at most the cutoff,)."""
     at = measure["cutoff"] if "cutoff" in measure.SUPPORTED_PARAMS else NOT_PROVIDED
     grades = ranking.grades if at is NOT_PROVIDED else ranking.grades[:at]
     return grades >= measure["rel"]
 
 
-def _found(ranking: Ranking, measure: Measure) -> int:
+def _found(ranking: JudgedRanking, measure: Measure) -> int:
     return int(np.count_nonzero(_top(ranking, measure)))
 
 
-def _relevant(ranking: Ranking, measure: Measure) -> int:
+def _relevant(ranking: JudgedRanking, measure: Measure) -> int:
     return int(np.count_nonzero(ranking.judged >= measure["rel"]))
 
 
@@ -68,34 +68,34 @@ def _share(part: float, whole: float) -> float:
     return float(part / whole) if whole else 0.0
 
 
-def precision(ranking: Ranking, measure: Measure) -> float:
+def precision(ranking: JudgedRanking, measure: Measure) -> float:
     return _share(_found(ranking, measure), measure["cutoff"])
 
 
-def recall(ranking: Ranking, measure: Measure) -> float:
+def recall(ranking: JudgedRanking, measure: Measure) -> float:
     return _share(_found(ranking, measure), _relevant(ranking, measure))
 
 
-def success(ranking: Ranking, measure: Measure) -> float:
+def success(ranking: JudgedRanking, measure: Measure) -> float:
     return float(_top(ranking, measure).any())
 
 
-def reciprocal_rank(ranking: Ranking, measure: Measure) -> float:
+def reciprocal_rank(ranking: JudgedRanking, measure: Measure) -> float:
     return ranks.reciprocal_rank(_top(ranking, measure))
 
 
-def average_precision(ranking: Ranking, measure: Measure) -> float:
+def average_precision(ranking: JudgedRanking, measure: Measure) -> float:
     ranks = np.flatnonzero(_top(ranking, measure)) + 1
     precisions = np.arange(1, len(ranks) + 1) / ranks
     return _share(float(precisions.sum()), _relevant(ranking, measure))
 
 
-def r_precision(ranking: Ranking, measure: Measure) -> float:
+def r_precision(ranking: JudgedRanking, measure: Measure) -> float:
     wanted = _relevant(ranking, measure)
     return _share(float(_top(ranking, measure)[:wanted].sum()), wanted)
 
 
-def ndcg(ranking: Ranking, measure: Measure) -> float:
+def ndcg(ranking: JudgedRanking, measure: Measure) -> float:
     at = None if measure["cutoff"] is NOT_PROVIDED else measure["cutoff"]
     ideal = np.sort(ranking.judged)[::-1]
     exponential = measure["dcg"] == "exp-log2"
@@ -112,7 +112,7 @@ def _discounts(n: int) -> np.ndarray:
     return 1.0 / np.log2(np.arange(2, n + 2))
 
 
-def expected_reciprocal_rank(ranking: Ranking, measure: Measure) -> float:
+def expected_reciprocal_rank(ranking: JudgedRanking, measure: Measure) -> float:
     """As gdeval, TREC's own script, has it, which is written in Perl, wants whole numbers as query ids and
     rounds to five digits."""
     at = None if measure["cutoff"] is NOT_PROVIDED else measure["cutoff"]
@@ -123,33 +123,33 @@ def expected_reciprocal_rank(ranking: Ranking, measure: Measure) -> float:
     return float((arrives * stops / np.arange(1, len(stops) + 1)).sum())
 
 
-def retrieved(ranking: Ranking, measure: Measure) -> float:
+def retrieved(ranking: JudgedRanking, measure: Measure) -> float:
     everything = measure["rel"] is NOT_PROVIDED
     return float(len(ranking.grades) if everything else np.count_nonzero(ranking.grades >= measure["rel"]))
 
 
-def relevant(ranking: Ranking, measure: Measure) -> float:
+def relevant(ranking: JudgedRanking, measure: Measure) -> float:
     return float(_relevant(ranking, measure))
 
 
-def set_precision(ranking: Ranking, measure: Measure) -> float:
+def set_precision(ranking: JudgedRanking, measure: Measure) -> float:
     most = min(len(ranking.grades), _relevant(ranking, measure)) if measure["relative"] else len(ranking.grades)
     return _share(_found(ranking, measure), most)
 
 
-def set_f(ranking: Ranking, measure: Measure) -> float:
+def set_f(ranking: JudgedRanking, measure: Measure) -> float:
     """The F measure of the whole set; trec_eval's weight is beta itself, not its square."""
     found, beta = _found(ranking, measure), measure["beta"]
     p, r = _share(found, len(ranking.grades)), _share(found, _relevant(ranking, measure))
     return _share((beta + 1.0) * p * r, r + beta * p)
 
 
-def set_average_precision(ranking: Ranking, measure: Measure) -> float:
+def set_average_precision(ranking: JudgedRanking, measure: Measure) -> float:
     found = _found(ranking, measure)
     return _share(found * found, len(ranking.grades) * _relevant(ranking, measure))
 
 
-def bpref(ranking: Ranking, measure: Measure) -> float:
+def bpref(ranking: JudgedRanking, measure: Measure) -> float:
     """How seldom a document judged irrelevant stands above a relevant one."""
     judged = ranking.grades[ranking.grades >= 0]
     found, wanted = judged >= measure["rel"], _relevant(ranking, measure)
@@ -158,7 +158,7 @@ def bpref(ranking: Ranking, measure: Measure) -> float:
     return _share(len(above) - _share(float(above.sum()), most), wanted)
 
 
-Function: TypeAlias = Callable[[Ranking, Measure], float]
+Function: TypeAlias = Callable[[JudgedRanking, Measure], float]
 FUNCTIONS: dict[str, Function] = {
     "AP": average_precision,
     "Bpref": bpref,
@@ -210,7 +210,7 @@ class TrecEvaluator(providers.Evaluator):
 
     def _query(self, query: str, ids: Sequence[str]) -> Iterator[Metric]:
         for (judged_only, gains), measures in self.views.items():
-            ranking = Ranking.of(ids, _mapped(self.qrels[query], dict(gains)), judged_only)
+            ranking = JudgedRanking.of(ids, _mapped(self.qrels[query], dict(gains)), judged_only)
             for measure in measures:
                 yield Metric(query_id=query, measure=measure, value=FUNCTIONS[str(measure.NAME)](ranking, measure))
 

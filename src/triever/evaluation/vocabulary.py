@@ -69,7 +69,7 @@ def vocabulary(retriever: Retriever, *, words: Sequence[str] = (), clusters: int
         "documents": len(retriever),
         "ids": len(titles.vocabulary),
         "tokens": len(np.unique(symbols)),
-        "ids_of_a_token_at_most": titles.vocabulary.most,
+        "ids_of_a_token_at_most": titles.vocabulary.most_ids,
         "occurrences": len(titles.symbols),
         "storage": storage(titles),
         "uniformity": _uniformities(rows[torch.from_numpy(_drawn(len(rows), PAIRED, seed))]),

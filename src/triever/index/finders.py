@@ -17,8 +17,8 @@ import numpy as np
 from triever.arrays import starts_of
 from triever.errors import MissingExtra, UsageError
 from triever.index.options import IndexOptions
-from triever.index.top import CHUNK, Found, filled
-from triever.storage import Product, Products
+from triever.index.top import CHUNK, ScoresAndRows, filled
+from triever.memory_parts import Product, Products
 from triever.validation import require, require_array, require_finite
 
 TRAINING = 39
@@ -53,7 +53,7 @@ class Finder(Protocol):
         """What it has to keep besides the vectors."""
         ...
 
-    def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
+    def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
         """The places it finds for each query, those alive only; perhaps fewer than there are."""
         ...
 
@@ -126,7 +126,7 @@ class Graph:
         graph.index.ntotal = len(vectors)
         return graph
 
-    def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
+    def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
         """Walk the graph; deleted vectors are stepped over, not returned."""
         wide = max(k, self.options.ef_search)
         params = _faiss().SearchParametersHNSW(efSearch=wide, **_selector(alive))
@@ -241,7 +241,7 @@ class Lists:
             index.invlists.add_entries(one, len(ids), faiss.swig_ptr(ids), faiss.swig_ptr(part))
         return made
 
-    def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
+    def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
         """Read the lists nearest to each query."""
         nprobe = self.options.nprobe or max(8, self.index.nlist // 32)
         params = _faiss().SearchParametersIVF(nprobe=min(nprobe, self.index.nlist), **_selector(alive))

@@ -28,10 +28,10 @@ from triever.config import option
 from triever.errors import ArtifactError, UsageError
 from triever.index.checks import at_least, checked_queries, checked_tokens, mask_of, same_width
 from triever.index.codec import BUCKETS, MOST_CENTROIDS, Codec, centroid_count
-from triever.index.shelves import Part, Shelf
-from triever.index.top import CHUNK, Found, Running, best, filled, nothing, shared, stacked
+from triever.index.token_lists import SearchedTokens, TokenLists
+from triever.index.top import CHUNK, Running, ScoresAndRows, best, filled, nothing, shared, stacked
+from triever.memory_parts import Product, Products, Stored, Thing, width_of
 from triever.models.precision import device_of
-from triever.storage import Product, Products, Stored, Thing, width_of
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -68,8 +68,8 @@ class TokenIndex:
 
     options: TokenOptions
     codec: Codec
-    main: Shelf
-    annex: Shelf  # what was added since
+    main: SearchedTokens
+    annex: SearchedTokens  # what was added since
     changes: Changes
 
     @classmethod
@@ -87,12 +87,12 @@ class TokenIndex:
         else:
             wanted, device = _centroids_wanted(options), device_of(options.device)
             codec = Codec.learn(flat, options.bits, wanted, options.seed, device)
-        part = Part.of(starts, *codec.encode(flat), len(codec.centroids))
+        part = TokenLists.of(starts, *codec.encode(flat), len(codec.centroids))
         return cls._whole(part, options, codec)
 
     @classmethod
-    def _whole(cls, part: Part, options: TokenOptions, codec: Codec) -> TokenIndex:
-        return cls(options, codec, Shelf(part, codec), Shelf(part.empty(), codec), Changes(len(part)))
+    def _whole(cls, part: TokenLists, options: TokenOptions, codec: Codec) -> TokenIndex:
+        return cls(options, codec, SearchedTokens(part, codec), SearchedTokens(part.empty(), codec), Changes(len(part)))
 
     def __len__(self) -> int:
         return len(self.changes)
@@ -141,7 +141,7 @@ class TokenIndex:
         }
 
     @cached_property
-    def _shelves(self) -> list[tuple[int, Shelf, Tensor | None]]:
+    def _shelves(self) -> list[tuple[int, SearchedTokens, Tensor | None]]:
         """Both parts that have documents: the place of their first, and which are alive, None for all."""
         both = zip((0, len(self.main)), (self.main, self.annex), self.changes.masks, strict=True)
         return [
@@ -152,7 +152,7 @@ class TokenIndex:
 
     # Searching
 
-    def search(self, queries: np.ndarray | Tensor, mask: np.ndarray | Tensor | None, k: int) -> Found:
+    def search(self, queries: np.ndarray | Tensor, mask: np.ndarray | Tensor | None, k: int) -> ScoresAndRows:
         """The scores (q, k) and rows (q, k) of the best for each query (q, length, d), best first.
 
         `mask` (q, length) says which tokens count. Where fewer than k documents have tokens, the rest are -inf
@@ -178,7 +178,7 @@ class TokenIndex:
             total = total / number.clamp(min=1)
         return total.masked_fill(number == 0, -torch.inf)
 
-    def _search_all(self, queries: Tensor, counts: Tensor, k: int) -> Found:
+    def _search_all(self, queries: Tensor, counts: Tensor, k: int) -> ScoresAndRows:
         """Score every document for some queries (q, length, d), of whose tokens some count (q, length)."""
         asked = queries.flatten(0, 1)  # (q * length, d)
         running = Running(len(queries), k, self.codec.device)
@@ -193,7 +193,7 @@ class TokenIndex:
                 running.add(scores, first + begin)
         return running.found()
 
-    def _search_one(self, query: Tensor, k: int, limit: int) -> Found:
+    def _search_one(self, query: Tensor, k: int, limit: int) -> ScoresAndRows:
         """Score the candidates for one query (length, d), all of whose tokens count: (1, k) and (1, k)."""
         places = self._candidates(query, k, limit)
         if not len(places):
@@ -274,8 +274,8 @@ class TokenIndex:
         if not len(self.codec.centroids):  # nothing could be learned so far: no document had a token
             empty = np.zeros(len(self), np.int64)
             return TokenIndex.of(flat, np.concatenate([empty, starts]), self.options)
-        new = Part.of(starts, *self.codec.encode(flat), len(self.codec.centroids))
-        annex = Shelf(self.annex.part.joined(new, np.ones(len(self.annex) + len(new), bool)), self.codec)
+        new = TokenLists.of(starts, *self.codec.encode(flat), len(self.codec.centroids))
+        annex = SearchedTokens(self.annex.part.joined(new, np.ones(len(self.annex) + len(new), bool)), self.codec)
         larger = replace(self, annex=annex, changes=self.changes.added(len(new)))
         return larger._merged() if larger.changes.due else larger
 
@@ -322,7 +322,7 @@ class TokenIndex:
             if options.device != "auto":
                 options = replace(options, device=str(where))  # as it is built anew after changes
             codec = Codec.read(snapshot, name, state, where)
-            part = Part.read(snapshot, name, codec, int(state["documents"]), int(state["tokens"]))
+            part = TokenLists.read(snapshot, name, codec, int(state["documents"]), int(state["tokens"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{snapshot.path}: the index {name!r} {error}", RESAVE) from error
         return cls._whole(part, options, codec)

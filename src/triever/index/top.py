@@ -15,7 +15,7 @@ from torch import Tensor
 CHUNK = 2**24
 """So many numbers, scores or parts of vectors, are held at once."""
 
-Found = tuple[np.ndarray, np.ndarray]
+ScoresAndRows = tuple[np.ndarray, np.ndarray]
 """Scores (queries, k) and where they are (queries, k): -inf and -1 where there is nothing more."""
 
 
@@ -73,12 +73,12 @@ class Running:
         by = values.argsort(dim=1, descending=True, stable=True)[:, : self.k]
         self.values, self.places = values.gather(1, by), places.gather(1, by)
 
-    def found(self) -> Found:
+    def found(self) -> ScoresAndRows:
         """What is best now, k wide."""
         return filled(self.values.cpu().numpy(), self.places.cpu().numpy(), self.k)
 
 
-def filled(scores: np.ndarray, places: np.ndarray, k: int) -> Found:
+def filled(scores: np.ndarray, places: np.ndarray, k: int) -> ScoresAndRows:
     """The first k, with -inf and -1 where nothing was found."""
     wide_scores = np.full((len(scores), k), -np.inf, np.float32)
     wide_places = np.full((len(scores), k), -1, np.int64)
@@ -89,18 +89,18 @@ def filled(scores: np.ndarray, places: np.ndarray, k: int) -> Found:
     return wide_scores, wide_places
 
 
-def nothing(queries: int, k: int) -> Found:
+def nothing(queries: int, k: int) -> ScoresAndRows:
     """What is found where there is nothing to find."""
     return filled(np.empty((queries, 0)), np.empty((queries, 0)), k)
 
 
-def stacked(parts: Iterable[Found]) -> Found:
+def stacked(parts: Iterable[ScoresAndRows]) -> ScoresAndRows:
     """What was found for some queries above what was found for the next."""
     scores, places = zip(*parts, strict=True)
     return np.concatenate(scores), np.concatenate(places)
 
 
-def merged(one: Found, other: Found, k: int) -> Found:
+def merged(one: ScoresAndRows, other: ScoresAndRows, k: int) -> ScoresAndRows:
     """The k best of both."""
     scores, places = (torch.from_numpy(np.concatenate(pair, 1)) for pair in zip(one, other, strict=True))
     values, numbers = ordered(scores, places)

@@ -21,7 +21,7 @@ from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.index.top import CHUNK
 from triever.index.vectors import Vectors, checked
-from triever.storage import Product, Products, Stored
+from triever.memory_parts import Product, Products, Stored
 from triever.validation import FLOATS, require_array, require_finite
 
 NAME = "trie_vectors"
@@ -35,7 +35,7 @@ Spans = Sequence[tuple[int, slice]]
 
 
 @dataclass(frozen=True)
-class Below:
+class PrefixEntries:
     """What lies below the prefixes of one query: a line for each entry of the trie below each of them."""
 
     numbers: np.ndarray  # (lines,) of the documents
@@ -45,7 +45,7 @@ class Below:
     last: np.ndarray  # (lines,) bool: others were left out behind it, none of which has a greater product
 
 
-_NOTHING = Below(*(np.empty(0, dtype) for dtype in (np.int64, np.float32, np.int64, np.int64, bool)))
+_NOTHING = PrefixEntries(*(np.empty(0, dtype) for dtype in (np.int64, np.float32, np.int64, np.int64, bool)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ class TrieVectors:
         states: Sequence[Sequence[Sequence[int]]],
         most: int | None = None,
         always: np.ndarray | None = None,
-    ) -> Iterator[Below]:
+    ) -> Iterator[PrefixEntries]:
         """For each query (q, d) in turn what lies below its prefixes, which are states of a walk over the trie.
 
         With `most`, of each slice of entries only so many with the greatest products, besides those that are wanted
@@ -141,7 +141,7 @@ class TrieVectors:
         states: Sequence[Sequence[Sequence[int]]],
         spans: Mapping[tuple[int, ...], Spans],
         wanted: _Wanted,
-    ) -> list[Below]:
+    ) -> list[PrefixEntries]:
         looking: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
         for query, prefixes in enumerate(states):
             for place, state in enumerate(prefixes):
@@ -177,7 +177,7 @@ class TrieVectors:
         greatest, places = products.topk(most, dim=1)
         yield entries[places], greatest, most < len(entries)
 
-    def _by_query(self, found: Sequence[_Some], queries: int) -> list[Below]:
+    def _by_query(self, found: Sequence[_Some], queries: int) -> list[PrefixEntries]:
         """What was found slice by slice, for each query; made for all at once, since slices are many and small."""
         if not found:
             return [_NOTHING] * queries
@@ -193,7 +193,9 @@ class TrieVectors:
         order = query.argsort(kind="stable")
         columns = (self._documents_of(entries), products, places, entries, last)
         ends = np.bincount(query, minlength=queries).cumsum()[:-1]
-        return [Below(*some) for some in zip(*(np.split(column[order], ends) for column in columns), strict=True)]
+        return [
+            PrefixEntries(*some) for some in zip(*(np.split(column[order], ends) for column in columns), strict=True)
+        ]
 
     def _documents_of(self, entries: np.ndarray) -> np.ndarray:
         """(n,) the numbers of the documents of entries of all parts (n,)."""

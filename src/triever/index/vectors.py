@@ -28,9 +28,9 @@ from triever.errors import ArtifactError, UsageError
 from triever.index.checks import at_least, checked, mask_of, same_width
 from triever.index.finders import FINDERS, Finder
 from triever.index.options import IndexOptions
-from triever.index.top import CHUNK, Found, Running, filled, merged, nothing, ordered, resident, stacked
+from triever.index.top import CHUNK, Running, ScoresAndRows, filled, merged, nothing, ordered, resident, stacked
+from triever.memory_parts import Product, Products, Stored, Thing
 from triever.models.precision import device_of
-from triever.storage import Product, Products, Stored, Thing
 from triever.validation import require, require_finite
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ class Vectors:
         """(n, d), on the device if there is room."""
         return resident(self.array, self.device)
 
-    def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
+    def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
         """The k greatest inner products, of those alive (n,)."""
         k = min(k, len(self))
         several = np.split(queries, range(QUERIES, len(queries), QUERIES))
         return stacked(self._search(part, k, alive) for part in several)
 
-    def _search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
+    def _search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
         query = torch.from_numpy(queries).to(self.device)
         mask = None if alive is None else torch.from_numpy(~alive).to(self.device)
         running = Running(len(queries), k, self.device)
@@ -157,7 +157,7 @@ class VectorIndex:
         """The same vectors in another kind of index."""
         return VectorIndex.of(self.vectors(), options)
 
-    def search(self, queries: np.ndarray, k: int) -> Found:
+    def search(self, queries: np.ndarray, k: int) -> ScoresAndRows:
         """The scores (q, k) and rows (q, k) of the best for each query (q, d), best first.
 
         Where there are fewer than k, the rest are -inf and -1; never while there are more. Of equal scores the
@@ -173,11 +173,11 @@ class VectorIndex:
         scores, places = merged(main, annex, k)
         return scores, self.changes.rows(places)
 
-    def _search_annex(self, queries: np.ndarray, k: int) -> Found:
+    def _search_annex(self, queries: np.ndarray, k: int) -> ScoresAndRows:
         scores, places = self.annex.search(queries, k, self.changes.masks[1])
         return scores, np.where(places < 0, -1, places + len(self.main))
 
-    def _search_main(self, queries: np.ndarray, k: int) -> Found:
+    def _search_main(self, queries: np.ndarray, k: int) -> ScoresAndRows:
         alive = self.changes.masks[0]
         living = len(self.main) if alive is None else int(alive.sum())
         if self.finder is None or not living:
@@ -188,7 +188,7 @@ class VectorIndex:
             scores[short], places[short] = self.main.search(queries[short], min(k, living), alive)
         return scores, places
 
-    def _search_finder(self, finder: Finder, queries: np.ndarray, k: int, alive: np.ndarray | None) -> Found:
+    def _search_finder(self, finder: Finder, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
         if not self._rescore:
             return finder.search(queries, k, alive)
         _, places = finder.search(queries, min(max(k, self._rescore), len(self.main)), alive)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from triever.errors import UsageError
-from triever.lab.said import MARK, table, text
+from triever.lab.toml_values import MARK, table, text
 
 Axes: TypeAlias = Mapping[str, Sequence[Any]]
 

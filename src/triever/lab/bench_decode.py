@@ -33,7 +33,7 @@ from triever.search.beam import BeamOptions, beam
 from triever.search.hits import documents
 from triever.search.scores import Normalisation
 
-Found: TypeAlias = list[tuple[int, float]]
+ScoredNumbers: TypeAlias = list[tuple[int, float]]
 """Documents and their log-probabilities, best first."""
 
 VOCABULARY = 32_128
@@ -127,11 +127,11 @@ class _Work:
         named = (["float32", fast] if dtype == "auto" else [dtype] for dtype in self.options.dtypes)
         return list(dict.fromkeys(itertools.chain.from_iterable(named)))
 
-    def _ours(self, queries: int, options: BeamOptions, dtype: str) -> tuple[float, list[Found]]:
+    def _ours(self, queries: int, options: BeamOptions, dtype: str) -> tuple[float, list[ScoredNumbers]]:
         generator = self._generator(options.normalisation, dtype)
         walk = self.walk_for(options.normalisation)
 
-        def run() -> list[Found]:
+        def run() -> list[ScoredNumbers]:
             self._batch = self.ids[:queries]
             return documents(walk, beam(generator, *generator.prefill([""] * queries), walk, options), 10)
 
@@ -151,12 +151,12 @@ class _Work:
             self._wide = Walk(_trie(self.docids + FIRST_TOKEN), self.options.device)
         return self._wide
 
-    def _peer(self, queries: int, width: int, normalisation: str) -> tuple[float, list[Found]]:
+    def _peer(self, queries: int, width: int, normalisation: str) -> tuple[float, list[ScoredNumbers]]:
         if not self.options.peer:
             return 0.0, []
         return self._timed(lambda: self._generate(queries, width, normalisation))
 
-    def _generate(self, queries: int, width: int, normalisation: str) -> list[Found]:
+    def _generate(self, queries: int, width: int, normalisation: str) -> list[ScoredNumbers]:
         ids = self.ids[:queries].to(self.options.device)
         out = self.peer.generate(
             input_ids=ids,
@@ -187,7 +187,7 @@ class _Work:
             self._number_of = {docid: number for number, docid in enumerate(map(tuple, self.docids.tolist()))}
         return [[self._number_of.get(tuple(docid), -1) for docid in row] for row in (sequences - FIRST_TOKEN).tolist()]
 
-    def _timed(self, run: Callable[[], list[Found]]) -> tuple[float, list[Found]]:
+    def _timed(self, run: Callable[[], list[ScoredNumbers]]) -> tuple[float, list[ScoredNumbers]]:
         found = run()  # not counted: the first call prepares things
         times = []
         for _ in range(self.options.rounds):
@@ -203,7 +203,7 @@ class _Work:
             torch.cuda.synchronize()
 
 
-def agreement(expected: list[Found], found: list[Found]) -> dict[str, float]:
+def agreement(expected: list[ScoredNumbers], found: list[ScoredNumbers]) -> dict[str, float]:
     """How the first ten compare: as sets, as lists, and in the probability that they hold together."""
     pairs = list(zip(expected, found, strict=True))
     overlap = [len(dict(one).keys() & dict(two).keys()) / max(len(one), 1) for one, two in pairs]
@@ -213,7 +213,7 @@ def agreement(expected: list[Found], found: list[Found]) -> dict[str, float]:
     return {name: round(float(np.mean(values)), 4) for name, values in columns.items()}
 
 
-def _mass(found: Found) -> float:
+def _mass(found: ScoredNumbers) -> float:
     return float(np.exp([score for _, score in found]).sum())
 
 

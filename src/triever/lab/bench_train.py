@@ -30,7 +30,7 @@ from triever.models.t5 import T5
 from triever.models.tokens import Tokens
 from triever.training.loop import TrainOptions, train
 from triever.training.losses import contrastive
-from triever.training.memory import estimate
+from triever.training.memory_estimate import estimate
 
 VOCABULARY = 32_128
 HEAD = 64

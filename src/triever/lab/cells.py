@@ -16,7 +16,7 @@ from triever import config
 from triever.config import option
 from triever.errors import UsageError
 from triever.lab.expect import Named
-from triever.lab.said import Table, part_name
+from triever.lab.toml_values import Table, part_name
 from triever.retrievers.base import Retriever, system
 
 LONGEST = 100  # letters of a file's name

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from triever.errors import UsageError, nearest
-from triever.lab.said import Table, check_keys, number, table
+from triever.lab.toml_values import Table, check_keys, number, table
 
 TOLERANCE = 0.01
 N = TypeVar("N", bound="Named")

@@ -36,9 +36,9 @@ from triever.lab import results
 from triever.lab.cells import Data, System, digest, file_name
 from triever.lab.recipes import Recipe, Run
 from triever.lab.tables import PLAN, RecipeTable, read_result
+from triever.memory_parts import index_size
 from triever.printable import mean_text
 from triever.retrievers.base import Retriever, load
-from triever.storage import index_size
 
 WARM = 8  # queries that are asked before the time is taken: the first ones prepare things
 COUNTED = 500

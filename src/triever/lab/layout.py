@@ -13,7 +13,19 @@ from triever.errors import UsageError, nearest
 from triever.lab.axes import Axes, named
 from triever.lab.cells import Cell, Data, System, digest, file_name
 from triever.lab.expect import Named, select
-from triever.lab.said import MARK, Table, as_table, check_keys, over, part_name, placed, table, table_at, text, texts
+from triever.lab.toml_values import (
+    MARK,
+    Table,
+    as_table,
+    check_keys,
+    over,
+    part_name,
+    placed,
+    table,
+    table_at,
+    text,
+    texts,
+)
 
 BESIDE = ("data", "parts")
 """What an axis or a cell may change besides the options of its system."""

@@ -19,7 +19,19 @@ from triever.lab.axes import axes_of
 from triever.lab.cells import Cell, digest, file_name
 from triever.lab.expect import Expected, Judging, Order, expected_values, order_of
 from triever.lab.layout import cells_of
-from triever.lab.said import Table, check_keys, number, over, placed, table, table_at, text, texts, whole, yes_or_no
+from triever.lab.toml_values import (
+    Table,
+    check_keys,
+    number,
+    over,
+    placed,
+    table,
+    table_at,
+    text,
+    texts,
+    whole,
+    yes_or_no,
+)
 
 MEASURES = ("Success@1", "Success@10", "Success@100", "nDCG@10", "RR@10")
 SETTINGS = ("smoke", "mini", "paper")
@@ -117,11 +129,11 @@ class Recipe:
 def find(recipe: str | Path) -> Path:
     """A recipe's file, by its path or by its name below `recipes/`, here or in the checkout that runs."""
     name = str(recipe).removesuffix(".toml")
-    shelves = [Path("recipes"), CHECKOUT / "recipes"]
-    for path in (Path(recipe), *(shelf / f"{name}.toml" for shelf in shelves)):
+    folders = [Path("recipes"), CHECKOUT / "recipes"]
+    for path in (Path(recipe), *(folder / f"{name}.toml" for folder in folders)):
         if os.path.isfile(path):
             return path
-    known = {recipe_name(path) for shelf in shelves for path in shelf.rglob("*.toml")}
+    known = {recipe_name(path) for folder in folders for path in folder.rglob("*.toml")}
     raise UsageError(f"there is no recipe {recipe}", nearest(name, known) if known else "give the path of a TOML file")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from triever.errors import UsageError
-from triever.training.memory import GIB, available
+from triever.training.memory_estimate import GIB, available
 
 LARGEST = 10**9
 """No size is above this; what is below may still need more memory than there is."""

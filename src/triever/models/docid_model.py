@@ -19,9 +19,9 @@ from triever.config import build, option, validate
 from triever.errors import UsageError
 from triever.models import encoder as encoders
 from triever.models.backbones import Backbone
+from triever.models.checked_loading import opened_module, require_sizes
 from triever.models.encoder import Encoder
 from triever.models.layers import BertDecoderLayer, DecoderLayer, T5Shape
-from triever.models.opening import opened_module, require_sizes
 from triever.models.seq2seq import Seq2SeqGenerator
 from triever.models.t5 import T5, FixedRows, renamed
 from triever.models.tokens import Tokens

@@ -23,7 +23,7 @@ from triever.artifact import Snapshot, Writer, opening
 from triever.config import build, option, to_dict, validate
 from triever.errors import DataError, UsageError
 from triever.models.backbones import Backbone
-from triever.models.opening import opened_module, require_sizes
+from triever.models.checked_loading import opened_module, require_sizes
 from triever.models.precision import fast_dtype
 from triever.models.tokens import TextTokenizer, Tokens, by_length, in_pieces
 from triever.progress import track

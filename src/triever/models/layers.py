@@ -197,7 +197,7 @@ class BertDecoderLayer(CrossLayer):
         return self.feed_norm(hidden + self.dropout(self.down(functional.gelu(self.up(hidden))))), kept
 
 
-class Entry(nn.Module):
+class BertInput(nn.Module):
     """What BERT does to symbols before its first layer: places are added, and all of it is normed."""
 
     def __init__(self, shape: T5Shape) -> None:

@@ -22,10 +22,10 @@ from triever.models.encoder import pooled
 from triever.models.generator import of_candidates
 from triever.models.layers import (
     BertDecoderLayer,
+    BertInput,
     CrossLayer,
     DecoderLayer,
     EncoderLayer,
-    Entry,
     Memory,
     Norm,
     T5Shape,
@@ -102,7 +102,7 @@ class T5(nn.Module):
         table = FixedRows if shape.fixed else nn.Embedding
         self.symbols = table(shape.inputs or max(shape.width, shape.start + 1), shape.d_model)
         bert = shape.form == "bert"
-        self.entry = Entry(shape) if bert else None
+        self.entry = BertInput(shape) if bert else None
         self.bias = None if bert else nn.Embedding(shape.buckets, shape.heads)
         kind = BertDecoderLayer if bert else DecoderLayer
         self.layers = nn.ModuleList(kind(shape) for _ in range(shape.decoder_layers))

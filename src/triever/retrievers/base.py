@@ -30,9 +30,9 @@ from triever.data.splits import named_splits
 from triever.data.store import SCHEMA, DocumentStore
 from triever.engines.base import Engine, Parts
 from triever.errors import ArtifactError, UsageError, nearest
+from triever.memory_parts import Products, Size, index_size, part_sizes
 from triever.progress import track
-from triever.retrievers import claims
-from triever.storage import Products, Size, index_size, part_sizes
+from triever.training import fit_fingerprints
 from triever.validation import require_table, require_text
 from triever.version import __version__
 
@@ -93,7 +93,9 @@ class Held(Generic[E]):
     @property
     def fingerprint(self) -> str:
         """A fingerprint of all of it."""
-        return claims.fingerprint([self.made, self.store.fingerprint, claims.of_expansions(self.store)])
+        return fit_fingerprints.fingerprint(
+            [self.made, self.store.fingerprint, fit_fingerprints.of_expansions(self.store)]
+        )
 
 
 @dataclass(eq=False)
@@ -180,9 +182,9 @@ class Retriever(ABC, Generic[E]):
         origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
         origin |= {ROOT: dataset.root} if dataset.root else {}
         what = {"kind": self.kind, "options": config.to_dict(self), "documents": dataset.fingerprint}
-        what |= {"expansions": claims.of_expansions(store), **self.lessons(dataset, store)}
+        what |= {"expansions": fit_fingerprints.of_expansions(store), **self.lessons(dataset, store)}
         engine = self.learn(dataset, store, work_folder.claim(as_path(work), what) if work else None)
-        return Held(store, engine, origin, claims.fingerprint([what]))
+        return Held(store, engine, origin, fit_fingerprints.fingerprint([what]))
 
     def lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
         """What is learned from besides documents, as fingerprints; where that is impossible, it is said here, early."""
@@ -190,7 +192,7 @@ class Retriever(ABC, Generic[E]):
         lessons: dict[str, Any] = {"parts": parts} if parts else {}
         training = self.tuning
         if training:
-            lessons["backbone"] = claims.of_folder(getattr(self, "backbone", ""))
+            lessons["backbone"] = fit_fingerprints.of_folder(getattr(self, "backbone", ""))
         if not self.learns_queries(dataset):
             return lessons
         from triever.training.pairs import held_out, pairs_of  # needs PyTorch, as every training does
@@ -198,7 +200,7 @@ class Retriever(ABC, Generic[E]):
         pairs = pairs_of(dataset, training.split, store)
         if not len(held_out(pairs, training.holdout)[0]):
             raise UsageError("all training queries are held out", "lower training.holdout")
-        return {**lessons, "queries": claims.of_pairs(pairs)}
+        return {**lessons, "queries": fit_fingerprints.of_pairs(pairs)}
 
     def fingerprint_for(self, store: DocumentStore) -> str:
         """A fingerprint of what it holds, if it is fitted to these very documents; else nothing."""
@@ -321,7 +323,7 @@ class Retriever(ABC, Generic[E]):
 
     @property
     def memory(self) -> dict[str, int]:
-        """The bytes of all that it holds once it has searched, by part; `storage.PARTS` says what each is."""
+        """The bytes of all that it holds once it has searched, by part; `memory_parts.PARTS` says what each is."""
         return {part: size.bytes for part, size in self.sizes.items()}
 
     @property
@@ -472,7 +474,7 @@ def _opened(snapshot: artifact.Snapshot) -> Retriever[Any]:
     store.fingerprint = require_text(state, "fingerprint")
     snapshot.text("card")  # which people read, so that it is checked as all else is
     hashes = {role: entry.sha256 for role, entry in manifest.files.items()}
-    made = claims.fingerprint([hashes, dict(state)])
+    made = fit_fingerprints.fingerprint([hashes, dict(state)])
     return retriever.holding(Held(store, retriever.read(snapshot), require_table(state, "origin"), made))
 
 

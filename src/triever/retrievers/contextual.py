@@ -24,7 +24,7 @@ from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
-from triever.docids.contextual import Vocabulary, about, contextual_vocabulary
+from triever.docids.contextual_vocabulary import Vocabulary, about, build_vocabulary
 from triever.docids.schemes import Docid, Scheme, Title
 from triever.docids.trie import Trie
 from triever.engines import titles as title_engines
@@ -59,9 +59,9 @@ from triever.models.docid_model import (
 from triever.models.encoder import Encoder
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens
-from triever.retrievers import claims
 from triever.retrievers.docid_learning import DocidRetriever, Lesson, likelihood
-from triever.retrievers.encoding import device
+from triever.retrievers.encoding import device_name
+from triever.training import fit_fingerprints
 from triever.training.loop import train
 from triever.training.losses import CONTRASTS
 from triever.training.tuning import DocidTuning
@@ -213,7 +213,7 @@ class Contextual(DocidRetriever[TitleEngine]):
             self.contrast,
             what="contrasting",
             folder=work / "contrast" if work else None,
-            given={"docids": claims.of_array(targets)},
+            given={"docids": fit_fingerprints.of_array(targets)},
             device=self.device,
             share=self._share(model, self.contrast),
         )
@@ -241,7 +241,7 @@ class Contextual(DocidRetriever[TitleEngine]):
             # A T5 may have rows for more tokens than its tokenizer knows.
             model.symbols.weight[: width - 1] = words[: width - 1]
             model.symbols.weight[width - 1], model.symbols.weight[width] = stop_row(encoder), start_row(encoder)
-        return model.to(device(self.device)).eval()
+        return model.to(device_name(self.device)).eval()
 
     def _spelled(
         self, engine: TitleEngine, docids: Sequence[Docid], store: DocumentStore, work: Path | None
@@ -260,7 +260,7 @@ class Contextual(DocidRetriever[TitleEngine]):
         encoder, stop = engine.docids.placer, engine.docids.scheme.stop
         assert encoder is not None
         assert stop is not None
-        made, _ = contextual_vocabulary(
+        made, _ = build_vocabulary(
             title_symbols(docids),
             states,
             {stop: stop_row(encoder)},

@@ -35,10 +35,10 @@ from triever.models.precision import device_of
 from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens
 from triever.ranks import reciprocal_rank
-from triever.retrievers import claims
 from triever.retrievers.base import Retriever
 from triever.retrievers.dense import Dense
-from triever.retrievers.encoding import check_lengths, check_memory, device, new_encoder
+from triever.retrievers.encoding import check_lengths, check_memory, device_name, new_encoder
+from triever.training import fit_fingerprints
 from triever.training.loop import Batches, train
 from triever.training.pairs import Pairs, held_out, pairs_there, written_pairs
 from triever.training.tuning import WATCH, DocidTuning, quality, summary
@@ -210,7 +210,7 @@ class DocidRetriever(Retriever[E]):
             return engine.encoder, shared(np.asarray(engine.index.vectors(), np.float32)) if wanted else None
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 0, "none", unit=True)
-        placer = new_encoder(backbone, shape, self.training.seed, device(self.device))
+        placer = new_encoder(backbone, shape, self.training.seed, device_name(self.device))
         return placer, vectors_of(placer, self._reading, store) if wanted else None
 
     def _places(self, scheme: Scheme) -> bool:
@@ -223,7 +223,7 @@ class DocidRetriever(Retriever[E]):
         model = docid_model.docid_model(
             reader, scheme.width, self.decoder, rows, self.training.seed, single=scheme.single
         )
-        return model.to(device(self.device)).eval()
+        return model.to(device_name(self.device)).eval()
 
     def _train(
         self, engine: E, docids: np.ndarray, dataset: Dataset, store: DocumentStore, work: Path | None
@@ -240,7 +240,7 @@ class DocidRetriever(Retriever[E]):
             evaluate=(lambda _model: self._quality(engine, store, held)) if judged else None,
             watch=WATCH if judged else "",
             folder=work / "training" if work else None,
-            given={"docids": claims.of_array(docids)},
+            given={"docids": fit_fingerprints.of_array(docids)},
             device=self.device,
             share=self._share(engine.docids.model, self.training),
         )

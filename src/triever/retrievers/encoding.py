@@ -24,7 +24,7 @@ from triever.models.precision import device_of
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Retriever
 from triever.retrievers.bm25 import BM25
-from triever.training.memory import check, estimate
+from triever.training.memory_estimate import check, estimate
 from triever.training.pairs import Negatives, pairs_of
 from triever.training.tuning import PairTraining, QueryTuning, Tuning, summary
 
@@ -82,7 +82,7 @@ class Encoding(Retriever[E]):
         return self._indexed(encoder, documents, trained, work)
 
     def _encoder(self, store: DocumentStore) -> Encoder:
-        place = device(self.device)  # first: to read the texts for a backbone may take long
+        place = device_name(self.device)  # first: to read the texts for a backbone may take long
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
         return new_encoder(backbone, self._shape(backbone), self.training.seed, place)
 
@@ -166,7 +166,7 @@ def check_memory(
     check(needed, place)
 
 
-def device(name: str) -> str:
+def device_name(name: str) -> str:
     """The name of a device that is here, by one that may be auto."""
     return str(device_of(name))
 

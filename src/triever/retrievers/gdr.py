@@ -26,7 +26,7 @@ from triever.engines import clusters
 from triever.engines.clusters import DOCUMENTS, ClusterEngine
 from triever.engines.docids import Docids, vectors_of
 from triever.engines.match_fits import fit_for
-from triever.engines.matching import RULES, MatchOptions
+from triever.engines.match_scores import RULES, MatchOptions
 from triever.errors import UsageError
 from triever.index.trie_vectors import TrieVectors
 from triever.index.vectors import IndexOptions, VectorIndex
@@ -40,13 +40,13 @@ from triever.retrievers.encoding import bm25_finder, check_memory
 from triever.training.clusters import (
     ClusterBatches,
     ClusterNegatives,
-    Known,
+    FixedVectors,
     Texts,
     cluster_numbers,
 )
 from triever.training.loop import Batches, gathered
 from triever.training.losses import contrastive
-from triever.training.mining import Asked, Find, asked_in, mined
+from triever.training.mining import Find, JudgedQueries, asked_in, mined
 from triever.training.pairs import Pairs, copies, held_out, pairs_of
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED
@@ -227,7 +227,9 @@ class GDR(DocidRetriever[ClusterEngine]):
         if not self.losses.contrastive:
             return rounds
         documents = (
-            self._learned_documents(engine.docids, store, lesson.work) if self.joint else Known(engine.below.take)
+            self._learned_documents(engine.docids, store, lesson.work)
+            if self.joint
+            else FixedVectors(engine.below.take)
         )
         same, cluster = copies(one.full_text.encode() for one in store), cluster_numbers(written)
         miner = self._miner(lesson, same)
@@ -265,7 +267,7 @@ class GDR(DocidRetriever[ClusterEngine]):
         vectors = self._with_vectors_of_now(engine, store).below.take(engine.docids.numbers).astype(np.float32)
         index = VectorIndex.of(vectors, IndexOptions(device=str(reader.device)))
 
-        def find(some: Asked) -> list[list[int]]:
+        def find(some: JudgedQueries) -> list[list[int]]:
             return index.search(encode(reader, some.tokens), k)[1].tolist()
 
         return find

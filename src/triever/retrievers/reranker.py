@@ -24,7 +24,7 @@ from triever.models.tokens import Tokens
 from triever.ranks import reciprocal_rank_by
 from triever.retrievers.base import Retriever
 from triever.retrievers.bm25 import BM25
-from triever.retrievers.encoding import check_lengths, check_memory, device, new_encoder
+from triever.retrievers.encoding import check_lengths, check_memory, device_name, new_encoder
 from triever.training.epochs import chance_of
 from triever.training.loop import train
 from triever.training.losses import listwise
@@ -92,7 +92,7 @@ class Reranked(Retriever[RerankedEngine]):
         return (self.first,)
 
     def _reranker(self, store: DocumentStore) -> Reranker:
-        place = device(self.device)  # first: to read the texts for a backbone may take long
+        place = device_name(self.device)  # first: to read the texts for a backbone may take long
         backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 1, "linear", unit=False)
         encoder = new_encoder(backbone, shape, self.training.seed, place)

@@ -98,13 +98,13 @@ def exact(
     return [query.result(ties) for query in queries]
 
 
-Asked: TypeAlias = "tuple[_Query, list[Prefix]]"
+QueryPrefixes: TypeAlias = "tuple[_Query, list[Prefix]]"
 """A query, and the prefixes that it wants opened, all of one length."""
 
 
-def _some_at_a_time(asked: list[Asked], most: int) -> Iterator[list[Asked]]:
+def _some_at_a_time(asked: list[QueryPrefixes], most: int) -> Iterator[list[QueryPrefixes]]:
     """As many queries at once as want no more than so many prefixes, but at least one."""
-    some: list[Asked] = []
+    some: list[QueryPrefixes] = []
     for one in asked:
         if some and sum(len(taken) for _, taken in some) + len(one[1]) > most:
             yield some
@@ -114,7 +114,7 @@ def _some_at_a_time(asked: list[Asked], most: int) -> Iterator[list[Asked]]:
 
 
 @dataclass(frozen=True)
-class Below:
+class NextSymbols:
     """What follows n prefixes, in C slots."""
 
     token: Tensor  # (n, C)
@@ -122,13 +122,13 @@ class Below:
     share: Tensor  # (n, C) of a docid that ends there the log-probability of each of its documents, else -inf
     prefix: Tensor  # (n, C) of a prefix that goes on its log-probability, else -inf
 
-    def rows(self, some: slice) -> Below:
+    def rows(self, some: slice) -> NextSymbols:
         """Those of some prefixes."""
-        return Below(self.token[some], self.state[some], self.share[some], self.prefix[some])
+        return NextSymbols(self.token[some], self.state[some], self.share[some], self.prefix[some])
 
-    def to(self, device: str) -> Below:
+    def to(self, device: str) -> NextSymbols:
         """The same elsewhere."""
-        return Below(*(part.to(device) for part in (self.token, self.state, self.share, self.prefix)))
+        return NextSymbols(*(part.to(device) for part in (self.token, self.state, self.share, self.prefix)))
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class _Opener:
     normalisation: Normalisation
     temperature: float
 
-    def open(self, asked: list[Asked]) -> None:
+    def open(self, asked: list[QueryPrefixes]) -> None:
         """Give each query what lies below its prefixes, all of which have one length."""
         prefixes = [one for _, taken in asked for one in taken]
         state = torch.tensor([one[3] for one in prefixes], device=self.walk.device)
@@ -158,11 +158,11 @@ class _Opener:
             query.takes(taken, below.rows(here), None if lost is None else lost[here])
             begin += len(taken)
 
-    def _below(self, children: Children, total: Tensor) -> Below:
+    def _below(self, children: Children, total: Tensor) -> NextSymbols:
         over = children.ended | children.alone if self.normalisation == "trie" else children.ended
         share = total - self.walk.living(children.state).clamp(min=1).double().log()
         shares, prefixes = share.masked_fill(~over, -torch.inf), total.masked_fill(over, -torch.inf)
-        found = Below(children.token, children.state, shares, prefixes)
+        found = NextSymbols(children.token, children.state, shares, prefixes)
         return found.to("cpu") if total.numel() <= FEW else found
 
     def _hidden(self, rows: list[int], prefixes: list[tuple[int, ...]]) -> Tensor:
@@ -267,14 +267,14 @@ class _Query:
         self.opened += len(taken)
         return taken
 
-    def takes(self, taken: list[Prefix], below: Below, lost: Tensor | None) -> None:
+    def takes(self, taken: list[Prefix], below: NextSymbols, lost: Tensor | None) -> None:
         """What lies below prefixes that were opened, and what of them (n,) is not followed."""
         if lost is not None:
             self.lost = float(np.logaddexp(self.lost, float(lost.logsumexp(0))))
         self._find(below)
         self._keep_open(taken, below)
 
-    def _find(self, below: Below) -> None:
+    def _find(self, below: NextSymbols) -> None:
         """Give the documents of docids that end their shares."""
         chosen = below.share >= self._least(below.share, self.k + 1)
         for state, mass in zip(below.state[chosen].tolist(), below.share[chosen].tolist(), strict=True):
@@ -283,7 +283,7 @@ class _Query:
                 if document in self.missing:
                     self.missing[document] -= 1
 
-    def _keep_open(self, taken: list[Prefix], below: Below) -> None:
+    def _keep_open(self, taken: list[Prefix], below: NextSymbols) -> None:
         """Put longer prefixes among those that may be opened."""
         chosen = below.prefix >= self._least(below.prefix, self.budget - self.opened + 1)
         parents = [taken[at][2] for at in chosen.nonzero()[:, 0].tolist()]

@@ -12,7 +12,7 @@ from triever.models.generator import Cache, Generator
 from triever.models.tokens import by_length
 from triever.progress import track
 
-Found = TypeVar("Found")
+Outcome = TypeVar("Outcome")
 
 
 ROWS = 64
@@ -22,12 +22,12 @@ ROWS = 64
 def search_each(
     generator: Generator,
     prompts: Sequence[str],
-    find: Callable[[Cache, Tensor], Sequence[Found]],
+    find: Callable[[Cache, Tensor], Sequence[Outcome]],
     *,
     rows: int = ROWS,
-) -> list[Found]:
+) -> list[Outcome]:
     """What `find` makes of prompts that were read together, one for each, in the order of the prompts."""
-    found: dict[int, Found] = {}
+    found: dict[int, Outcome] = {}
     for batch, cache, hidden in read_together(generator, prompts, rows):
         found |= zip(batch.tolist(), find(cache, hidden), strict=True)
     return [found[place] for place in range(len(prompts))]

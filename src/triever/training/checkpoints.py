@@ -264,7 +264,7 @@ class Checkpoints:
         files = dict(self._files)
         # At the end of a round the step may have been saved already; the model has not changed since.
         if weights.name not in files:
-            files[weights.name] = _write(weights, weights_of(model))
+            files[weights.name] = _write(weights, named_tensors(model))
         if state.name not in files:
             files[state.name] = _write(state, state_tensors(optimizer, model))
         sync_folder(self.folder)  # the files must be there before the one that names them
@@ -286,7 +286,7 @@ class Checkpoints:
         """Bring a model to where it was after a step."""
         place = self._weights(step)
         tensors = self._read(place.name)
-        own = weights_of(model)
+        own = named_tensors(model)
         if {name: _form(part) for name, part in own.items()} != {name: _form(part) for name, part in tensors.items()}:
             raise UsageError(f"{self.folder} holds the training of another model", ELSEWHERE)
         # Buffers may hold what they like: a mask is made of infinities.
@@ -337,7 +337,7 @@ class Checkpoints:
         return self.folder / f"optimizer-{step:08}.safetensors"
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The parameters and buffers of a model by name; one that has several names goes by its first."""
     seen: set[int] = set()
     found: dict[str, Tensor] = {}
@@ -349,8 +349,8 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def set_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copy values that `weights_of` gave into a model."""
-    for name, tensor in weights_of(model).items():
+    """Copy values that `named_tensors` gave into a model."""
+    for name, tensor in named_tensors(model).items():
         tensor.copy_(tensors[name])
 
 

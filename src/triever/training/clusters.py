@@ -47,7 +47,7 @@ class ClusterNegatives(Negatives):
 
 
 @dataclass(frozen=True)
-class Known:
+class FixedVectors:
     """Documents whose vectors stay as they are."""
 
     take: Callable[[np.ndarray], np.ndarray]
@@ -75,7 +75,7 @@ class ClusterBatches:
     """A round of batches of views, each text with documents; made from its number alone."""
 
     views: ViewBatches
-    documents: Known | Texts
+    documents: FixedVectors | Texts
     cluster: np.ndarray  # (documents,) the number of each one's cluster
     same: np.ndarray  # (documents,) numbers of their texts: a copy of what is relevant is no negative
     negatives: ClusterNegatives

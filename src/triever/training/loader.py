@@ -33,7 +33,7 @@ class Batches(Protocol):
     def __getitem__(self, step: int, /) -> Any: ...
 
 
-class Share(Dataset[Any]):
+class ProcessBatches(Dataset[Any]):
     """What one process takes of each batch."""
 
     def __init__(self, batches: Batches, process: int, processes: int) -> None:
@@ -54,7 +54,7 @@ class Share(Dataset[Any]):
 class Feed:
     """The batches from one place of a round to another, on the device; knows how long it was waited for them."""
 
-    def __init__(self, share: Share, places: range, device: torch.device, workers: int) -> None:
+    def __init__(self, share: ProcessBatches, places: range, device: torch.device, workers: int) -> None:
         self.waited = 0.0
         self._device = device
         pin = device.type == "cuda"
@@ -78,7 +78,7 @@ class Feed:
         self._source.close()
 
 
-def _by_workers(share: Share, places: range, workers: int, pin: bool) -> Generator[Any]:
+def _by_workers(share: ProcessBatches, places: range, workers: int, pin: bool) -> Generator[Any]:
     yield from DataLoader(
         share,
         batch_size=None,  # the batches are made already
@@ -95,7 +95,7 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _by_thread(share: Share, places: range, pin: bool) -> Generator[Any]:
+def _by_thread(share: ProcessBatches, places: range, pin: bool) -> Generator[Any]:
     with ThreadPoolExecutor(1, "triever-loader") as pool:
         ready: deque[Future[Any]] = deque()
         try:
@@ -109,7 +109,7 @@ def _by_thread(share: Share, places: range, pin: bool) -> Generator[Any]:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _fetch(share: Share, place: int, pin: bool) -> Any:
+def _fetch(share: ProcessBatches, place: int, pin: bool) -> Any:
     batch = share[place]
     return recursively_apply(Tensor.pin_memory, batch) if pin else batch
 

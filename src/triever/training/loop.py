@@ -33,13 +33,13 @@ from triever import config, progress
 from triever.errors import UsageError, nearest
 from triever.models.precision import device_of
 from triever.training import randomness
-from triever.training.checkpoints import Checkpoints, Standing, set_weights, weights_of
+from triever.training.checkpoints import Checkpoints, Standing, named_tensors, set_weights
 from triever.training.compiled import CompiledBlocks
 from triever.training.interrupts import Interrupts
-from triever.training.loader import Batches, Feed, Pace, Share, rows
-from triever.training.memory import SMALLER
+from triever.training.loader import Batches, Feed, Pace, ProcessBatches, rows
+from triever.training.memory_estimate import SMALLER
 from triever.training.metrics import History, Meter, Window
-from triever.training.optimizers import Share as RateShare
+from triever.training.optimizers import RateShare as RateShare
 from triever.training.optimizers import make_optimizer, trained
 from triever.training.options import TrainOptions, rate
 from triever.training.processes import first_row, gathered
@@ -303,7 +303,7 @@ class _Run:
         standing, options, accelerator = self.standing, self.options, self.accelerator
         wanted = (options.steps - standing.step) * options.accumulate
         stop = min(len(batches), standing.position + wanted)
-        share = Share(batches, accelerator.process_index, accelerator.num_processes)
+        share = ProcessBatches(batches, accelerator.process_index, accelerator.num_processes)
         # Several processes would hear of a signal at different steps, and each would wait for the others to save.
         hold = self.store is not None and accelerator.num_processes == 1
         self.model.train()
@@ -315,7 +315,7 @@ class _Run:
                 logger.warning("%s can go on from step %d", self.work.what, standing.step)
                 interrupts.deliver()
 
-    def _take_steps_until(self, interrupts: Interrupts, share: Share, places: range) -> None:
+    def _take_steps_until(self, interrupts: Interrupts, share: ProcessBatches, places: range) -> None:
         """Steps to the end of the places, or to the first interrupt."""
         standing, options = self.standing, self.options
         self.window.restart()
@@ -469,7 +469,7 @@ class _Run:
 
     def _remember(self) -> None:
         if self.store is None and self.options.keep == "best":
-            self.best_weights = {name: tensor.cpu().clone() for name, tensor in weights_of(self.model).items()}
+            self.best_weights = {name: tensor.cpu().clone() for name, tensor in named_tensors(self.model).items()}
 
     def _hold_what_is_kept(self) -> None:
         """Leave the model with the weights that the options ask for."""

@@ -17,7 +17,7 @@ TOGETHER = 8192
 
 
 @dataclass(frozen=True)
-class Asked:
+class JudgedQueries:
     """Queries with what is relevant to them, as texts and as tokens."""
 
     pairs: Pairs
@@ -26,35 +26,37 @@ class Asked:
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def take(self, queries: np.ndarray) -> Asked:
+    def take(self, queries: np.ndarray) -> JudgedQueries:
         """Some of them."""
-        return Asked(self.pairs.take(queries), self.tokens.take(queries))
+        return JudgedQueries(self.pairs.take(queries), self.tokens.take(queries))
 
 
-Find = Callable[[Asked], Sequence[Sequence[int]]]
+Find = Callable[[JudgedQueries], Sequence[Sequence[int]]]
 """From queries to the rows of the documents that are found first."""
 
 
 def asked_in(
     views: Mapping[str, View], store: DocumentStore, *, generated: bool, questions: int = 0
-) -> dict[str, Asked]:
+) -> dict[str, JudgedQueries]:
     """The queries of each view that has any: those that are judged, and where wanted those that were written.
 
     `questions` is how many of each document's written ones a view has at most, 0 for all.
     """
-    found = {name: Asked(view.pairs, view.tokens) for name, view in views.items() if isinstance(view, Labelled)}
+    found = {name: JudgedQueries(view.pairs, view.tokens) for name, view in views.items() if isinstance(view, Labelled)}
     if generated:
         written = {name: view for name, view in views.items() if isinstance(view, Generated)}
-        found |= {name: Asked(written_pairs(store, questions), view.tokens) for name, view in written.items()}
+        found |= {name: JudgedQueries(written_pairs(store, questions), view.tokens) for name, view in written.items()}
     return found
 
 
-def mined(asked: Mapping[str, Asked], find: Find, negatives: Negatives, same: np.ndarray) -> dict[str, np.ndarray]:
+def mined(
+    asked: Mapping[str, JudgedQueries], find: Find, negatives: Negatives, same: np.ndarray
+) -> dict[str, np.ndarray]:
     """For each view (queries, depth) rows of hits that are not relevant, -1 where there are no more."""
     return {name: _mined(queries, find, negatives, same) for name, queries in asked.items()}
 
 
-def _mined(asked: Asked, find: Find, negatives: Negatives, same: np.ndarray) -> np.ndarray:
+def _mined(asked: JudgedQueries, find: Find, negatives: Negatives, same: np.ndarray) -> np.ndarray:
     parts = [asked.take(some) for some in np.split(np.arange(len(asked)), range(TOGETHER, len(asked), TOGETHER))]
     found = (hard_negatives(find(part), part.pairs, negatives, same) for part in parts)
     return np.concatenate([rows.astype(np.int32) for rows in found])

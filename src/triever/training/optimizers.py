@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from triever.errors import UsageError
 from triever.training.options import TrainOptions
 
-Share: TypeAlias = Callable[[str], float]
+RateShare: TypeAlias = Callable[[str], float]
 """From a parameter's name to its share of the learning rate."""
 
 
@@ -22,7 +22,7 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
     return dict(sorted(found.items(), key=lambda item: item[1].ndim < 2))
 
 
-def make_optimizer(model: nn.Module, options: TrainOptions, share: Share | None = None) -> Optimizer:
+def make_optimizer(model: nn.Module, options: TrainOptions, share: RateShare | None = None) -> Optimizer:
     """The optimizer of the options, over the parameters that are trained; `share` is each one's of the learning rate.
 
     The loop multiplies the rate of a group by its `share`.

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from triever.data.formats.json_text import as_object, kind_of, parse_json
-from triever.data.formats.problems import Flaw
 from triever.data.records import Document, Query, normalise, wrong_id
+from triever.errors import Flaw
 
 Judgement: TypeAlias = tuple[str, str, int]
 """Query id, document id, grade."""

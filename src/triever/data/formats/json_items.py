@@ -12,8 +12,8 @@ from typing import Any
 
 from triever.data.formats.json_text import DECODER, check_escapes, check_values, invalid_json
 from triever.data.formats.lines import CHUNK, MAX_LINE, read_text, too_long
-from triever.data.formats.problems import Flaw, Problems
-from triever.errors import DataError
+from triever.data.formats.problems import Problems
+from triever.errors import DataError, Flaw
 
 _SPACE = " \t\n\r"
 _BEHIND = tuple(_SPACE + ",:]}")  # what shows that a value is over: half of 1.5 is a number too

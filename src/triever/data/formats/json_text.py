@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from triever.data.formats.problems import Flaw
+from triever.errors import Flaw
 
 MAX_VALUES = 2**21
 """Values in one record: a list of numbers of the largest allowed length has as many."""

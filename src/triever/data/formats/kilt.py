@@ -6,8 +6,8 @@ from typing import Any
 
 from triever.data.formats.fields import Judgement, clean_id
 from triever.data.formats.json_text import parse_object
-from triever.data.formats.problems import Flaw
 from triever.data.records import Document, Query, normalise
+from triever.errors import Flaw
 
 
 def kilt_document(line: str) -> Document:

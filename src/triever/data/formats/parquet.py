@@ -21,10 +21,10 @@ from triever.data.formats.fields import (
 )
 from triever.data.formats.json_text import unclean
 from triever.data.formats.lines import MAX_LINE, grows_too_much, growth, open_plain, too_long
-from triever.data.formats.parquet_pages import Footer, Leaf, batch_rows, check_rows, read_footer
-from triever.data.formats.problems import Flaw, Problems
-from triever.errors import DataError
+from triever.data.formats.problems import Problems
+from triever.errors import DataError, Flaw
 from triever.files import atomic
+from triever.parquet.pages import Footer, Leaf, batch_rows, check_rows, leaves_of, read_footer
 
 _ROW_GROUP = 10_000
 _PIECE = 4 * 2**20  # bytes that become Python's strings together
@@ -128,17 +128,7 @@ class _Table:
         return parquet.ParquetFile(self._path, buffer_size=buffer, pre_buffer=False, **options)
 
     def _known_leaves(self) -> list[Leaf]:
-        from pyarrow import types
-
-        columns, schema = set(self.columns), self._file.schema
-        dictionaries = {field.name for field in self._file.schema_arrow if types.is_dictionary(field.type)}
-        leaves = []
-        for at in range(len(schema)):
-            leaf = schema.column(at)
-            name = leaf.path.split(".")[0]
-            repeated, optional = leaf.max_repetition_level > 0, leaf.max_definition_level > 0
-            if name in columns:
-                leaves.append(Leaf(at, name, leaf.path, repeated or name in dictionaries, repeated, optional))
+        leaves = leaves_of(self._file, self.columns)
         if len(leaves) > _MOST_LEAVES:
             raise Flaw(f"the columns have {len(leaves):,} parts", f"leave some out: {_MOST_LEAVES} are read at most")
         return leaves

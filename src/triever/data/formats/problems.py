@@ -17,15 +17,6 @@ BAD_RECORDS = "bad records"
 """Why most of what is left out is left out."""
 
 
-class Flaw(Exception):
-    """Something wrong inside one record, raised where the record's place is not known."""
-
-    def __init__(self, problem: str, hint: str = "") -> None:
-        super().__init__(problem, hint)
-        self.problem = problem
-        self.hint = hint
-
-
 class Problems:
     """The bad records of one reading.
 

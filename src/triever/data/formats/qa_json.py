@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from triever.data.formats.fields import Judgement, clean_id
 from triever.data.formats.json_items import read_items
-from triever.data.formats.problems import Flaw, Problems
+from triever.data.formats.problems import Problems
 from triever.data.records import Document, Query, normalise
 from triever.data.splits import split_name
+from triever.errors import Flaw
 
 _POSITIVE = "positive_ctxs"
 _CONTEXTS = (_POSITIVE, "negative_ctxs", "hard_negative_ctxs")
@@ -31,7 +32,7 @@ class Paragraph(NamedTuple):
     fields: dict[str, Any]
 
 
-class Asked(NamedTuple):
+class SquadQuestion(NamedTuple):
     """A question of SQuAD as it stands in the file, with its paragraph's id."""
 
     paragraph: str
@@ -63,7 +64,7 @@ def squad_document(paragraph: Paragraph) -> Document:
     return Document(clean_id(paragraph.key), text, paragraph.title.replace("_", " "))
 
 
-def squad_questions(path: str | Path, problems: Problems) -> Iterator[tuple[int, Asked]]:
+def squad_questions(path: str | Path, problems: Problems) -> Iterator[tuple[int, SquadQuestion]]:
     """The questions of all paragraphs."""
     for line, paragraph in squad_paragraphs(path, problems):
         try:
@@ -71,10 +72,10 @@ def squad_questions(path: str | Path, problems: Problems) -> Iterator[tuple[int,
         except Flaw as flaw:
             problems.report(path, line, flaw.problem, flaw.hint)
         else:
-            yield from ((line, Asked(paragraph.key, question)) for question in questions)
+            yield from ((line, SquadQuestion(paragraph.key, question)) for question in questions)
 
 
-def squad_query(asked: Asked) -> Query:
+def squad_query(asked: SquadQuestion) -> Query:
     """A question; one that cannot be answered (SQuAD 2) has no answers and says so in its metadata."""
     text = _text(asked.fields, "question", _SQUAD)
     given = _list(asked.fields, "answers", _SQUAD) if "answers" in asked.fields else []
@@ -83,7 +84,7 @@ def squad_query(asked: Asked) -> Query:
     return Query(clean_id(asked.fields.get("id")), text, tuple(answers), metadata=impossible)
 
 
-def squad_judgements(asked: Asked) -> list[Judgement]:
+def squad_judgements(asked: SquadQuestion) -> list[Judgement]:
     """The paragraph of the question is the relevant one, answerable or not."""
     return [(normalise(clean_id(asked.fields.get("id"))), normalise(clean_id(asked.paragraph)), 1)]
 

@@ -29,12 +29,12 @@ from triever.data.formats.json_items import first_item
 from triever.data.formats.json_text import parse_json
 from triever.data.formats.lines import MAX_LINE, foreign, is_compressed, read_head, read_lines, read_text
 from triever.data.formats.parquet import parquet_columns
-from triever.data.formats.parquet_pages import MAGIC
-from triever.data.formats.problems import BAD_RECORDS, Flaw, Problems
+from triever.data.formats.problems import BAD_RECORDS, Problems
 from triever.data.formats.tables import header, split_columns
 from triever.data.formats.text_files import ENDINGS
 from triever.data.formats.trec import qrels_header
-from triever.errors import BadRecord, DataError
+from triever.errors import BadRecord, DataError, Flaw
+from triever.parquet.pages import MAGIC
 
 _HEAD_LINES = 20
 _PATIENCE = 1000  # bad lines before a good one

@@ -11,8 +11,9 @@ from typing import Any
 from triever.data.formats.fields import clean_id, shorten
 from triever.data.formats.json_text import MAX_VALUES
 from triever.data.formats.lines import MAX_LINE, read_lines
-from triever.data.formats.problems import Flaw, Problems
+from triever.data.formats.problems import Problems
 from triever.data.records import Document, Query
+from triever.errors import Flaw
 
 MOST_COLUMNS = 10_000
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from triever.artifact import is_artifact
 from triever.data.formats.fields import clean_id
 from triever.data.formats.lines import MAX_LINE, read_head, read_text
-from triever.data.formats.problems import Flaw, Problems
+from triever.data.formats.problems import Problems
 from triever.data.formats.text_ids import real_folder, real_path, text_id
 from triever.data.records import Document, normalise
-from triever.errors import BadRecord, DataError
+from triever.errors import BadRecord, DataError, Flaw
 
 ENDINGS = (".txt", ".md")
 _HEAD_LINES = 200

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from triever.data.formats.fields import GRADES, JUDGED_DOCUMENTS, JUDGED_QUERIES, Judgement, clean_id, grade, score
 from triever.data.formats.lines import MAX_LINE, read_lines, too_long
-from triever.data.formats.problems import Flaw, Problems
+from triever.data.formats.problems import Problems
 from triever.data.formats.tables import count, split_columns, unquote
 from triever.data.records import Hit, Query, normalise
+from triever.errors import Flaw
 
 _OPEN = re.compile(r"\s*<top(?:ic)?\b([^>]*)>", re.IGNORECASE)
 _CLOSE = re.compile(r"</top(?:ic)?>", re.IGNORECASE)

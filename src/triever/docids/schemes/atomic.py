@@ -15,7 +15,7 @@ from triever.data.records import Document
 from triever.docids.quantize import Device, nearest_few
 from triever.docids.schemes.base import Docid, Scheme, is_docid
 from triever.errors import UsageError
-from triever.storage import Product, Products, Thing, scaled
+from triever.memory_parts import Product, Products, Thing, scaled
 from triever.validation import require, require_count, require_list
 
 if TYPE_CHECKING:

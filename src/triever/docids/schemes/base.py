@@ -17,7 +17,7 @@ from triever.data.records import Document
 from triever.docids.quantize import Device, all_finite
 from triever.errors import UsageError
 from triever.errors import nearest as closest
-from triever.storage import ENTRY, PLACE, TUPLE, Product, Products, Thing, dict_size, scaled
+from triever.memory_parts import ENTRY, PLACE, TUPLE, Product, Products, Thing, dict_size, scaled
 from triever.validation import FLOATS, require, require_array, require_finite
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from triever.docids.schemes.base import Docid, Scheme, is_docid
 from triever.docids.schemes.semantic import Semantic
 from triever.docids.unite import agglomerated, density_peaks
 from triever.errors import UsageError
-from triever.storage import LIST, NUMBER, OWN_NUMBERS, PLACE, TUPLE, Product, Products, Thing, python_bytes
+from triever.memory_parts import LIST, NUMBER, OWN_NUMBERS, PLACE, TUPLE, Product, Products, Thing, python_bytes
 from triever.validation import require, require_list
 
 if TYPE_CHECKING:

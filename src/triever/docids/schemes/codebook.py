@@ -14,7 +14,7 @@ from triever.data.records import Document
 from triever.docids.quantize import Device, residual_codebooks, residual_codes
 from triever.docids.schemes.base import Docid, Numbering, Scheme
 from triever.errors import UsageError
-from triever.storage import Product, Products, Thing, python_bytes
+from triever.memory_parts import Product, Products, Thing, python_bytes
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer

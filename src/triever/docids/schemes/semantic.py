@@ -15,7 +15,7 @@ from triever.docids.cluster_tree import Tree, cluster_tree
 from triever.docids.quantize import Device, mean
 from triever.docids.schemes.base import Docid, Numbering, Scheme
 from triever.errors import UsageError
-from triever.storage import Product, Products, Thing, python_bytes, scaled
+from triever.memory_parts import Product, Products, Thing, python_bytes, scaled
 from triever.validation import require_count
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ class Vocabulary:
         return len(self.rows)
 
     @property
-    def most(self) -> int:
+    def most_ids(self) -> int:
         """How many ids a symbol has at most."""
         return int(self.count.max(initial=0))
 
@@ -60,7 +60,7 @@ class Vocabulary:
         new = np.flatnonzero(self.count[symbols] == 0)
         larger = self._with_own(symbols[new], _floats(states[new])) if len(new) else self
         ids = np.empty(len(symbols), np.int64)
-        together = max(1, SLAB // max(1, larger.most))  # each is held beside all rows that its symbol has
+        together = max(1, SLAB // max(1, larger.most_ids))  # each is held beside all rows that its symbol has
         for low in range(0, len(symbols), together):
             some = slice(low, low + together)
             ids[some] = larger._nearest(symbols[some], _floats(states[some]))
@@ -69,7 +69,7 @@ class Vocabulary:
     @cached_property
     def table(self) -> np.ndarray:
         """(symbols, most) the ids of each symbol, -1 where there are no more."""
-        slots = np.arange(self.most)
+        slots = np.arange(self.most_ids)
         return np.where(slots < self.count[:, None], self.start[:, None] + slots, -1)
 
     def _nearest(self, symbols: np.ndarray, states: Tensor) -> np.ndarray:
@@ -119,7 +119,7 @@ class IdWalk(Walk):
         return torch.zeros_like(state[..., 0], dtype=torch.bool)
 
 
-def contextual_vocabulary(
+def build_vocabulary(
     symbols: np.ndarray,
     states: np.ndarray,
     plain: Mapping[int, Tensor],

@@ -28,8 +28,8 @@ from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError
 from triever.files import atomic, open_regular
-from triever.retrievers.pen import Pen
-from triever.retrievers.query_writer import QueryWriter
+from triever.queries.query_writer import QueryWriter
+from triever.queries.question_sampler import QuestionSampler
 
 TRAINING = "training"
 WHOLE = "1/1"
@@ -142,10 +142,10 @@ class Shard:
         """Those whose questions it holds."""
         return list(DocumentStore(self.store.table.slice(self.rows.start, len(self.rows))))
 
-    def write(self, pen: Pen, tell: Callable[[int, int], object]) -> None:
+    def write(self, sampler: QuestionSampler, tell: Callable[[int, int], object]) -> None:
         """Make it, whole or not at all."""
         started = time.perf_counter()
-        questions, counts = pen.write(self.documents(), tell)
+        questions, counts = sampler.write(self.documents(), tell)
         items = ({"_id": key, "texts": texts} for key, texts in questions)
         lines = [json.dumps(item, ensure_ascii=False).encode() + b"\n" for item in items]
         counts = {**counts, "seconds": time.perf_counter() - started}
@@ -195,7 +195,7 @@ def _write_missing(writer: QueryWriter, shards: list[Shard]) -> None:
         logger.info("%d of %d documents have their questions already", done, total)
     if not missing:
         return
-    pen, started, drawn = writer.pen(), time.perf_counter(), 0
+    sampler, started, drawn = writer.sampler(), time.perf_counter(), 0
     with progress.bar("writing questions", total, done) as show:
 
         def tell(documents: int, questions: int) -> None:
@@ -204,7 +204,7 @@ def _write_missing(writer: QueryWriter, shards: list[Shard]) -> None:
             show(done, f"{drawn / (time.perf_counter() - started):.1f} questions/s")
 
         for shard in missing:
-            shard.write(pen, tell)
+            shard.write(sampler, tell)
 
 
 def _joined(shards: list[Shard], out: Path) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from typing import Any
 from triever import artifact
 from triever.errors import UsageError
 from triever.evaluation.finding import Finding, Part
-from triever.evaluation.opening import opened
 from triever.evaluation.picture import Bars
+from triever.evaluation.process_memory import opened
+from triever.memory_parts import Product, about, computed, index_size, readable
 from triever.retrievers.base import Retriever, load
-from triever.storage import Product, about, computed, index_size, readable
 
 GROW = (10**7, 10**8, 10**9)
 FILES_SHOWN = 8

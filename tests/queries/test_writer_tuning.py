@@ -14,8 +14,16 @@ from triever.errors import UsageError
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.sampling import framed
 from triever.models.tokens import TextTokenizer, Tokens
+from triever.queries.writer_tuning import (
+    Examples,
+    QuestionBatches,
+    WriterTuning,
+    likelihood,
+    log_likelihoods,
+    spaced,
+    tune,
+)
 from triever.training.pairs import Pairs
-from triever.training.writing import Examples, QuestionBatches, WriterTuning, likelihood, log_likelihoods, spaced, tune
 
 DOCUMENTS = ["a text", "which is the longest of them all", "", "say it"]
 QUESTIONS = ["what?", "which of them is the longest?", "", "how does the text say it, and who", "so?"]

@@ -12,20 +12,20 @@ from triever.models.seq2seq import Seq2SeqCache, Seq2SeqGenerator
 
 
 @dataclass(frozen=True)
-class MatchingCache(Seq2SeqCache):
+class VectorCache(Seq2SeqCache):
     """What was read and written, and the vector of each text."""
 
     vectors: Tensor  # (texts, d)
 
 
-class MatchingGenerator(Seq2SeqGenerator):
-    """`MatchingGenerator(model, tokenise)`: every text is read once, for the decoder and for its vector."""
+class VectorGenerator(Seq2SeqGenerator):
+    """`VectorGenerator(model, tokenise)`: every text is read once, for the decoder and for its vector."""
 
     @torch.inference_mode()
-    def prefill(self, prompts: list[str]) -> tuple[MatchingCache, Tensor]:
+    def prefill(self, prompts: list[str]) -> tuple[VectorCache, Tensor]:
         """Read the texts; what is read also gives their vectors."""
         ids, mask = (tensor.to(self.device) for tensor in self.tokenise(prompts))
         states = self.model.encode(ids, mask)
         cache, hidden = self._begun(self.model.looked_up(states, mask))
         vectors = reader_of(self.model).vectors(states, mask)
-        return MatchingCache(cache.read, cache.past, cache.text, vectors), hidden
+        return VectorCache(cache.read, cache.past, cache.text, vectors), hidden

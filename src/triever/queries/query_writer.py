@@ -27,20 +27,20 @@ from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError
 from triever.models.backbones import SCRATCH, Backbone, load_backbone
-from triever.models.opening import require_sizes
+from triever.models.checked_loading import require_sizes
 from triever.models.precision import fast_dtype
 from triever.models.sampling import Sampling, containing, framed
 from triever.models.tokens import TextTokenizer, Tokens
 from triever.progress import track
+from triever.queries.question_sampler import Judge, Questions, QuestionSampler
+from triever.queries.writer_tuning import WriterTuning, tune
 from triever.retrievers.base import load
-from triever.retrievers.encoding import device
-from triever.retrievers.pen import Judge, Pen, Questions
+from triever.retrievers.encoding import device_name
 from triever.retrievers.reranker import Reranked
-from triever.training.checkpoints import set_weights, weights_of
-from triever.training.memory import FLOAT, check, estimate
+from triever.training.checkpoints import named_tensors, set_weights
+from triever.training.memory_estimate import FLOAT, check, estimate
 from triever.training.pairs import Pairs, pairs_of
 from triever.training.tuning import summary
-from triever.training.writing import WriterTuning, tune
 from triever.validation import require, require_table, require_text
 from triever.version import __version__
 
@@ -86,7 +86,7 @@ CHAT += "".join(f"{_asked(text)} {question}{OVER}\n" for text, question in EXAMP
 
 
 @dataclass(frozen=True)
-class Engine:
+class WriterModel:
     """A language model, where it came from, and how it was tuned."""
 
     backbone: Backbone
@@ -121,7 +121,7 @@ class QueryWriter:
         0.5, "the share of a document's questions that is kept, the best first, where there is a filter"
     )
     device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
-    _engine: Engine | None = field(default=None, init=False, repr=False)
+    _engine: WriterModel | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -174,7 +174,7 @@ class QueryWriter:
         tuned = tune(module, pairs, prompts, questions_of(backbone), self.query_length, self.training, folder)
         origin = {"data": dataset.name, "fitted on": store.fingerprint}
         module = module.to("cpu").eval()
-        self._engine = Engine(backbone, module, origin, summary(tuned), _digest(module))
+        self._engine = WriterModel(backbone, module, origin, summary(tuned), _digest(module))
         return self
 
     def write(self, documents: Iterable[Document]) -> Iterator[Questions]:
@@ -183,9 +183,9 @@ class QueryWriter:
         some = list(islice(stream, self.shard))
         if not some:
             raise UsageError("there are no documents to write questions for", "check them with: triever data info")
-        pen = self.pen()
+        sampler = self.sampler()
         while some:
-            yield from pen.write(some)[0]
+            yield from sampler.write(some)[0]
             some = list(islice(stream, self.shard))
 
     def save(self, path: str | Path, *, replace: bool = True) -> None:
@@ -195,7 +195,7 @@ class QueryWriter:
         with artifact.writing(path, replace=replace) as writer:
             writer.json("backbone", engine.backbone.to_state())
             writer.json("tokenizer", json.loads(engine.backbone.tokenizer.to_str()))
-            writer.tensors("weights", weights_of(engine.module))
+            writer.tensors("weights", named_tensors(engine.module))
             writer.text("card", self.card)
             state = {"origin": dict(engine.origin), "trained": dict(engine.trained), "documents": 0}
             writer.commit(self.kind, config.to_dict(self), state | {"fingerprint": digest}, f"triever {__version__}")
@@ -231,17 +231,17 @@ class QueryWriter:
         """What, besides its options, decides what it writes; nothing before it is tuned or loaded."""
         return self._engine.digest if self._engine else ""
 
-    def pen(self) -> Pen:
+    def sampler(self) -> QuestionSampler:
         """What writes with the model as it is now."""
         engine = self._ready()
-        place = torch.device(device(self.device))
+        place = torch.device(device_name(self.device))
         module = engine.module
         # What is drawn hangs on the last bits. On a processor it must not depend on who is read beside a document,
         # which fewer bits than the model's own would make it do.
         if place.type != "cpu":
             module = copy.deepcopy(module).to(place, fast_dtype(place))  # the model keeps its own numbers, to be saved
         frame = self._frame(engine.backbone)
-        return Pen(
+        return QuestionSampler(
             module,
             frame,
             self._longest(engine.backbone, frame),
@@ -275,7 +275,7 @@ class QueryWriter:
 
     @property
     def _at_once(self) -> int:
-        return self.batch or BATCH.get(torch.device(device(self.device)).type, OTHER_BATCH)
+        return self.batch or BATCH.get(torch.device(device_name(self.device)).type, OTHER_BATCH)
 
     def _judge(self) -> Judge | None:
         if not self.filter:
@@ -305,7 +305,7 @@ class QueryWriter:
         if self.backbone.partition(":")[0] == SCRATCH:
             raise UsageError("scratch has not learned any words", "set training.steps, or name another backbone")
         backbone = self._backbone(None)
-        self._engine = Engine(backbone, _made(backbone, self.seed))
+        self._engine = WriterModel(backbone, _made(backbone, self.seed))
         return self
 
     def _backbone(self, store: DocumentStore | None) -> Backbone:
@@ -321,7 +321,7 @@ class QueryWriter:
 
     def _check_memory(self, backbone: Backbone, module: nn.Module, prompts: Tokens) -> None:
         shape, training = backbone.config, self.training
-        place = device("auto")  # where the loop trains
+        place = device_name("auto")  # where the loop trains
         length = int(prompts.lengths.max()) + self.query_length
         needed = estimate(
             sum(weight.numel() for weight in module.parameters()),
@@ -336,7 +336,7 @@ class QueryWriter:
         scores = 3 * FLOAT * training.batch * (self.query_length + 1) * backbone.tokenizer.size
         check(needed + scores, place)
 
-    def _ready(self) -> Engine:
+    def _ready(self) -> WriterModel:
         if self._engine is None and not self.training.steps:
             self._as_it_comes()
         if self._engine is None:
@@ -399,20 +399,20 @@ def _documents(store: DocumentStore, rows: np.ndarray) -> Iterator[Document]:
 def _digest(module: nn.Module) -> str:
     """A hash of all weights."""
     found = hashlib.blake2b(digest_size=16)
-    for name, tensor in weights_of(module).items():
+    for name, tensor in named_tensors(module).items():
         found.update(name.encode())
         found.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy())
     return found.hexdigest()
 
 
-def _read(snapshot: artifact.Snapshot) -> Engine:
+def _read(snapshot: artifact.Snapshot) -> WriterModel:
     """The engine of an artifact."""
     tokenizer = TextTokenizer.from_state(snapshot.json("tokenizer"))
     saved, tensors = snapshot.json("backbone"), snapshot.tensors("weights")
     require_sizes(saved["config"], tensors, "model")
     backbone = Backbone.from_state(saved, tokenizer)
     with torch.device("meta"):
-        planned = weights_of(backbone.causal_module(empty=True))
+        planned = named_tensors(backbone.causal_module(empty=True))
     fits = {name: part.shape for name, part in planned.items()} == {name: part.shape for name, part in tensors.items()}
     require(fits, "its weights do not fit the model")
     with torch.random.fork_rng(devices=[]):
@@ -422,4 +422,4 @@ def _read(snapshot: artifact.Snapshot) -> Engine:
     require(tokenizer.size <= len(words), f"it reads {len(words)} tokens, its tokenizer has more")
     state = snapshot.state
     origin, trained = (require_table(state, name) for name in ("origin", "trained"))
-    return Engine(backbone, module.eval(), origin, trained, require_text(state, "fingerprint"))
+    return WriterModel(backbone, module.eval(), origin, trained, require_text(state, "fingerprint"))

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triever.docids import contextual
-from triever.docids.contextual import Vocabulary, contextual_vocabulary
+from triever.docids import contextual_vocabulary
+from triever.docids.contextual_vocabulary import Vocabulary, build_vocabulary
 from triever.docids.quantize import kmeans_within, nearest, spread_within
 
 STOP = 4
@@ -22,7 +22,7 @@ def test_a_vocabulary_that_can_be_written_out_by_hand() -> None:
     symbols = np.array([2, 0, 2, 1, 2, 0, 2])
     states = np.array([[0.0, 0], [5, 5], [0, 2], [7, 7], [10, 0], [6, 6], [10, 4]], np.float32)
     plain = {STOP: torch.tensor([-1.0, -1])}
-    made, ids = contextual_vocabulary(symbols, states, plain, width=5, k=2)
+    made, ids = build_vocabulary(symbols, states, plain, width=5, k=2)
     assert made.count.tolist() == [2, 1, 2, 0, 1]
     assert made.start[[0, 1, 2, STOP]].tolist() == [0, 2, 3, 5]
     assert made.rows[:3].tolist() == [[5, 5], [6, 6], [7, 7]]
@@ -61,7 +61,7 @@ def test_every_id_is_the_mean_of_its_occurrences_each_of_which_is_nearest_to_it(
     some: tuple[np.ndarray, np.ndarray], k: int
 ) -> None:
     symbols, states = some
-    made, ids = contextual_vocabulary(symbols, states, {}, width=6, k=k)
+    made, ids = build_vocabulary(symbols, states, {}, width=6, k=k)
     assert (made.symbol[ids] == symbols).all()
     assert np.unique(ids).tolist() == list(range(len(made))), "nobody has no occurrence"
     for number in range(len(made)):
@@ -80,8 +80,8 @@ def test_every_id_is_the_mean_of_its_occurrences_each_of_which_is_nearest_to_it(
 @settings(max_examples=30)
 @given(occurring(), st.integers(1, 4))
 def test_the_same_states_give_the_same_vocabulary_to_the_last_bit(some: tuple[np.ndarray, np.ndarray], k: int) -> None:
-    first, ids = contextual_vocabulary(*some, {}, width=6, k=k)
-    again, same = contextual_vocabulary(*some, {}, width=6, k=k, before=first)
+    first, ids = build_vocabulary(*some, {}, width=6, k=k)
+    again, same = build_vocabulary(*some, {}, width=6, k=k, before=first)
     assert again.rows.equal(first.rows)
     assert (same == ids).all()
     assert (again.start == first.start).all()
@@ -90,22 +90,22 @@ def test_the_same_states_give_the_same_vocabulary_to_the_last_bit(some: tuple[np
 @settings(max_examples=30)
 @given(occurring(), st.integers(1, 4), st.integers(1, 20))
 def test_little_memory_changes_nothing(some: tuple[np.ndarray, np.ndarray], k: int, slab: int) -> None:
-    whole, ids = contextual_vocabulary(*some, {}, width=6, k=k, seed=3)
+    whole, ids = build_vocabulary(*some, {}, width=6, k=k, seed=3)
     placed = whole.placed(*some)[1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contextual, "SLAB", max(slab, int(np.bincount(some[0]).max())))
-        parts, same = contextual_vocabulary(*some, {}, width=6, k=k, seed=3)
-        patch.setattr(contextual, "SLAB", slab)
+        patch.setattr(contextual_vocabulary, "SLAB", max(slab, int(np.bincount(some[0]).max())))
+        parts, same = build_vocabulary(*some, {}, width=6, k=k, seed=3)
+        patch.setattr(contextual_vocabulary, "SLAB", slab)
         assert (whole.placed(*some)[1] == placed).all()
     assert parts.rows.equal(whole.rows)
     assert (same == ids).all()
 
 
 def test_a_symbol_with_too_many_occurrences_is_learned_from_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contextual, "SLAB", 50)
+    monkeypatch.setattr(contextual_vocabulary, "SLAB", 50)
     chance = np.random.default_rng(0)
     states = np.concatenate([chance.normal(at, 0.1, (100, 2)) for at in (0, 10)]).astype(np.float32)
-    made, ids = contextual_vocabulary(np.zeros(200, np.int64), states, {}, width=1, k=2)
+    made, ids = build_vocabulary(np.zeros(200, np.int64), states, {}, width=1, k=2)
     assert len(made) == 2
     assert len(set(ids[:100])) == len(set(ids[100:])) == 1
     assert ids[0] != ids[150]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class TokenLists:
     """Tokens of documents end to end, and for each centroid the tokens that are nearest to it."""
 
     starts: np.ndarray  # (documents + 1,) int64, document i has the tokens starts[i]:starts[i + 1]
@@ -35,7 +35,7 @@ class Part:
     listed: np.ndarray  # (tokens,) int32, or int64 where they are too many: places of tokens, rising within a list
 
     @classmethod
-    def of(cls, starts: np.ndarray, numbers: np.ndarray, packed: np.ndarray, centroids: int) -> Part:
+    def of(cls, starts: np.ndarray, numbers: np.ndarray, packed: np.ndarray, centroids: int) -> TokenLists:
         """With the lists, which follow from the rest."""
         listed = np.argsort(numbers, kind="stable")  # of two-byte numbers in linear time
         if len(numbers) <= np.iinfo(np.int32).max:
@@ -59,16 +59,16 @@ class Part:
         """How many lists there are."""
         return len(self.list_starts) - 1
 
-    def empty(self) -> Part:
+    def empty(self) -> TokenLists:
         """One of the same kind, without documents."""
-        return Part.of(np.zeros(1, np.int64), self.numbers[:0], self.packed[:0], self.centroids)
+        return TokenLists.of(np.zeros(1, np.int64), self.numbers[:0], self.packed[:0], self.centroids)
 
-    def joined(self, behind: Part, alive: np.ndarray) -> Part:
+    def joined(self, behind: TokenLists, alive: np.ndarray) -> TokenLists:
         """The living documents of this part and of one that comes behind it, as one part; alive (both,) bool."""
         ours, theirs = np.split(alive, [len(self)])
         both = zip(self._kept(ours), behind._kept(theirs), strict=True)
         lengths, numbers, packed = (np.concatenate(pair) for pair in both)
-        return Part.of(starts_of(lengths), numbers, packed, self.centroids)
+        return TokenLists.of(starts_of(lengths), numbers, packed, self.centroids)
 
     def _kept(self, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Lengths, numbers and packed of some of the documents (documents,) bool."""
@@ -82,7 +82,7 @@ class Part:
             writer.array(f"{name}_{field.name}", getattr(self, field.name))
 
     @classmethod
-    def read(cls, snapshot: Snapshot, name: str, codec: Codec, documents: int, tokens: int) -> Part:
+    def read(cls, snapshot: Snapshot, name: str, codec: Codec, documents: int, tokens: int) -> TokenLists:
         """Take it out of an artifact, memory-mapped; a ValueError says what does not fit."""
         if snapshot.has(f"{name}_members"):  # the first indexes listed documents, and get lists of tokens
             starts, numbers, packed = (snapshot.array(f"{name}_{role}") for role in ("starts", "numbers", "packed"))
@@ -111,10 +111,10 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Shelf:
+class SearchedTokens:
     """A part where it is searched."""
 
-    part: Part
+    part: TokenLists
     codec: Codec
 
     def __len__(self) -> int:

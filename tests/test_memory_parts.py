@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triever.storage import (
+from triever.memory_parts import (
     ENTRY,
     PARTS,
     Product,

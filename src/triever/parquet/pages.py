@@ -10,29 +10,29 @@ from __future__ import annotations
 import dataclasses
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from triever.data.formats.lines import MAX_GROWTH
-from triever.data.formats.problems import Flaw
-from triever.data.formats.thrift import FALSE, I32, I64, LIST, STRUCT, Compact, Struct, Truncated
+from triever.errors import Flaw
+from triever.parquet.thrift import FALSE, I32, I64, LIST, STRUCT, Compact, Struct, Truncated
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 MAGIC = b"PAR1"
 BATCH = 1000
-_BATCHES = (BATCH, 500, 250, 125, 64, 32, 16, 8, 4, 2)
 _WINDOW = 64 * 2**20  # bytes of the rows that are decoded together
-_PAGES = 112 * 2**20  # bytes of the pages of all columns that are open together; DuckDB's have 100 MB
-_TOGETHER = 128 * 2**20  # bytes of a column of lists in one row group, which may all be one row
+_PAGES = 112 * 2**20  # bytes of a page that is unpacked here
 _LEVELS = 16  # bytes beside each value of a list
 _LARGEST_FOOTER = 16 * 2**20
 _MOST_STRUCTS = 250_000  # in a footer; Arrow takes up to a kilobyte for each
 _MOST_PAGES = 2**20  # in a column of a row group
 _MOST_ENTRIES = 2**20  # of a dictionary that are looked at one by one
 _DEEPEST = 64  # levels of a schema
-_ROWS_FREELY = 10**6
+_ROWS_FREELY, _ROWS_FOR_EACH_BYTE = 10**6, 200
 _LARGEST_HEADER = 16 * 2**20  # Arrow's own limit
 
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
@@ -46,6 +46,25 @@ _DELTAS = (_DELTA_BINARY, _DELTA_LENGTH, _DELTA_BYTES)
 _DAMAGED = ("the Parquet data is damaged", "the file is damaged: download or copy it again")
 _UNUSUAL = ("the Parquet pages are packed in a way that is not used any more", "write the file again with zstd")
 _REWRITE = "write the file again with smaller pages and row groups"
+
+
+class Limits(NamedTuple):
+    """How much of a file may be in memory at once."""
+
+    rows: int = BATCH
+    pages: int = 112 * 2**20  # bytes of the pages of all columns that are open together; DuckDB's have 100 MB
+    together: int = 128 * 2**20  # bytes of a column of lists in one row group, which may all be one row
+
+    def batches(self) -> Iterator[int]:
+        """How many rows a batch may have, from many to two."""
+        rows = self.rows
+        while rows > 1:
+            yield rows
+            rows //= 2
+
+
+LIMITS = Limits()
+"""For files that a person names."""
 
 
 class Page(NamedTuple):
@@ -165,7 +184,7 @@ class Need:
         return sum(self.rows) * _LEVELS + sum(self.sizes) + self.coded * self.longest
 
 
-def read_footer(raw: Any, size: int) -> Footer | None:
+def read_footer(raw: IO[bytes], size: int) -> Footer | None:
     """The footer, or nothing if it is damaged; a Flaw if Arrow could not open it in little memory."""
     tail = _read(raw, size - 8, 8)
     length = int.from_bytes(tail[:4], "little")
@@ -183,28 +202,46 @@ def read_footer(raw: Any, size: int) -> Footer | None:
 
 def check_rows(rows: int, size: int) -> None:
     """A Flaw if a file declares more rows than its bytes can sensibly hold."""
-    if rows > max(_ROWS_FREELY, MAX_GROWTH * size):
+    if rows > max(_ROWS_FREELY, _ROWS_FOR_EACH_BYTE * size):
         raise Flaw(f"{rows:,} rows in {size:,} bytes", "the file is damaged or hostile: ask for another")
 
 
-def batch_rows(raw: Any, size: int, chunks: dict[Leaf, Chunk]) -> tuple[int, list[str]]:
+def leaves_of(file: ParquetFile, columns: Collection[str]) -> list[Leaf]:
+    """What these columns of an open file are made of."""
+    from pyarrow import types
+
+    dictionaries = {field.name for field in file.schema_arrow if types.is_dictionary(field.type)}
+    leaves = []
+    for at in range(len(file.schema)):
+        leaf = file.schema.column(at)
+        name = leaf.path.split(".")[0]
+        repeated, optional = leaf.max_repetition_level > 0, leaf.max_definition_level > 0
+        if name in columns:
+            leaves.append(Leaf(at, name, leaf.path, repeated or name in dictionaries, repeated, optional))
+    return leaves
+
+
+def batch_rows(
+    raw: IO[bytes], size: int, chunks: Mapping[Leaf, Chunk], limits: Limits = LIMITS
+) -> tuple[int, list[str]]:
     """How many rows of a row group to read at once, and the paths of what is to be read as numbers in a dictionary.
 
     A Flaw if even one row may take too much.
     """
-    needs = {leaf: _need(raw, size, chunk, leaf) for leaf, chunk in chunks.items()}
+    needs = {leaf: _need(raw, size, chunk, leaf, limits.rows) for leaf, chunk in chunks.items()}
     open_pages = sum(need.page for need in needs.values())
-    if open_pages > _PAGES:
+    if open_pages > limits.pages:
         raise Flaw(f"the Parquet pages take {open_pages:,} bytes at once", _REWRITE)
     for leaf, need in needs.items():
-        if leaf.together and need.together() > _TOGETHER:
-            raise Flaw(f"the values of the column {leaf.name} take more than 128 MiB in one row group", _REWRITE)
+        if leaf.together and need.together() > limits.together:
+            limit = f"{limits.together // 2**20} MiB"
+            raise Flaw(f"the values of the column {leaf.name} take more than {limit} in one row group", _REWRITE)
     flat = [need for leaf, need in needs.items() if not leaf.together]
-    fitting = (rows for rows in _BATCHES if sum(need.window(rows) for need in flat) <= _WINDOW)
+    fitting = (rows for rows in limits.batches() if sum(need.window(rows) for need in flat) <= _WINDOW)
     return next(fitting, 1), [leaf.path for leaf, need in needs.items() if need.by_number]
 
 
-def _need(raw: Any, size: int, chunk: Chunk, leaf: Leaf) -> Need:
+def _need(raw: IO[bytes], size: int, chunk: Chunk, leaf: Leaf, rows: int) -> Need:
     need, dictionary, is_text = Need(), None, chunk.is_text
     for page in _pages(raw, size, chunk):
         if page.kind == _DICTIONARY:
@@ -223,7 +260,7 @@ def _need(raw: Any, size: int, chunk: Chunk, leaf: Leaf) -> Need:
         if len(need.rows) > _MOST_PAGES:
             raise Flaw(f"the column {leaf.name} has more than {_MOST_PAGES:,} pages in one row group", _REWRITE)
     if dictionary and is_text:
-        at_once = need.coded if leaf.together else min(need.coded, BATCH)
+        at_once = need.coded if leaf.together else min(need.coded, rows)
         if at_once * dictionary.size < _WINDOW // 4:
             need.longest = max(need.longest, dictionary.size)
         elif need.wholly_coded and need.coded <= at_once and dictionary.size < _WINDOW // 4:
@@ -235,7 +272,7 @@ def _need(raw: Any, size: int, chunk: Chunk, leaf: Leaf) -> Need:
     return need
 
 
-def _pages(raw: Any, size: int, chunk: Chunk) -> Iterator[Page]:
+def _pages(raw: IO[bytes], size: int, chunk: Chunk) -> Iterator[Page]:
     """The pages of a column in the order in which Arrow reads them, up to the declared number of values."""
     at, seen = chunk.start, 0
     while seen < chunk.values and 0 <= at < size:
@@ -249,7 +286,7 @@ def _pages(raw: Any, size: int, chunk: Chunk) -> Iterator[Page]:
             yield page
 
 
-def _page(raw: Any, at: int) -> Page:
+def _page(raw: IO[bytes], at: int) -> Page:
     """The header of the page that begins here, which is short unless it tells the least and the greatest value."""
     for length in (2**8, 2**13, _LARGEST_HEADER):
         reader = Compact(_read(raw, at, length), 100)
@@ -274,7 +311,7 @@ def _described(header: Struct, start: int) -> Page:
     return Page(kind, *sizes, body.get((1, I32), 0), encoding, levels, spelled, is_packed, start)
 
 
-def _longest_known(raw: Any, page: Page, codec: int, leaf: Leaf) -> int | None:
+def _longest_known(raw: IO[bytes], page: Page, codec: int, leaf: Leaf) -> int | None:
     """Bytes of the longest text in a page, where rows are few beside the bytes that they may have; None elsewhere."""
     if page.encoding in _CODED:
         return 0  # the dictionary knows
@@ -292,7 +329,7 @@ def _longest_text(content: memoryview | None, page: Page) -> int:
     return min(_longest(content, page.values), page.size)
 
 
-def _content(raw: Any, page: Page, codec: int, leaf: Leaf) -> memoryview | None:
+def _content(raw: IO[bytes], page: Page, codec: int, leaf: Leaf) -> memoryview | None:
     """The values of a page, unpacked, without the levels before them; None if they cannot be unpacked here."""
     unpack = _unpacker(codec) if page.is_packed else lambda data, _size: data
     if unpack is None or page.size > _PAGES:
@@ -360,7 +397,7 @@ def _longest(data: memoryview, count: int) -> int:
     return longest
 
 
-def _unpacker(codec: int) -> Callable[[bytes, int], Any] | None:
+def _unpacker(codec: int) -> Callable[[bytes, int], bytes] | None:
     import pyarrow
 
     if codec == 0:
@@ -374,7 +411,7 @@ def _check_schema(reader: Compact) -> None:
         raise Flaw("the Parquet schema is nested too deeply", "flatten the columns")
 
 
-def _depth(children: Any) -> int:
+def _depth(children: Iterable[int]) -> int:
     """The depth of a tree, given the number of children of each node in the order in which they are written."""
     open_nodes: list[int] = []
     deepest = 0
@@ -390,5 +427,5 @@ def _depth(children: Any) -> int:
     return deepest
 
 
-def _read(raw: Any, at: int, length: int) -> bytes:
+def _read(raw: IO[bytes], at: int, length: int) -> bytes:
     return os.pread(raw.fileno(), length, max(at, 0))

@@ -30,9 +30,9 @@ from triever.models import weights
 from triever.models.backbones import load_backbone
 from triever.models.sampling import continued
 from triever.models.tokens import Tokens
-from triever.retrievers import query_writer
-from triever.retrievers.pen import Judge, Pen
-from triever.retrievers.query_files import write_file
+from triever.queries import query_writer
+from triever.queries.query_files import write_file
+from triever.queries.question_sampler import Judge, QuestionSampler
 from triever.work_folder import LOCK, MARKER
 
 Make = Callable[..., QueryWriter]
@@ -93,12 +93,12 @@ def scripted(monkeypatch: pytest.MonkeyPatch, folder: str, *texts: str) -> None:
     def continued(_model: Any, prompts: Any, *_: Any) -> list[list[list[int]]]:
         return [tokenizer.ids(texts, special=False) for _ in range(len(prompts))]
 
-    monkeypatch.setattr("triever.retrievers.pen.continued", continued)
+    monkeypatch.setattr("triever.queries.question_sampler.continued", continued)
 
 
 def test_what_is_said_twice_or_not_at_all_is_dropped(make: Make, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch, folder, " Who  is it?", "who is It? She is", "", "\nWhat?", "What?", "who is it")
-    questions, counts = make(per_document=6).pen().write(DOCUMENTS[:2])
+    questions, counts = make(per_document=6).sampler().write(DOCUMENTS[:2])
     assert questions == [(one.id, ("Who is it?", "What?", "who is it")) for one in DOCUMENTS[:2]]
     assert counts == {"drawn": 12, "empty": 4, "duplicates": 2}
 
@@ -137,13 +137,13 @@ def test_a_writer_learns_what_is_asked_and_where_a_question_ends(tuned: QueryWri
 def test_it_stops_at_the_token_that_it_was_tuned_with(tuned: QueryWriter, make: Make) -> None:
     backbone = tuned._ready().backbone
     taught = query_writer.questions_of(backbone).after
-    pen = tuned.pen()
-    assert pen.how.ends == set(taught)
-    prompts = Tokens.of((document.full_text for document in animals().documents()), pen.frame, pen.longest)
-    chance = np.random.default_rng(0).random((len(prompts), 4, pen.how.most), np.float32)
-    for some in continued(pen.module, prompts, chance, pen.how, pen.frame.pad):
+    sampler = tuned.sampler()
+    assert sampler.how.ends == set(taught)
+    prompts = Tokens.of((document.full_text for document in animals().documents()), sampler.frame, sampler.longest)
+    chance = np.random.default_rng(0).random((len(prompts), 4, sampler.how.most), np.float32)
+    for some in continued(sampler.module, prompts, chance, sampler.how, sampler.frame.pad):
         assert all(tokens.index(taught[0]) == len(tokens) - 1 for tokens in some)
-    untuned = make().pen().how.ends
+    untuned = make().sampler().how.ends
     assert untuned > {make()._ready().backbone.tokenizer.number("<|end|>")}
 
 
@@ -285,18 +285,18 @@ def test_bm25_finds_documents_by_their_questions(make: Make, folder: str, tmp_pa
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[int]]]:
     """Interrupt the writing after so many shards; gives a list of the sizes of those that are written."""
-    undisturbed = Pen.write
+    undisturbed = QuestionSampler.write
 
     def after(count: int) -> list[int]:
         sizes: list[int] = []
 
-        def write(self: Pen, documents: Any, tell: Any) -> Any:
+        def write(self: QuestionSampler, documents: Any, tell: Any) -> Any:
             if len(sizes) == count:
                 raise KeyboardInterrupt
             sizes.append(len(documents))
             return undisturbed(self, documents, tell)
 
-        monkeypatch.setattr(Pen, "write", write)
+        monkeypatch.setattr(QuestionSampler, "write", write)
         return sizes
 
     return after
@@ -487,7 +487,7 @@ def test_too_little_memory_is_said_in_a_sentence(make: Make, monkeypatch: pytest
     def continued(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("triever.retrievers.pen.continued", continued)
+    monkeypatch.setattr("triever.queries.question_sampler.continued", continued)
     with pytest.raises(UsageError, match="not enough for 40 questions at once; set batch to 20 or less"):
         next(make(batch=40).write(DOCUMENTS))
 
@@ -495,8 +495,8 @@ def test_too_little_memory_is_said_in_a_sentence(make: Make, monkeypatch: pytest
 def test_a_long_document_is_cut_and_the_prompt_is_not(make: Make) -> None:
     writer = make(document_length=20)
     backbone = writer._ready().backbone
-    frame = writer.pen().frame
-    ids = frame.ids(["word " * 500], writer.pen().longest)[0]
+    frame = writer.sampler().frame
+    ids = frame.ids(["word " * 500], writer.sampler().longest)[0]
     assert len(ids) == len(frame.before) + 20 + len(frame.after)
     assert backbone.tokenizer.text(ids).endswith("Question:")
 

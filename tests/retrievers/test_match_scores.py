@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triever.engines.matching import (
+from triever.engines.match_scores import (
     Candidates,
     MatchOptions,
-    Ranking,
+    ScoredCandidates,
     Scoring,
     Way,
     beam_shares,
@@ -22,7 +22,7 @@ from triever.engines.matching import (
     weights_for,
 )
 from triever.errors import UsageError
-from triever.index.trie_vectors import Below
+from triever.index.trie_vectors import PrefixEntries
 
 SCORINGS = {
     "sum": Scoring("sum", (0.7,)),
@@ -33,15 +33,15 @@ SCORINGS = {
 }
 
 
-def below_of(lines: list[tuple[int, int]], products: dict[int, float]) -> Below:
+def below_of(lines: list[tuple[int, int]], products: dict[int, float]) -> PrefixEntries:
     """What lies below prefixes, from (document, prefix) pairs and the product of each document."""
     numbers, places = (np.array(column, np.int64) for column in zip(*lines, strict=True))
     found = np.array([products[number] for number in numbers.tolist()], np.float32)
-    return Below(numbers, found, places, np.arange(len(lines)), np.zeros(len(lines), bool))
+    return PrefixEntries(numbers, found, places, np.arange(len(lines)), np.zeros(len(lines), bool))
 
 
-def ranking(numbers: list[int], scores: list[float], clusters: int = 1) -> Ranking:
-    return Ranking(np.array(numbers), np.array(numbers), np.array(scores), clusters)
+def ranking(numbers: list[int], scores: list[float], clusters: int = 1) -> ScoredCandidates:
+    return ScoredCandidates(np.array(numbers), np.array(numbers), np.array(scores), clusters)
 
 
 def test_each_rule_is_its_formula_and_several_clusters_are_added_up() -> None:
@@ -107,7 +107,7 @@ def test_what_was_left_out_is_not_missed(products: list, k: int, rule: str) -> N
     kept = [[line for line in by_product if line % 2 == place] for place in (0, 1)]
     cut = np.array([line for some in kept for line in some[: k + 1]])
     last = np.array([at == k and len(some) > k + 1 for some in kept for at, _ in enumerate(some[: k + 1])])
-    part = Below(whole.numbers[cut], whole.products[cut], whole.places[cut], whole.entries[cut], last)
+    part = PrefixEntries(whole.numbers[cut], whole.products[cut], whole.places[cut], whole.entries[cut], last)
     exact = best_of(candidates(whole, logprob, length, single=True), scoring, k)
     found = best_of(candidates(part, logprob, length, single=True), scoring, k)
     assert exact is not None
@@ -147,7 +147,7 @@ def test_weights_are_those_that_were_fitted_for_the_way_it_is_searched() -> None
 
 
 def test_nothing_is_ranked_where_nothing_is() -> None:
-    nothing = Below(*(np.empty(0, dtype) for dtype in (np.int64, np.float32, np.int64, np.int64, bool)))
+    nothing = PrefixEntries(*(np.empty(0, dtype) for dtype in (np.int64, np.float32, np.int64, np.int64, bool)))
     found = candidates(nothing, np.log([0.5]), np.array([1]))
     assert isinstance(found, Candidates)
     best = best_of(found, SCORINGS["sum"], 3)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from triever.errors import UsageError
-from triever.training import memory
+from triever.training import memory_estimate
 
 MEASURE = """
 import re, sys, torch
@@ -82,7 +82,7 @@ def test_the_estimate_is_within_a_factor_of_two(
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     measured, parameters = map(int, done.stdout.split())
-    said = memory.estimate(
+    said = memory_estimate.estimate(
         parameters, batch=rows, length=length, d_model=width, layers=layers, heads=width // 32, optimizer=optimizer
     )
     assert said / 2 < measured < said * 2, f"{measured / 2**20:.0f} MiB, not about {said / 2**20:.0f}"
@@ -93,47 +93,47 @@ def test_scores_of_tokens_are_within_a_factor_of_two() -> None:
     command = [sys.executable, "-c", MEASURE_SCORES, "32", "64", "24", "128"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
-    said = memory.estimate(0, batch=0, length=0, d_model=0, layers=0, scores=32 * 64 * 24 * 128)
+    said = memory_estimate.estimate(0, batch=0, length=0, d_model=0, layers=0, scores=32 * 64 * 24 * 128)
     assert said / 2 < int(done.stdout) < said * 2
 
 
 def test_what_the_estimate_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "SLACK", 1)
+    monkeypatch.setattr(memory_estimate, "SLACK", 1)
     nothing = {"batch": 0, "length": 0, "d_model": 64, "layers": 2}
-    assert memory.estimate(1000, **nothing) == 16 * 1000  # weights, gradients, two moments
-    assert memory.estimate(1000, **nothing, trainable=100) == 4 * 1000 + 12 * 100
-    assert memory.estimate(1000, **nothing, optimizer="adafactor") == 8 * 1000 + 200
-    assert memory.estimate(1000, **nothing, precision="bfloat16") == 18 * 1000
+    assert memory_estimate.estimate(1000, **nothing) == 16 * 1000  # weights, gradients, two moments
+    assert memory_estimate.estimate(1000, **nothing, trainable=100) == 4 * 1000 + 12 * 100
+    assert memory_estimate.estimate(1000, **nothing, optimizer="adafactor") == 8 * 1000 + 200
+    assert memory_estimate.estimate(1000, **nothing, precision="bfloat16") == 18 * 1000
     some = {"batch": 1, "length": 8, "d_model": 64, "layers": 2}
     one = 2 * 8 * (12 * 64 + 4 * 256) * 4
-    assert memory.estimate(0, **some) == one
-    assert memory.estimate(0, **some | {"batch": 5}) == 5 * one
-    assert memory.estimate(0, **some, heads=4) == one + 2 * 4 * 8**2 * 4 * 4
-    assert memory.estimate(0, **some, vocabulary=100) == one + 8 * 100 * 12
-    assert memory.estimate(0, **some, scores=1000) == one + 1000 * 5 * 4
+    assert memory_estimate.estimate(0, **some) == one
+    assert memory_estimate.estimate(0, **some | {"batch": 5}) == 5 * one
+    assert memory_estimate.estimate(0, **some, heads=4) == one + 2 * 4 * 8**2 * 4 * 4
+    assert memory_estimate.estimate(0, **some, vocabulary=100) == one + 8 * 100 * 12
+    assert memory_estimate.estimate(0, **some, scores=1000) == one + 1000 * 5 * 4
 
 
 def test_there_is_some_memory() -> None:
-    assert 2**26 < memory.available("cpu") < 2**50
+    assert 2**26 < memory_estimate.available("cpu") < 2**50
 
 
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "memory.max").write_text("5000\n")
     (tmp_path / "memory.current").write_text("4000\n")
     (tmp_path / "memory.stat").write_text("anon 3000\ninactive_file 700\n")
-    assert memory._limits(tmp_path) == [1700]
+    assert memory_estimate._limits(tmp_path) == [1700]
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory._limits(tmp_path) == [2**63 - 1]
+    assert memory_estimate._limits(tmp_path) == [2**63 - 1]
 
 
 def test_too_little_memory_says_how_much_and_what_to_set() -> None:
-    memory.check(1, "cpu")
+    memory_estimate.check(1, "cpu")
     with pytest.raises(UsageError, match=r"fit needs about 1048576.0 GiB of memory on cpu, and .* GiB are free; halve"):
-        memory.check(2**50, "cpu", "fit")
+        memory_estimate.check(2**50, "cpu", "fit")
 
 
 def test_what_is_advised_says_what_it_costs() -> None:
     with pytest.raises(
         UsageError, match=r"double accumulate .* half as many in-batch negatives then, .*, or set optimizer"
     ):
-        memory.check(2**50, "cpu")
+        memory_estimate.check(2**50, "cpu")

@@ -16,11 +16,11 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES, dataset
 from triever import Dataset, Query
 from triever.data.store import DocumentStore
-from triever.retrievers import claims
 from triever.retrievers.bm25 import BM25
 from triever.retrievers.dense import Dense
 from triever.retrievers.fusion import Fused
 from triever.retrievers.reranker import Reranked
+from triever.training import fit_fingerprints
 from triever.training.tuning import RerankTuning, Tuning
 from triever.work_folder import LOCK, MARKER, claim
 
@@ -123,11 +123,13 @@ def test_what_does_not_train_needs_no_queries() -> None:
 def test_expansions_are_told_apart() -> None:
     several: list[dict[str, list[str]]] = [{"tea": ["a", "b"]}, {"tea": ["ab"]}, {"coffee": ["a", "b"]}, {}]
     stores = [DocumentStore.of(dataset().with_expansions(one).documents()) for one in several]
-    assert len({claims.of_expansions(store) for store in stores}) == 4
-    assert claims.of_expansions(stores[-1]) == ""
+    assert len({fit_fingerprints.of_expansions(store) for store in stores}) == 4
+    assert fit_fingerprints.of_expansions(stores[-1]) == ""
     early = np.arange(len(DOCUMENTS)) < 5
     joined = stores[0].where(early).with_added(stores[0].where(~early))
-    assert claims.of_expansions(joined) == claims.of_expansions(stores[0]), "however the columns are cut"
+    assert fit_fingerprints.of_expansions(joined) == fit_fingerprints.of_expansions(stores[0]), (
+        "however the columns are cut"
+    )
 
 
 def test_processes_of_one_fit_do_not_stand_in_each_others_way(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from triever import config
 from triever.config import option
 from triever.errors import UsageError
-from triever.index.trie_vectors import Below
+from triever.index.trie_vectors import PrefixEntries
 
 SHORTER = 0.8
 """By this power of its length a log-probability is divided in the authors' rule."""
@@ -100,7 +100,7 @@ class Candidates:
         return np.stack([self.products, self.mass, self.share, -np.log1p(self.places)], 1)
 
 
-def candidates(below: Below, logprob: np.ndarray, length: np.ndarray, *, single: bool = False) -> Candidates:
+def candidates(below: PrefixEntries, logprob: np.ndarray, length: np.ndarray, *, single: bool = False) -> Candidates:
     """What is known of the documents below prefixes with these log-probabilities and lengths (prefixes,), best first.
 
     What several clusters give to a document that is in all of them is added up. A document with several docids may be
@@ -118,7 +118,7 @@ def candidates(below: Below, logprob: np.ndarray, length: np.ndarray, *, single:
     return Candidates(numbers, entries, products, places, mass, share, below.last[lines], len(logprob))
 
 
-def _by_document(below: Below, prefixes: int) -> tuple[np.ndarray, np.ndarray]:
+def _by_document(below: PrefixEntries, prefixes: int) -> tuple[np.ndarray, np.ndarray]:
     """Lines in the order of their documents, one for each below each prefix, and where each document begins.
 
     That of its best prefix comes first.
@@ -164,7 +164,7 @@ class Scoring:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class ScoredCandidates:
     """Documents with their scores, in no order, and how many clusters they are from."""
 
     numbers: np.ndarray  # (n,)
@@ -176,7 +176,7 @@ class Ranking:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def followed_by(self, wider: Ranking) -> Ranking:
+    def followed_by(self, wider: ScoredCandidates) -> ScoredCandidates:
         """With what only a wider beam has found behind all of these.
 
         What is here keeps its score. If one of the others would come before it, all of them are moved down alike.
@@ -184,7 +184,7 @@ class Ranking:
         new = ~np.isin(wider.numbers, self.numbers)
         highest, least = wider.scores[new].max(initial=-np.inf), self.scores.min(initial=np.inf)
         moved = highest - least + APART if highest >= least else 0.0
-        return Ranking(
+        return ScoredCandidates(
             np.concatenate([self.numbers, wider.numbers[new]]),
             np.concatenate([self.entries, wider.entries[new]]),
             np.concatenate([self.scores, wider.scores[new] - moved]),
@@ -193,7 +193,7 @@ class Ranking:
         )
 
 
-def best_of(found: Candidates, scoring: Scoring, k: int) -> Ranking | None:
+def best_of(found: Candidates, scoring: Scoring, k: int) -> ScoredCandidates | None:
     """The k best and all that tie with the last; None if one that was left out may be among them."""
     scores = scoring.scores(found)
     # Every document that ties with the k-th stays in, so that which of them go is decided by their ids.
@@ -201,7 +201,7 @@ def best_of(found: Candidates, scoring: Scoring, k: int) -> Ranking | None:
     if (scores[found.last] >= least).any():
         return None
     chosen = np.flatnonzero(scores >= least)
-    return Ranking(found.numbers[chosen], found.entries[chosen], scores[chosen], found.clusters)
+    return ScoredCandidates(found.numbers[chosen], found.entries[chosen], scores[chosen], found.clusters)
 
 
 def weights_for(matching: MatchOptions, fitted: Mapping[Way, tuple[float, ...]]) -> tuple[float, ...]:

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.search.toy import Pair, Toy, log_softmax
-from triever.docids.contextual import IdWalk, Vocabulary
+from triever.docids.contextual_vocabulary import IdWalk, Vocabulary
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
-from triever.models.contextual import ContextualGenerator
+from triever.models.contextual_generator import ContextualGenerator
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
 from triever.search.hits import documents

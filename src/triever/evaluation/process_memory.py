@@ -1,4 +1,6 @@
-"""What a process holds while it opens a saved retriever and searches it: `python -m triever.evaluation.opening MODEL`.
+"""The memory of a process that opens a saved retriever and searches it.
+
+Run it as `python -m triever.evaluation.process_memory MODEL`.
 
 A process of its own, so that nothing else is counted. It opens the model twice: the second time no library is loaded
 any more, and what is added is the model's own.
@@ -32,7 +34,7 @@ def opened(path: str | Path) -> dict[str, dict[str, int]]:
     """What a process holds when it begins, has opened a model, has searched it, and has done both again; in bytes."""
     if not STATUS.exists():
         raise UsageError("how much memory a process holds is read from Linux", "leave --open out here")
-    command = [sys.executable, "-m", "triever.evaluation.opening", str(path)]
+    command = [sys.executable, "-m", "triever.evaluation.process_memory", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["it was killed"])[-1]

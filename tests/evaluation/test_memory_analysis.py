@@ -13,9 +13,9 @@ from tests.retrievers.contract import DOCUMENTS, dataset
 from triever import BM25, GDR, Cluster, Dataset, Dense, DocidTuning, Document, UsageError
 from triever.errors import ArtifactError
 from triever.evaluation.finding import Finding
-from triever.evaluation.memory import arithmetic, file_sizes, held, memory
-from triever.evaluation.opening import STATUS, opened
-from triever.storage import Product, computed
+from triever.evaluation.memory_analysis import arithmetic, file_sizes, held, memory
+from triever.evaluation.process_memory import STATUS, opened
+from triever.memory_parts import Product, computed
 
 SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
 LARGE = 10**8

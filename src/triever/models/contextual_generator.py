@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from triever.docids.contextual import Vocabulary
+from triever.docids.contextual_vocabulary import Vocabulary
 from triever.models.generator import Generator
 
 NEGLIGIBLE = 1e-4

@@ -27,7 +27,7 @@ Questions = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Pen:
+class QuestionSampler:
     """A model and how it writes."""
 
     module: nn.Module
