@@ -50,9 +50,9 @@ from triever.index.vectors import IndexOptions, VectorIndex
 from triever.lab import results
 from triever.memory_parts import Products, Stored, computed, fitted, part_sizes
 from triever.models.backbones import Backbone, learn_tokenizer
-from triever.models.docid_model import DecoderOptions, docid_model, respelled
+from triever.models.decoders import DecoderOptions, cross_decoder, docid_model
+from triever.models.docid_model import DocidModel
 from triever.models.encoder import Encoder, EncoderShape
-from triever.models.t5 import T5
 from triever.models.tokens import Tokens
 from triever.terminal import emit, note, table
 
@@ -107,7 +107,7 @@ def encoder(size: int = 0) -> Encoder:
     return Encoder(backbone(), EncoderShape("mean", size, "linear" if size else "none"))
 
 
-def writer(width: int, *, single: bool = False) -> T5:
+def writer(width: int, *, single: bool = False) -> DocidModel:
     return docid_model(encoder(), width, DecoderOptions(), None, 0, single=single)
 
 
@@ -301,8 +301,8 @@ def contextual(count: int) -> Built:
     trie = Trie.of(Paths(titles.ravel(), np.arange(count + 1) * (TITLE + 1), np.arange(count)))
     counts = np.minimum(np.bincount(pieces.ravel(), minlength=PIECES + 1), KEPT)
     counts[PIECES] = 1
-    model = docid_model(encoder(), PIECES + 1, DecoderOptions(copy=True), None, 0, table="fixed")
-    model = respelled(model, torch.ones(int(counts.sum()), HIDDEN), torch.zeros(HIDDEN))
+    model = cross_decoder(encoder(), PIECES + 1, DecoderOptions(copy=True), None, 0, table="fixed")
+    model = model.with_symbols(torch.ones(int(counts.sum()), HIDDEN), torch.zeros(HIDDEN))
     known = Vocabulary(model.symbols.weight[:-1], starts_of(counts)[:-1], counts)
     titles_in = docids_in(model, scheme, trie, count, encoder())
     reading = TitleReading("document", 256)

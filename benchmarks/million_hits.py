@@ -22,9 +22,8 @@ import torch
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.lab.results import benchmark
-from triever.models.layers import T5Shape
-from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5
+from triever.models.cross_decoder import Seq2SeqGenerator
+from triever.models.t5 import T5, T5Shape
 from triever.search.beam import BeamOptions, beam
 from triever.search.hits import documents
 

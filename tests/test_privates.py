@@ -16,8 +16,6 @@ NOT_SAID_OTHERWISE = {"_is_amx_tile_supported", "_supports_sdpa"}
 """What torch and transformers have no public word for."""
 STILL = {
     "models.docid_model": 2,
-    "retrievers.contextual": 1,
-    "retrievers.gdr": 2,
 }
 """How often modules still do it. A number may only fall."""
 

@@ -27,7 +27,7 @@ if _typing.TYPE_CHECKING:
     from triever.engines.titles import SpellingOptions
     from triever.index.options import IndexOptions
     from triever.index.token_vectors import TokenOptions
-    from triever.models.docid_model import DecoderOptions
+    from triever.models.decoders import DecoderOptions
     from triever.queries.query_writer import QueryWriter
     from triever.queries.writer_tuning import WriterTuning
     from triever.retrievers.contextual import Contextual, ContrastTuning, VocabularyOptions
@@ -49,7 +49,7 @@ _LATER = {
     "Codebook": "docids.schemes",
     "Contextual": "retrievers.contextual",
     "ContrastTuning": "retrievers.contextual",
-    "DecoderOptions": "models.docid_model",
+    "DecoderOptions": "models.decoders",
     "Dense": "retrievers.dense",
     "DocidTuning": "training.tuning",
     "Fused": "retrievers.fusion",

@@ -59,7 +59,7 @@ def _learned(data: Dataset, start: str, emit: Callable[[Any], None]) -> dict[str
     """Dense retrieval as it comes, where it comes with anything, and a model that learns to write docids."""
     if start == "none":
         return {}
-    from triever.models.docid_model import DecoderOptions
+    from triever.models.decoders import DecoderOptions
     from triever.retrievers.dense import Dense
     from triever.retrievers.generative import Generative
     from triever.training.tuning import DocidTuning

@@ -8,9 +8,9 @@ from transformers import BertConfig, BertModel
 
 from triever.errors import UsageError
 from triever.models.backbones import load_backbone
-from triever.models.docid_model import DecoderOptions, check_backbone, docid_model
+from triever.models.cross_decoder import CrossDecoder
+from triever.models.decoders import DecoderOptions, check_backbone, cross_decoder
 from triever.models.encoder import Encoder, EncoderShape
-from triever.models.t5 import T5
 
 TEXTS = ["the sea rises twice a day", "tea with milk", "a bicycle has two wheels"] * 3
 
@@ -26,7 +26,7 @@ def reader() -> Encoder:
     return made
 
 
-def theirs(model: T5, reader: Encoder) -> BertModel:
+def theirs(model: CrossDecoder, reader: Encoder) -> BertModel:
     """The same decoder in transformers, with our attention to the text."""
     config = BertConfig(**reader.module.config.to_dict() | {"is_decoder": True, "add_cross_attention": True})
     made = BertModel(config, add_pooling_layer=False).eval()
@@ -45,7 +45,7 @@ def theirs(model: T5, reader: Encoder) -> BertModel:
 
 
 def test_states_are_those_of_transformers(reader: Encoder) -> None:
-    model = docid_model(reader, 9, DecoderOptions(copy=True), None, seed=0).eval()
+    model = cross_decoder(reader, 9, DecoderOptions(copy=True), None, seed=0).eval()
     tokens = torch.tensor([[9, 3, 5, 0, 2], [9, 1, 1, 8, 7]])
     ids, mask = torch.randint(4, 300, (2, 6)), torch.tensor([[1] * 6, [1, 1, 1, 1, 0, 0]])
     with torch.no_grad():
@@ -65,10 +65,10 @@ def test_states_are_those_of_transformers(reader: Encoder) -> None:
 
 def test_it_begins_as_the_reader_that_sees_nothing_ahead(reader: Encoder) -> None:
     """With attention to the text at nought, the first state is that of the reader for the same first symbol alone."""
-    model = docid_model(reader, 9, DecoderOptions(copy=True), None, seed=0).eval()
+    model = cross_decoder(reader, 9, DecoderOptions(copy=True), None, seed=0).eval()
     module = reader.module
     with torch.no_grad():
-        for layer in model.layers:
+        for layer in model.cross_layers():
             layer.cross.o.weight.zero_()  # ty: ignore
             layer.cross.o.bias.zero_()  # ty: ignore
             layer.cross_norm = torch.nn.Identity()

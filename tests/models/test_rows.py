@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from triever.models.layers import T5Shape
 from triever.models.rows import ShardedRows
-from triever.models.t5 import T5, widened
+from triever.models.t5 import T5, T5Shape
 
 
 @settings(max_examples=40, deadline=None)
@@ -49,9 +48,9 @@ def test_a_model_in_blocks_is_the_model_in_one_piece_and_can_be_widened() -> Non
         assert blocks.loss(ids, mask, docids, -100).item() == pytest.approx(whole.loss(ids, mask, docids, -100).item())
         hidden, candidates = torch.randn(2, 16), torch.tensor([[0, 10], [5, 5]])
         assert torch.allclose(blocks.logits_of(hidden, candidates), whole.logits_of(hidden, candidates), atol=1e-6)
-        larger = widened(blocks, [[1, 2], []])
-        assert torch.allclose(larger.output.weight, widened(whole, [[1, 2], []]).output.weight)
-        apart = [widened(one, [[1, 2], []], torch.ones(2, 16)).output.weight for one in (blocks, whole)]
+        larger = blocks.widened([[1, 2], []])
+        assert torch.allclose(larger.output.weight, whole.widened([[1, 2], []]).output.weight)
+        apart = [one.widened([[1, 2], []], torch.ones(2, 16)).output.weight for one in (blocks, whole)]
         assert torch.allclose(*apart)
 
 
@@ -59,6 +58,6 @@ def test_a_decoder_that_reads_no_symbol_has_none() -> None:
     shape = T5Shape.for_docids(30, 1000, d_model=16, d_kv=4, heads=4, d_ff=8, encoder_layers=1, decoder_layers=1)
     model = T5(replace(shape, inputs=1, start=0))
     assert model.symbols.weight.shape == (1, 16)
-    assert widened(model, [[]]).symbols.weight.shape == (1, 16)
+    assert model.widened([[]]).symbols.weight.shape == (1, 16)
     loss = model.loss(torch.ones(2, 3, dtype=torch.long), torch.ones(2, 3), torch.tensor([[999], [0]]), -100)
     assert loss.isfinite()

@@ -10,9 +10,9 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from triever import Document
 from triever.docids.schemes import Atomic
-from triever.models.layers import T5Shape, bucket
-from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5, from_transformers, narrowed, widened
+from triever.models.cross_decoder import Seq2SeqGenerator
+from triever.models.layers import bucket
+from triever.models.t5 import T5, T5Shape, from_transformers
 from triever.training.loop import TrainOptions, train
 from triever.training.views import IGNORED, docid_rows
 
@@ -129,7 +129,7 @@ def test_a_narrowed_vocabulary_keeps_its_scores(kind: str) -> None:
     docids = torch.randint(0, 4, (4, 5))
     with torch.inference_mode():
         expected = model(ids, mask, tokens[docids])[..., tokens]
-        found = narrowed(model, tokens)(ids, mask, docids)
+        found = model.narrowed(tokens)(ids, mask, docids)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
@@ -147,13 +147,13 @@ def wide(kind: str) -> T5:
 def test_a_widened_vocabulary_keeps_its_scores_and_adds_means(kind: str) -> None:
     model = wide(kind)
     width, rows = model.shape.width, [[1, 3], [], [6]]
-    wider = widened(model, rows)
+    wider = model.widened(rows)
     assert wider.shape.width == width + 3
     ids, mask = batch()
     docids = torch.randint(0, width, (4, 5))
     with torch.inference_mode():
         expected, found = model(ids, mask, docids), wider(ids, mask, docids)
-        again = widened(model, [])(ids, mask, docids)
+        again = model.widened([])(ids, mask, docids)
     assert found.shape[2] == width + 3
     assert torch.equal(again, expected)
     # To the last bit but for the order in which a wider matrix product may sum, which is the library's to choose.
@@ -172,7 +172,7 @@ def test_a_widened_vocabulary_keeps_its_scores_and_adds_means(kind: str) -> None
 @pytest.mark.parametrize("kind", [*FAMILY, "docids"])
 def test_the_start_symbol_of_a_widened_model_is_the_old_one(kind: str) -> None:
     model = wide(kind)
-    wider = widened(widened(model, [[0], [1]]), [[2]])
+    wider = model.widened([[0], [1]]).widened([[2]])
     old, new = model.shape.start, wider.shape.start
     assert new == (model.shape.width + 3 if kind == "docids" else old)
     assert len(wider.symbols.weight) == len(model.symbols.weight) + 3
@@ -183,7 +183,7 @@ def test_rows_of_new_symbols_may_be_apart_from_the_mean_of_those_named() -> None
     model = docid_model()
     rows, apart = [[1, 3], [], [6]], torch.randn(3, 16)
     state = torch.get_rng_state()
-    wider, plain = widened(model, rows, apart), widened(model, rows)
+    wider, plain = model.widened(rows, apart), model.widened(rows)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.allclose(wider.output.weight[7:], plain.output.weight[7:] + apart, atol=1e-6)
     assert torch.equal(wider.output.weight[:7], model.output.weight)
@@ -230,12 +230,12 @@ def test_accumulating_batches_of_docids_equals_one_large_batch() -> None:
 
 def test_widening_by_nothing_changes_nothing_and_shares_nothing() -> None:
     model = docid_model().to(torch.bfloat16)
-    same = widened(model, [])
+    same = model.widened([])
     assert same.shape == model.shape
     for (name, weight), other in zip(model.state_dict().items(), same.state_dict().values(), strict=True):
         assert torch.equal(weight, other), name
         assert weight.data_ptr() != other.data_ptr(), name
-    assert widened(model, [[0, 1]]).output.weight.dtype == torch.bfloat16
+    assert model.widened([[0, 1]]).output.weight.dtype == torch.bfloat16
 
 
 def test_new_atomic_documents_are_scored_at_once() -> None:
@@ -244,7 +244,7 @@ def test_new_atomic_documents_are_scored_at_once() -> None:
     scheme.fit(documents, torch.eye(7))
     for vector in (torch.eye(7)[2] + torch.eye(7)[5], torch.eye(7)[0] + torch.eye(7)[1]):
         scheme.place(Document("new", ""), vector)
-    wider = widened(model, [scheme.untrained[symbol] for symbol in range(model.shape.width, scheme.width)])
+    wider = model.widened([scheme.untrained[symbol] for symbol in range(model.shape.width, scheme.width)])
     ids, mask = batch()
     with torch.inference_mode():
         scores = wider(ids, mask, torch.zeros(4, 1, dtype=torch.long))

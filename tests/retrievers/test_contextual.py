@@ -18,9 +18,10 @@ from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import Docids
 from triever.engines.titles import TitleEngine
 from triever.errors import UsageError
+from triever.learning.docids import DocidTeaching
 from triever.models import encoder as encoder_module
 from triever.models.backbones import learn_tokenizer
-from triever.models.docid_model import SHARP, reader_of, words_of
+from triever.models.docid_model import SHARP, words_of
 from triever.retrievers import contextual as contextual_module
 from triever.retrievers.contextual import Contextual, ContrastTuning, SpellingOptions, VocabularyOptions
 from triever.training.tuning import DocidTuning
@@ -146,7 +147,7 @@ def test_ends_and_beginnings_are_as_long_as_the_states_of_tokens_and_can_be_writ
 def test_rows_are_read_as_long_as_words_and_states_begin_equally_sharp_for_both_vocabularies() -> None:
     """So that a decoder feels places as it did, and what is compared differs in nothing but its vocabulary."""
     base, genre = (engine_of(contextual(vocabulary=VocabularyOptions(k=k)).fit(dataset())).docids.model for k in (5, 0))
-    words = words_of(reader_of(base))
+    words = words_of(base.encoder)
     assert base.shape.entering * length(base.symbols.weight) == pytest.approx(length(words), rel=1e-3)
     assert genre.shape.entering == 1
     written = length(base.symbols.weight[:-2])  # as long as the states of titles, which ids are the means of
@@ -242,14 +243,13 @@ def test_states_that_are_too_many_for_memory_lie_in_a_file_and_give_the_same(
     assert same_weights(mapped.docids.model, held.docids.model)
 
 
-def test_replacing_the_encoder_by_itself_changes_nothing() -> None:
+def test_replacing_the_encoder_by_itself_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a reader that learns nothing, an Async training is a Base training, to the last bit."""
     still = DocidTuning(steps=30, batch=8, rounds=3, learning_rate=3e-3, holdout=0.0, reader=0.0)
     # A backbone with a name of its own: one that begins anew always learns.
     base = Contextual(backbone=SMALL, training=still)
-    base._share = lambda model, _options: _frozen(model)  # ty: ignore[invalid-assignment]
     moving = Contextual(backbone=SMALL, training=still, vocabulary=VocabularyOptions(every=1))
-    moving._share = lambda model, _options: _frozen(model)  # ty: ignore[invalid-assignment]
+    monkeypatch.setattr(DocidTeaching, "rate_share", lambda _self, model, _options: _frozen(model))
     one, other = (engine_of(each.fit(dataset())).docids.model.state_dict() for each in (base, moving))
     assert one.keys() == other.keys()
     assert all(one[name].equal(other[name]) for name in one)

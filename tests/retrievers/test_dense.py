@@ -13,7 +13,7 @@ import torch
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever.index.vectors import IndexOptions, VectorIndex
-from triever.retrievers import encoding
+from triever.learning import encoders as encoding
 from triever.retrievers.dense import Dense
 from triever.training.pairs import Negatives
 from triever.training.tuning import Tuning

@@ -21,7 +21,6 @@ from triever.engines.docids import vectors_of
 from triever.engines.match_scores import MatchOptions
 from triever.errors import UsageError
 from triever.index.vectors import IndexOptions
-from triever.models.docid_model import reader_of
 from triever.retrievers.dense import Dense
 from triever.retrievers.gdr import GDR, LossWeights
 from triever.retrievers.generative import Generative
@@ -52,7 +51,7 @@ def log_probabilities(fitted: GDR, query: str, depth: int | None) -> dict[tuple[
     """Of every prefix of every docid, by a forward pass for each and the symbols that exist after each prefix."""
     engine = engine_of(fitted)
     docids = {docid for docid, _ in engine.docids.trie.items()}
-    ids = torch.tensor(reader_of(engine.docids.model).tokenizer.ids([query], 64))
+    ids = torch.tensor(engine.docids.model.encoder.tokenizer.ids([query], 64))
     found = {}
     for docid in docids:
         with torch.inference_mode():
@@ -70,9 +69,9 @@ def by_one_beam(fitted: GDR, query: str, width: int) -> dict[str, float]:
     engine, store, matching = engine_of(fitted), fitted.documents, fitted.matching
     prefixes = log_probabilities(fitted, query, matching.depth)
     beam = sorted(prefixes, key=lambda one: -prefixes[one])[:width]
-    ids = torch.tensor(reader_of(engine.docids.model).tokenizer.ids([query], 64))
+    ids = torch.tensor(engine.docids.model.encoder.tokenizer.ids([query], 64))
     with torch.inference_mode():
-        vector = reader_of(engine.docids.model)(ids, torch.ones_like(ids))[0].numpy()
+        vector = engine.docids.model.encoder(ids, torch.ones_like(ids))[0].numpy()
     by_length = {one: prefixes[one] / max(1, len(one)) ** 0.8 for one in beam}
     total = sum(math.exp(value) for value in by_length.values())
     scores = {}
@@ -270,7 +269,7 @@ def test_as_much_of_a_query_is_read_as_the_dense_retriever_reads(tmp_path: Path)
     other = gdr(vectors=dense, matching=depth, query_length=20).fit(dataset())
     assert other.search(long[0], 10) == other.search(long[1], 10), "what was asked for is done"
     assert fitted.search(long[0], 10) != other.search(long[0], 10)
-    assert gdr()._query_length == Generative(backbone=SMALL)._query_length
+    assert gdr().read_length == Generative(backbone=SMALL).read_length
 
 
 @pytest.mark.parametrize("scheme", ["semantic", "codebook", "atomic", "title"])

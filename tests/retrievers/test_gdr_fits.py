@@ -132,7 +132,7 @@ def test_the_score_is_not_fitted_on_queries_that_the_vectors_learned(
             made.fit(questions())
     else:
         data = questions()
-        made._check_early(data, triever.data.store.DocumentStore.of(data.documents()))
+        made._check(data, triever.data.store.DocumentStore.of(data.documents()))
 
 
 def test_weights_are_learned_at_each_evaluation_of_a_training() -> None:

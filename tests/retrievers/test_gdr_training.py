@@ -15,9 +15,9 @@ from tests.retrievers.gdr_cases import ALL, RULES, SMALL, engine_of, gdr
 from triever import Document
 from triever.engines.match_scores import MatchOptions
 from triever.errors import UsageError
-from triever.models.docid_model import DecoderOptions, reader_of
+from triever.learning.docids import Lesson
+from triever.models.decoders import DecoderOptions
 from triever.retrievers.dense import Dense
-from triever.retrievers.docid_learning import Lesson
 from triever.retrievers.gdr import LossWeights
 from triever.training.clusters import ClusterBatches, ClusterNegatives
 from triever.training.tuning import DocidTuning, Tuning
@@ -44,16 +44,18 @@ def test_the_loss_is_its_parts_by_the_formula(rule: str, joint: bool) -> None:
     data = dataset()
     fitted = made.fit(data)
     engine, store = engine_of(fitted), fitted.documents
-    views, _ = made._views(engine.docids, data, store, None)
+    views, _ = made._teaching.views(engine.docids, data, store, None)
     docids = np.stack([np.pad(engine.docids.docid(row), (0, 9), constant_values=-100)[:9] for row in range(len(store))])
-    batch = made._taught(Lesson(engine, views, docids, data, store, None))(0)[0]
+    module, rounds = made._course(Lesson(engine, views, docids, data, store, None))
+    batch = rounds(0)[0]
     model = engine.docids.model.eval()
     with torch.no_grad():
-        found = made._loss_of_batch(model, batch)
-        reader = reader_of(model)
+        found = made._loss_of_batch(module.eval(), batch)
+        reader = model.encoder
         queries = reader(batch["ids"], batch["mask"])
         if joint:
-            documents = model.get_submodule("document_encoder")(batch["document_ids"], batch["document_mask"])
+            assert engine.documents is not None
+            documents = engine.documents(batch["document_ids"], batch["document_mask"])
         else:
             documents = batch["document_vectors"]
         likelihood = model.loss(batch["ids"], batch["mask"], batch["docids"], -100)
@@ -112,9 +114,9 @@ def test_hard_negatives_are_mined_for_written_queries_too(source: str) -> None:
         made = gdr(training=training, negatives=negatives)
         fitted = made.fit(data)
         engine, store = engine_of(fitted), fitted.documents
-        views, _ = made._views(engine.docids, data, store, None)
+        views, _ = made._teaching.views(engine.docids, data, store, None)
         docids = np.stack([engine.docids.docid(row) for row in range(len(store))])
-        batches = made._taught(Lesson(engine, views, docids, data, store, None))(0)
+        batches = made._course(Lesson(engine, views, docids, data, store, None)).rounds(0)
         assert isinstance(batches, ClusterBatches)
         assert {name: len(rows) for name, rows in batches.mined.items()} == (
             {"labelled": 4, "generated": 3} if wanted else {"labelled": 4}

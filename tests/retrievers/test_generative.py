@@ -20,7 +20,7 @@ from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Scheme, Sem
 from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import DocidEngine, Docids, Reading
 from triever.errors import UsageError
-from triever.models.docid_model import DecoderOptions, generator_of, reader_of
+from triever.models.decoders import DecoderOptions
 from triever.retrievers.dense import Dense
 from triever.retrievers.generative import Generative
 from triever.training.tuning import DocidTuning
@@ -90,7 +90,7 @@ class TestCluster(Contract):
 def test_a_score_is_the_log_probability_that_a_plain_forward_pass_gives(scheme: str) -> None:
     fitted = generative(scheme, search_options=SearchOptions(normalisation="vocabulary")).fit(dataset())
     engine = fitted.engine.docids
-    generator = generator_of(engine.model, 64)
+    generator = engine.model.generator(64)
     for query in QUERIES:
         found = {hit.id: hit.score for hit in fitted.search(query, 10)}
         ids, mask = generator.tokenise([query.text])
@@ -176,7 +176,7 @@ def test_free_decoding_ends_what_it_writes_with_the_stop_symbol() -> None:
 def shared_scores(fitted: Generative, query: str, length: int = 64) -> dict[str, float]:
     """The log-probability of every document by a forward pass for each docid, divided among those that share it."""
     engine = fitted.engine.docids
-    ids = torch.tensor(reader_of(engine.model).tokenizer.ids([query], length))
+    ids = torch.tensor(engine.model.encoder.tokenizer.ids([query], length))
     mask = torch.ones_like(ids)
     docids = [engine.docid(row) for row in range(len(DOCUMENTS))]
     found = {}
@@ -294,9 +294,9 @@ def test_queries_and_what_stands_for_them_have_the_prefix_that_the_reader_was_tu
     fitted = generative(vectors=dense, views=views, training=DocidTuning(steps=1, batch=8, rounds=1, holdout=0.0))
     fitted.fit(expanded)
     engine, store = engine_of(fitted), fitted.documents
-    tokenizer = reader_of(engine.model).tokenizer
+    tokenizer = engine.model.encoder.tokenizer
     prefix = tokenizer.ids(["asked:"], special=False)[0]
-    made, _ = fitted._views(engine, expanded, store, None)
+    made, _ = fitted._teaching.views(engine, expanded, store, None)
     for name, view in made.items():
         tokens, _ = view.take(np.arange(len(view)), np.random.default_rng(0))
         for row in range(len(tokens)):
@@ -483,7 +483,7 @@ def test_a_t5_brings_its_decoder(t5_folder: Path) -> None:
     fitted = generative("semantic", backbone=str(t5_folder)).fit(dataset())
     engine = fitted.engine.docids
     theirs = T5ForConditionalGeneration.from_pretrained(t5_folder)
-    ids, mask = generator_of(engine.model, 64).tokenise(["boiling water"])
+    ids, mask = engine.model.generator(64).tokenise(["boiling water"])
     start = torch.randn(1, 3, 32)
     with torch.inference_mode():
         states = theirs.encoder(input_ids=ids, attention_mask=mask).last_hidden_state

@@ -18,7 +18,6 @@ from tests.retrievers.test_generative import engine_of, generative
 from triever import Document
 from triever.docids.schemes import Docid, Scheme
 from triever.engines.docids import Docids
-from triever.models.docid_model import reader_of
 from triever.models.encoder import encode
 from triever.models.tokens import Tokens
 from triever.retrievers.generative import Generative
@@ -48,7 +47,7 @@ def enumerated(engine: Docids, docids: dict[str, Docid]) -> dict[str, float]:
     for docid in docids.values():
         for depth, symbol in enumerate(docid):
             following[docid[:depth]].add(symbol)
-    ids = torch.tensor(reader_of(engine.model).tokenizer.ids([QUERY], 64))
+    ids = torch.tensor(engine.model.encoder.tokenizer.ids([QUERY], 64))
     found = {}
     for name, docid in docids.items():
         scores = engine.model(ids, torch.ones_like(ids), torch.tensor([docid]))[0].double()

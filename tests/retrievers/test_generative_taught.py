@@ -16,12 +16,15 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, dataset
 from tests.retrievers.test_generative import VOLCANO, engine_of, generative
 from triever import Document, Query
+from triever.data.store import DocumentStore
 from triever.docids.schemes import Atomic, Docid
-from triever.models.docid_model import reader_of
+from triever.engines.base import Engine
+from triever.learning.docids import held_out_quality
 from triever.models.tokens import TextTokenizer
 from triever.retrievers import generative as module
 from triever.retrievers.dense import Dense
 from triever.retrievers.generative import Generative
+from triever.training.pairs import Pairs
 from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED, ViewOptions
 
@@ -51,7 +54,7 @@ def lessons() -> Iterator[list[list[Lesson]]]:
 
 
 def tokenizer_of(retriever: Generative) -> TextTokenizer:
-    return reader_of(engine_of(retriever).model).tokenizer
+    return engine_of(retriever).model.encoder.tokenizer
 
 
 def pieces(tokens: list[int], tokenizer: TextTokenizer) -> set[tuple[int, ...]]:
@@ -109,13 +112,12 @@ def test_queries_that_are_held_out_are_judged_in_every_round_and_never_learned()
     data = triever.Dataset.of("many", DOCUMENTS, queries, {"train": judged})
     training = DocidTuning(steps=12, batch=8, accumulate=2, rounds=2, holdout=0.4)
     asked: list[set[str]] = []
-    quality = Generative._quality
 
-    def heard(self: Generative, engine: object, store: object, held: object) -> dict[str, float]:
-        asked.append(set(held.texts))  # ty: ignore[unresolved-attribute]
-        return quality(self, engine, store, held)  # ty: ignore[invalid-argument-type]
+    def heard(engine: Engine, store: DocumentStore, held: Pairs) -> dict[str, float]:
+        asked.append(set(held.texts))
+        return held_out_quality(engine, store, held)
 
-    with lessons() as batches, mock.patch.object(Generative, "_quality", heard):
+    with lessons() as batches, mock.patch("triever.learning.docids.held_out_quality", heard):
         fitted = tiny(views=ViewOptions(names=("labelled",)), training=training).fit(data)
     tokens = dict(zip(map(tuple, tokenizer_of(fitted).ids([one.text for one in queries])), queries, strict=True))
     learned = {tokens[text].text for batch in batches for text, _ in batch}

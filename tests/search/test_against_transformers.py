@@ -12,8 +12,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForCondition
 
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
-from triever.models.hub import CausalGenerator, HubSeq2SeqGenerator
-from triever.models.seq2seq import Seq2SeqGenerator
+from triever.models import causal
+from triever.models.cross_decoder import Seq2SeqGenerator
+from triever.models.hub import HubSeq2SeqGenerator
 from triever.models.t5 import from_transformers
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
@@ -113,7 +114,7 @@ def systems(t5: T5ForConditionalGeneration, llama: LlamaForCausalLM) -> dict[str
     return {
         "our t5": (Seq2SeqGenerator(from_transformers(t5), tokenise), t5_scores(t5)),
         "any seq2seq": (HubSeq2SeqGenerator(t5, Digits()), t5_scores(t5)),
-        "any causal": (CausalGenerator(llama, Digits()), llama_scores(llama)),
+        "any causal": (causal.CausalGenerator(causal.from_transformers(llama), tokenise), llama_scores(llama)),
     }
 
 

@@ -22,7 +22,7 @@ from triever import Document
 from triever.docids.schemes import SCHEMES, Atomic, Cluster, Codebook, Docid, Naive, Scheme, Semantic, Title
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
-from triever.models.seq2seq import Seq2SeqGenerator
+from triever.models.cross_decoder import Seq2SeqGenerator
 from triever.models.t5 import from_transformers
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact

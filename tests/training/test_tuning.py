@@ -18,10 +18,10 @@ from triever import Document, Query
 from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
 from triever.errors import UsageError
+from triever.learning import encoders as encoding
+from triever.learning.encoders import EncoderRetriever
 from triever.models.tokens import TextTokenizer, Tokens
-from triever.retrievers import encoding
 from triever.retrievers.dense import Dense
-from triever.retrievers.encoding import Encoding
 from triever.retrievers.multivector import MultiVector
 from triever.training import memory_estimate, tuning
 from triever.training.loop import Trained
@@ -294,7 +294,7 @@ def test_the_device_and_the_options_reach_the_loop(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("kind", [Dense, MultiVector])
 def test_a_training_that_cannot_fit_is_refused_before_it_begins(
-    kind: type[Encoding], monkeypatch: pytest.MonkeyPatch
+    kind: type[EncoderRetriever], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory_estimate, "available", lambda _device: 2**20)
     monkeypatch.setattr(tuning, "train", lambda *_, **__: pytest.fail("it has begun"))

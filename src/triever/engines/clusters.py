@@ -38,6 +38,7 @@ from triever.errors import UsageError
 from triever.index.trie_vectors import TrieVectors
 from triever.memory_parts import Product, Products, Stored, weight_products, weights_in
 from triever.models import encoder as encoders
+from triever.models.cross_decoder import CrossDecoder
 from triever.models.encoder import Encoder
 from triever.models.vector_generator import VectorGenerator
 from triever.search.beam import Frontier, beam
@@ -59,7 +60,7 @@ TOGETHER = 1024
 class ClusterEngine:
     """A model that writes clusters, the vectors of the documents in them, and how both are searched."""
 
-    docids: Docids
+    docids: Docids[CrossDecoder]
     below: TrieVectors
     options: SearchOptions
     matching: MatchOptions
@@ -80,8 +81,8 @@ class ClusterEngine:
     def searcher(self, depth: int | None) -> ClusterSearch:
         """What searches with so many symbols of docids written."""
         self._check_depth()
-        plain = self.docids.generator()
-        return ClusterSearch(self, VectorGenerator(plain.model, plain.tokenise), self.options, depth)
+        model = self.docids.model
+        return ClusterSearch(self, VectorGenerator(model, model.tokeniser(*self.docids.queries)), self.options, depth)
 
     @property
     def scoring(self) -> Scoring:
@@ -184,7 +185,9 @@ class ClusterEngine:
         return {**self.docids.write(writer), "fitted": fitted, "taught": self.taught}
 
 
-def read(snapshot: Snapshot, docids: Docids, options: SearchOptions, matching: MatchOptions) -> ClusterEngine:
+def read(
+    snapshot: Snapshot, docids: Docids[CrossDecoder], options: SearchOptions, matching: MatchOptions
+) -> ClusterEngine:
     """The engine of an artifact whose docids have been read."""
     place, state = docids.model.device, snapshot.state
     documents = encoders.read(snapshot, DOCUMENTS).to(place) if snapshot.has(DOCUMENTS) else None

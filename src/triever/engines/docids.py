@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -25,12 +25,13 @@ from triever.docids.walk import Walk
 from triever.engines.base import Parts
 from triever.engines.docid_search import ScoredDocuments, SearchOptions, found_by
 from triever.memory_parts import Product, Products, Stored, Thing, scaled, weight_products, weights_in
-from triever.models import docid_model
+from triever.models import decoders
 from triever.models import encoder as encoders
-from triever.models.docid_model import DecoderOptions, generator_of, reader_of, takes_vectors
+from triever.models.cross_decoder import CrossDecoder
+from triever.models.decoders import DecoderOptions, takes_vectors
+from triever.models.docid_model import DocidModel, laid_out
 from triever.models.encoder import Encoder, encode, source_of
-from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5, laid_out, split_rows, widened
+from triever.models.generator import Generator
 from triever.models.tokens import Tokens
 from triever.search.many import search_each
 from triever.search.paths import path_scores
@@ -46,11 +47,14 @@ class Reading:
     document_length: int = 256
 
 
+M = TypeVar("M", bound=DocidModel)
+
+
 @dataclass(frozen=True)
-class Docids:
+class Docids(Generic[M]):
     """A model that writes docids, the docids that exist, and what gives docids to new documents."""
 
-    model: T5
+    model: M
     scheme: Scheme
     trie: Trie
     numbers: np.ndarray  # (documents,) under which number each row is in the trie, rising
@@ -82,10 +86,14 @@ class Docids:
         paths = self.trie.paths()
         return paths, paths.document.argsort(kind="stable")
 
-    def generator(self) -> Seq2SeqGenerator:
+    @property
+    def queries(self) -> tuple[int, str]:
+        """How queries are read: how many tokens of each, and what stands before it."""
+        return self.model.at_most(self.query_length), self.reading.query_prefix
+
+    def generator(self) -> Generator:
         """What reads queries and scores symbols."""
-        length = reader_of(self.model).at_most(self.query_length)
-        return generator_of(self.model, length, self.reading.query_prefix)
+        return self.model.generator(*self.queries)
 
     def row_docid(self, store: DocumentStore, document_id: str) -> Docid:
         """The docid of a document by its id."""
@@ -97,7 +105,7 @@ class Docids:
         """(documents, d) the vectors by which new documents are placed, where that is done by vectors."""
         return vectors_of(self.placer, self.reading, documents) if self.placer else None
 
-    def placed(self, documents: Sequence[Document], vectors: Tensor | None) -> Docids:
+    def placed(self, documents: Sequence[Document], vectors: Tensor | None) -> Docids[M]:
         """With more documents, whose docids are found by these vectors where there is a placer."""
         scheme = copy.deepcopy(self.scheme)
         each = [None] * len(documents) if vectors is None else vectors
@@ -108,7 +116,7 @@ class Docids:
         both = np.concatenate([self.numbers, numbers])
         return replace(self, model=self._wide_enough(scheme, vectors), scheme=scheme, trie=trie, numbers=both)
 
-    def _wide_enough(self, scheme: Scheme, vectors: Tensor | None) -> T5:
+    def _wide_enough(self, scheme: Scheme, vectors: Tensor | None) -> M:
         """The model with rows for the symbols of new documents, which these are the vectors of.
 
         Where rows began as vectors, a new one is its document's own vector, changed as the rows of its neighbours were
@@ -118,9 +126,9 @@ class Docids:
         if not new or not isinstance(scheme, Atomic):  # no other scheme has new symbols
             return self.model
         apart = scheme.apart(new, vectors) if self.vector_rows and vectors is not None else None
-        return laid_out(widened(self.model, [scheme.untrained[symbol] for symbol in new], apart))
+        return laid_out(self.model.widened([scheme.untrained[symbol] for symbol in new], apart))
 
-    def without(self, keep: np.ndarray) -> Docids:
+    def without(self, keep: np.ndarray) -> Docids[M]:
         """The same without some of its rows."""
         return replace(self, trie=self.trie.without(self.numbers[~keep].tolist()), numbers=self.numbers[keep])
 
@@ -128,7 +136,7 @@ class Docids:
 
     def stored(self, lookup: Sequence[Thing] | None = None) -> Stored:
         """All that it holds, by what it is for; `lookup` is what docids are looked up in, if not in its own."""
-        rows, others = split_rows(self.model)
+        rows, others = self.model.split_rows()
         return {
             "weights": [*others],
             "docid rows": [*rows],
@@ -144,7 +152,7 @@ class Docids:
         """How many bytes the same takes for so many documents, by what is known of those that there are now."""
         shape = self.trie_shape(now, then)
         return {
-            "weights": weight_products(split_rows(self.model)[1]),
+            "weights": weight_products(self.model.split_rows()[1]),
             "docid rows": self.row_products(now, then),
             "trie": shape.products(),
             "walk": shape.walk_products(),
@@ -175,7 +183,7 @@ class Docids:
 
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put it into an artifact; what is returned belongs into its state."""
-        docid_model.write(self.model, writer)
+        decoders.write(self.model, writer)
         self.trie.write(writer)
         writer.array("docid_numbers", self.numbers)
         if self.placer:
@@ -185,14 +193,14 @@ class Docids:
 
     def made_from(self) -> dict[str, Any]:
         """The backbone, and how the training went."""
-        return {"weights": source_of(reader_of(self.model)), **self.trained}
+        return {"weights": source_of(self.model.encoder), **self.trained}
 
 
 @dataclass(frozen=True)
 class DocidEngine:
     """Docids, and how they are searched."""
 
-    docids: Docids
+    docids: Docids[DocidModel]
     options: SearchOptions
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
@@ -234,7 +242,7 @@ class DocidEngine:
         return self.docids.write(writer)
 
 
-def found_result(docids: Docids, store: DocumentStore, found: ScoredDocuments, k: int) -> Result:
+def found_result(docids: Docids[M], store: DocumentStore, found: ScoredDocuments, k: int) -> Result:
     """What a search of docids found as a result: documents by their log-probabilities, with their docids."""
     rows = np.searchsorted(docids.numbers, [number for number, _ in found.documents])
     logprobs = [logprob for _, logprob in found.documents]
@@ -245,7 +253,7 @@ def found_result(docids: Docids, store: DocumentStore, found: ScoredDocuments, k
 
 
 def explained(
-    docids: Docids, generator: Any, options: SearchOptions, store: DocumentStore, query: str, result: Result
+    docids: Docids[M], generator: Generator, options: SearchOptions, store: DocumentStore, query: str, result: Result
 ) -> tuple[Parts, ...]:
     """The log-probability of each symbol of a docid after those before it; several documents share one."""
     cache, hidden = generator.prefill([query])
@@ -271,11 +279,19 @@ def vectors_of(encoder: Encoder, reading: Reading, documents: Iterable[Document]
     return torch.from_numpy(encode(encoder, tokens))
 
 
-def read(snapshot: Snapshot, scheme: Scheme, decoder: DecoderOptions, place: torch.device, query_length: int) -> Docids:
+def attending(docids: Docids[DocidModel]) -> Docids[CrossDecoder]:
+    """The same, whose model has a decoder that attends to a text; a ValueError if it has none."""
+    require(isinstance(docids.model, CrossDecoder), "its model has no decoder that attends to a text")
+    return cast("Docids[CrossDecoder]", docids)
+
+
+def read(
+    snapshot: Snapshot, scheme: Scheme, decoder: DecoderOptions, place: torch.device, query_length: int
+) -> Docids[DocidModel]:
     """What an artifact holds, with docids by a scheme of these options."""
     scheme = copy.deepcopy(scheme)
     scheme.read(snapshot, require_table(snapshot.state, "docids"))
-    model = docid_model.read(snapshot).to(place)
+    model = decoders.read(snapshot).to(place)
     placer = encoders.read(snapshot, "placer").to(place) if snapshot.has("placer") else None
     numbers = require_array(snapshot.array("docid_numbers"), "docid_numbers", ("int64",), (snapshot.documents,))
     require((numbers[1:] > numbers[:-1]).all() and (numbers[:1] >= 0).all(), "its documents' numbers do not rise")

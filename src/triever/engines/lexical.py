@@ -31,9 +31,9 @@ MATRIX = ("data", "indices", "indptr")
 class Weighting:
     """How words count: `Weighting("lucene", k1=1.2, b=0.75)`."""
 
-    method: str
-    k1: float
-    b: float
+    method: str = "lucene"
+    k1: float = 1.2
+    b: float = 0.75
     expand: bool = True  # whether expansion texts count too
 
     def text(self, document: Document) -> str:

@@ -27,10 +27,10 @@ from triever.engines.docids import Docids, explained, found_result
 from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Stored, scaled
 from triever.models.contextual_generator import ContextualGenerator
-from triever.models.docid_model import respelled, words_of
+from triever.models.cross_decoder import CrossDecoder, Seq2SeqCache, Seq2SeqGenerator
+from triever.models.docid_model import words_of
 from triever.models.encoder import Encoder, encode_tokens, room
-from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5
+from triever.models.generator import Cache, Generator
 from triever.models.tokens import TextTokenizer, Tokens, framed, places
 from triever.search.beam import beam
 from triever.search.hits import best, best_ranks
@@ -104,7 +104,7 @@ def slabs(count: int) -> list[range]:
 class TitleEngine:
     """A model that writes titles in a vocabulary of its own, and how they are searched."""
 
-    docids: Docids
+    docids: Docids[CrossDecoder]
     options: SearchOptions
     spelling: SpellingOptions
     titles: TitleReading
@@ -119,26 +119,32 @@ class TitleEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose titles the model writes with the highest probabilities."""
-        generator = self.generator()
-        found = search_each(generator, queries, lambda cache, hidden: self._found_by(generator, cache, hidden, k))
+        if self.vocabulary is not None and self.spelling.join != "sum":
+            plain = self._plain_generator()
+            found = search_each(plain, queries, lambda cache, hidden: self._by_ids(plain, cache, hidden, k))
+        else:
+            generator = self.generator()
+            found = search_each(generator, queries, lambda cache, hidden: self._found_by(generator, cache, hidden, k))
         return [found_result(self.docids, store, one, k) for one in found]
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """The log-probability of each token of a title after those before it."""
         return explained(self.docids, self.generator(), self.options, store, query, result)
 
-    def generator(self) -> Seq2SeqGenerator | ContextualGenerator:
+    def generator(self) -> Generator:
         """What reads queries and scores tokens, or the ids of a vocabulary."""
-        inner = self.docids.generator()
+        inner = self._plain_generator()
         if self.vocabulary is None or self.spelling.join != "sum":
             return inner
         if self.options.method == "exact":
             return ContextualGenerator(inner, self.vocabulary, paths=EVERY, negligible=HARDLY)
         return ContextualGenerator(inner, self.vocabulary, paths=self.spelling.paths)
 
-    def _found_by(self, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[ScoredDocuments]:
-        if self.vocabulary is not None and self.spelling.join != "sum":
-            return self._by_ids(generator, cache, hidden, k)
+    def _plain_generator(self) -> Seq2SeqGenerator:
+        """What scores the symbols of the model itself."""
+        return self.docids.model.generator(*self.docids.queries)
+
+    def _found_by(self, generator: Generator, cache: Cache, hidden: Tensor, k: int) -> list[ScoredDocuments]:
         docids = self.docids
         found = found_by(self.options, docids.walk, docids.scheme.stop, generator, cache, hidden, k)
         return found if self.vocabulary is None else [self._noted(one) for one in found]
@@ -151,7 +157,9 @@ class TitleEngine:
         said = f"probabilities add up {self.spelling.paths} spellings of each prefix at most: {kind} the sum over all"
         return replace(found, note="; ".join(filter(None, [found.note, said])))
 
-    def _by_ids(self, generator: Any, cache: Any, hidden: Tensor, k: int) -> list[ScoredDocuments]:
+    def _by_ids(
+        self, generator: Seq2SeqGenerator, cache: Seq2SeqCache, hidden: Tensor, k: int
+    ) -> list[ScoredDocuments]:
         """Titles by their best path; a beam may meet one several times, and then one of twice the width is tried."""
         options, walk = self.options.beam(k), self.id_walk
         most = 2 * k * options.width if self.spelling.join == "regenerate" else options.width
@@ -185,7 +193,7 @@ class TitleEngine:
             return self
         states = self.titles.states(self.docids.placer, documents, docids)
         larger, _ = self.vocabulary.placed(symbols, states)
-        return writing_in(self, larger, self.docids.model.symbols.weight[-1])
+        return writing_in(self, larger, self.docids.model.start_row)
 
     def rewritten(self, docids: Sequence[Docid], states: np.ndarray) -> Sequence[Docid]:
         """Docids as ids of the vocabulary, each token by the id that is nearest to its state."""
@@ -235,7 +243,12 @@ class TitleEngine:
 
 
 def read(
-    snapshot: Snapshot, docids: Docids, options: SearchOptions, spelling: SpellingOptions, titles: TitleReading, k: int
+    snapshot: Snapshot,
+    docids: Docids[CrossDecoder],
+    options: SearchOptions,
+    spelling: SpellingOptions,
+    titles: TitleReading,
+    k: int,
 ) -> TitleEngine:
     """The engine of an artifact whose docids have been read."""
     engine = TitleEngine(docids, options, spelling, titles, k=k)
@@ -250,7 +263,7 @@ def read(
     return replace(engine, vocabulary=Vocabulary(rows, np.asarray(start), np.asarray(count)))
 
 
-def _require_spellings(start: np.ndarray, count: np.ndarray, rows: int, docids: Docids) -> None:
+def _require_spellings(start: np.ndarray, count: np.ndarray, rows: int, docids: Docids[CrossDecoder]) -> None:
     """A ValueError unless every row is an id of one symbol, and every symbol of a title has an id."""
     require(len(start) == len(count) >= docids.scheme.width, "its vocabulary has other symbols than its titles")
     require(count.min(initial=0) >= 0, "a symbol has fewer ids than none")
@@ -282,12 +295,12 @@ class InContext:
 
 def writing_in(engine: T, vocabulary: Vocabulary, start: Tensor) -> T:
     """The engine with a vocabulary, whose rows are those of the model: one memory for both."""
-    model = respelled(engine.docids.model, vocabulary.rows.to(engine.docids.model.device), start)
+    model = engine.docids.model.with_symbols(vocabulary.rows.to(engine.docids.model.device), start)
     docids = replace(engine.docids, model=model)
     return replace(engine, docids=docids, vocabulary=replace(vocabulary, rows=model.symbols.weight[:-1]))
 
 
-def with_model(engine: TitleEngine, model: T5) -> TitleEngine:
+def with_model(engine: TitleEngine, model: CrossDecoder) -> TitleEngine:
     """The engine with another model of the same vocabulary, whose rows are those of that model."""
     known = engine.vocabulary and replace(engine.vocabulary, rows=model.symbols.weight[:-1])
     return replace(engine, docids=replace(engine.docids, model=model), vocabulary=known)

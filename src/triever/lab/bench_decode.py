@@ -25,9 +25,10 @@ from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
 from triever.errors import UsageError
 from triever.lab.sizes import check_filled, check_memory, check_sizes
+from triever.models.cross_decoder import Seq2SeqGenerator
+from triever.models.docid_model import laid_out
 from triever.models.precision import device_of, fast_dtype
-from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5, from_transformers, laid_out, narrowed
+from triever.models.t5 import T5, from_transformers
 from triever.progress import track
 from triever.search.beam import BeamOptions, beam
 from triever.search.hits import documents
@@ -140,7 +141,7 @@ class _Work:
     def _generator(self, normalisation: str, dtype: str) -> Seq2SeqGenerator:
         """Over the docid symbols alone; all of the vocabulary only where the normalisation asks for it."""
         model: T5 = from_transformers(self.peer)
-        narrow = narrowed(model, self.tokens) if normalisation == "trie" else model
+        narrow = model.narrowed(self.tokens) if normalisation == "trie" else model
         narrow = narrow.to(self.options.device, getattr(torch, dtype))
         return Seq2SeqGenerator(laid_out(narrow), lambda _texts: (self._batch, torch.ones_like(self._batch)))
 

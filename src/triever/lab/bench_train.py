@@ -24,9 +24,8 @@ from triever.config import option, validate
 from triever.errors import UsageError
 from triever.lab.sizes import check_filled, check_memory, check_sizes
 from triever.models.encoder import pooled
-from triever.models.layers import T5Shape
 from triever.models.precision import device_of, fast_dtype
-from triever.models.t5 import T5
+from triever.models.t5 import T5, T5Shape
 from triever.models.tokens import Tokens
 from triever.training.loop import TrainOptions, train
 from triever.training.losses import contrastive

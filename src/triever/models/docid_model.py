@@ -1,246 +1,315 @@
-"""A model that reads a text with any backbone and writes a docid: how one is made, saved and opened.
+"""What every model is that reads a text and writes a docid: symbols, output rows, a loss, and a generator.
 
-It may begin as a dense retriever that writes: the text's one state, pooled as its encoder pools, goes straight through
-to the output layer, whose rows are vectors of the same space, and everything else has yet to learn what to add.
+A kind of model brings how it reads and how symbols follow each other; what symbols are, and how states are scored
+against them, is the same for all kinds and stands here.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from triever.artifact import Snapshot, Writer, opening
-from triever.config import build, option, validate
-from triever.errors import UsageError
-from triever.models import encoder as encoders
-from triever.models.backbones import Backbone
-from triever.models.checked_loading import opened_module, require_sizes
 from triever.models.encoder import Encoder
-from triever.models.layers import BertDecoderLayer, DecoderLayer, T5Shape
-from triever.models.seq2seq import Seq2SeqGenerator
-from triever.models.t5 import T5, FixedRows, renamed
+from triever.models.generator import Generator, of_candidates
+from triever.models.rows import ShardedRows
 from triever.models.tokens import Tokens
-from triever.validation import require
 
-HEAD = 64
-"""Numbers of an attention head, where the width is a multiple."""
-SMALL = 0.02
+FEW = 32
+"""A candidate's row is fetched from memory, where a whole layer is one product: so many times dearer, roughly."""
 SHARP = 20.0
-Table: TypeAlias = Literal["own", "tied", "fixed"]
+"""The highest score, about, of a state that is as long as the rows that it meets."""
 
 
 @dataclass(frozen=True)
-class DecoderOptions:
-    """The decoder that writes docids: `DecoderOptions(layers=2)`."""
+class SymbolShape:
+    """The symbols of a model, and how its states meet their rows."""
 
-    layers: int = option(2, "decoder layers, where the backbone brings no decoder of its own")
-    dropout: float = option(0.1, "share of the decoder's states that is dropped in training")
-    begin: Literal["auto", "mean", "symbol"] = option(
-        "auto", "what every step starts from: the text's pooled state, or symbols alone; auto: mean if rows are vectors"
-    )
-    copy: bool = option(
-        False,
-        "begin with a copy of the reader's own layers, all of them, and attention to the text added (BERT's form)",
-    )
-    shards: int = option(1, "blocks of output rows, one for each GPU there is: for more documents than one can hold")
-    rows: Literal["auto", "vectors", "random"] = option(
-        "auto", "what output rows start from: vectors of what they stand for, or chance; auto: vectors if there are any"
-    )
-
-    def __post_init__(self) -> None:
-        validate(self)
-        if self.shards < 1:
-            raise UsageError(f"decoder.shards = {self.shards} should be above zero", "1 keeps the rows in one piece")
-        if self.layers < 0 or not 0 <= self.dropout < 1:
-            problem = f"decoder.layers = {self.layers}, decoder.dropout = {self.dropout}"
-            raise UsageError(problem, "layers are not negative, and dropout is a share below 1")
-        if self.copy and self.begin == "mean":
-            problem = "a decoder that is a copy of the reader begins with symbols, and decoder.begin = mean"
-            raise UsageError(problem, "leave one of the two out")
-        if not self.layers and self.begin == "symbol":
-            problem = "a decoder without layers that begins with symbols alone never sees the text"
-            raise UsageError(problem, "leave decoder.begin out, or give it layers")
-        if self.rows == "vectors" and self.begin == "symbol":
-            problem = "decoder.rows = vectors means nothing to a decoder that begins with symbols alone"
-            raise UsageError(problem, "leave decoder.begin or decoder.rows out")
+    width: int  # symbols that are written
+    start: int  # the symbol that every docid starts from
+    d_model: int = 512
+    tied: bool = False  # the rows that symbols are read as are those of the output layer
+    fixed: bool = False  # the rows of symbols are given and not learned; they are those of the output layer too
+    inputs: int = 0  # symbols that are read; 0 is all of them, 1 is enough where docids have one symbol
+    shards: int = 1  # blocks of the output layer
+    scaled: bool = False  # states are divided by the root of their width before they meet output rows, as T5 does
+    scale: float = 0.0  # what they are multiplied by instead, where that is not 0
+    entering: float = 1.0  # what the rows of symbols are multiplied by where they are read
+    dropout: float = 0.0
 
 
-def check_backbone(backbone: Backbone, options: DecoderOptions) -> None:
-    """Refuse a backbone that cannot read for a decoder, or not for the one that was asked for."""
-    if backbone.causal:
-        raise UsageError(f"{backbone.name} is a causal model", "name one that reads both ways, or a T5")
-    if options.copy and not is_bert(backbone):
-        problem = (
-            f"decoder.copy needs a backbone of BERT's form, and {backbone.name} is a {backbone.config['model_type']}"
-        )
-        raise UsageError(problem, "leave it out, or name one such as minilm")
-    if options.rows == "vectors" and options.begin == "auto" and _brings_decoder(backbone):
-        problem = f"decoder.rows = vectors means nothing to the decoder that {backbone.name} brings"
-        raise UsageError(problem, "leave it out, or name a backbone without a decoder, such as minilm")
+S = TypeVar("S", bound=SymbolShape)
+Model = TypeVar("Model", bound="DocidModel")
 
 
-def takes_vectors(encoder: Encoder, options: DecoderOptions) -> bool:
-    """Whether output rows begin as an encoder's vectors: they have to be of the space of the states that it reads."""
-    starts_anew = not _brings_decoder(encoder.backbone) and not options.copy
-    pooled = options.begin == "mean" or (options.begin == "auto" and starts_anew)
-    return pooled and options.rows != "random" and encoder.shape.projection == "none"
+class FixedRows(nn.Module):
+    """A table of vectors that no training changes."""
+
+    weight: Tensor
+
+    def __init__(self, count: int, size: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(count, size))
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        return functional.embedding(numbers, self.weight)
 
 
-def docid_model(
-    reader: Encoder,
-    width: int,
-    options: DecoderOptions,
-    rows: Tensor | None,
-    seed: int,
-    *,
-    single: bool = False,
-    table: Table = "own",
-) -> T5:
-    """A new model over `width` symbols; what does not come with the backbone depends on the seed alone.
+class DocidModel(nn.Module, ABC, Generic[S]):
+    """A model that reads a text and writes a docid, one symbol after the other."""
 
-    rows (up to width, hidden) are vectors of the reader's space that the first symbols stand for, where it
-    `takes_vectors`. Where docids have a `single` symbol, the decoder never reads one, and has none to read but the one
-    that it starts from. What symbols are read as may be `tied` to the rows of the output layer, or be `fixed` too, and
-    then they are yet to be given, see `respelled`.
+    shape: S
+
+    def __init__(self, shape: S, reader: nn.Module) -> None:
+        super().__init__()
+        self.shape = shape
+        self.reader = reader
+        table = FixedRows if shape.fixed else nn.Embedding
+        self.symbols = table(shape.inputs or max(shape.width, shape.start + 1), shape.d_model)
+        self.add_layers()
+        if not shape.tied:
+            whole = shape.shards <= 1
+            self.output = (
+                nn.Linear(shape.d_model, shape.width, bias=False)
+                if whole
+                else ShardedRows(shape.d_model, shape.width, shape.shards)
+            )
+        self.reset()
+
+    # What a kind of model has to bring.
+
+    @abstractmethod
+    def add_layers(self) -> None:
+        """Add what stands between the reader and the output layer."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Set initial weights, in all but a reader that came with its own."""
+
+    @abstractmethod
+    def states_before(self, ids: Tensor, mask: Tensor, targets: Tensor) -> Tensor:
+        """The states (rows, length, d_model) from which each symbol of the targets (rows, length) is written.
+
+        Texts are ids and mask (rows, tokens), filled up on the right.
+        """
+
+    @abstractmethod
+    def first_states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The states (rows, d_model) from which the first symbol after each text is written."""
+
+    @abstractmethod
+    def generator(self, length: int, prefix: str = "") -> Generator:
+        """What a search asks; it reads at most `length` tokens of a text, with the prefix before each."""
+
+    # What is the same for all.
+
+    def forward(self, ids: Tensor, mask: Tensor, targets: Tensor) -> Tensor:
+        """Scores of every symbol at every place of the targets (rows, length): (rows, length, width)."""
+        return self.logits(self.states_before(ids, mask, targets))
+
+    def loss(self, ids: Tensor, mask: Tensor, targets: Tensor, ignored: int) -> Tensor:
+        """Minus the mean log-probability of targets (rows, length), each the sum of its symbols but for those ignored.
+
+        A mean over rows, not over symbols: so the mean over several batches is that of all their rows as one.
+        """
+        known = targets.masked_fill(targets == ignored, 0)
+        return self.loss_of(self.states_before(ids, mask, known), targets, ignored)
+
+    def loss_of(self, states: Tensor, targets: Tensor, ignored: int) -> Tensor:
+        """The same of states (rows, length, d_model) that are there already."""
+        there = targets != ignored
+        # Scores of all symbols are the most that is computed here: not for places behind the ends of docids.
+        return self._cross_entropy(states[there], targets[there]) / len(targets)
+
+    def _cross_entropy(self, states: Tensor, targets: Tensor) -> Tensor:
+        """Minus the log-probabilities of targets (n,) after states (n, d_model), added up."""
+        if blocks := self._blocks:
+            return blocks.cross_entropy(self._scaled(states), targets)
+        return functional.cross_entropy(self.logits(states).float(), targets, reduction="sum")
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Scores of every symbol."""
+        scaled = self._scaled(states)
+        return functional.linear(scaled, self._output_rows()) if self.shape.tied else self.output(scaled)
+
+    def scores(self, states: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """Scores of all symbols, or of candidates (n, C) after states (n, ..., d_model): (n, ..., C).
+
+        Few candidates are scored by themselves, many among all symbols.
+        """
+        if candidates is None:
+            return self.logits(states)
+        if FEW * candidates.shape[1] < self.shape.width * states[0, ..., 0].numel():
+            return self.logits_of(states, candidates)
+        return of_candidates(self.logits(states), candidates)
+
+    def logits_of(self, states: Tensor, candidates: Tensor) -> Tensor:
+        """Scores of some symbols (n, C) after states (n, ..., d_model): (n, ..., C)."""
+        if self._blocks:  # whose rows lie on several devices
+            return of_candidates(self.logits(states), candidates)
+        return torch.einsum("n...d,ncd->n...c", self._scaled(states), self._output_rows()[candidates])
+
+    def _scaled(self, states: Tensor) -> Tensor:
+        scale = self.shape.scale or (self.shape.d_model**-0.5 if self.shape.scaled else 1.0)
+        return states * scale if scale != 1 else states
+
+    def _output_rows(self) -> Tensor:
+        # The symbol that starts a docid may be behind the others; it is never written.
+        return self.symbols.weight[: self.shape.width] if self.shape.tied else self.output.weight
+
+    @property
+    def _blocks(self) -> ShardedRows | None:
+        """The output layer, where it lies in blocks."""
+        return self.output if not self.shape.tied and isinstance(self.output, ShardedRows) else None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type it computes in."""
+        return self.symbols.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.symbols.weight.device
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder that reads texts, where the reader is one."""
+        if not isinstance(self.reader, Encoder):
+            raise TypeError(f"this model reads with a {type(self.reader).__name__}, which has no tokenizer")
+        return self.reader
+
+    def at_most(self, wanted: int) -> int:
+        """How many tokens of a text can be read, up to as many as are wanted."""
+        return self.encoder.at_most(wanted)
+
+    def tokenise(self, texts: Sequence[str], length: int) -> tuple[Tensor, Tensor]:
+        """The first tokens of texts: ids and mask, (rows, longest) each."""
+        tokenizer = self.encoder.tokenizer
+        return Tokens.of(texts, tokenizer, length).padded(range(len(texts)), tokenizer.pad)
+
+    # Symbols and their rows
+
+    @torch.no_grad()
+    def set_rows(self, rows: Tensor) -> None:
+        """Let the rows with which the first symbols are written be these, (up to width, d_model)."""
+        if self.shape.tied:
+            self.symbols.weight[: len(rows)] = rows.to(self.symbols.weight)
+        elif isinstance(self.output, ShardedRows):
+            self.output.load(rows)
+        else:
+            self.output.weight[: len(rows)] = rows.to(self.output.weight)
+
+    @property
+    def rows(self) -> Tensor:
+        """(width, d_model) the rows with which symbols are written; output layers in blocks give a copy."""
+        return self._output_rows().detach()
+
+    @property
+    def start_row(self) -> Tensor:
+        """(d_model,) what every docid starts from."""
+        return self.symbols.weight[self.shape.start].detach()
+
+    def split_rows(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The rows of docid symbols, those that are written with and those that are read, and all other weights."""
+        rows: list[Tensor] = []
+        others: list[Tensor] = []
+        for name, tensor in (*self.named_parameters(), *self.named_buffers()):
+            (rows if name.startswith(("symbols.", "output.")) else others).append(tensor)
+        return rows, others
+
+    def with_symbols(self, rows: Tensor, start: Tensor) -> Self:
+        """The same model over other fixed symbols (symbols, d_model), and what starts every docid (d_model,).
+
+        All layers are shared between the two. The first rows decide how states are scaled before they meet rows: of a
+        state that is as long as they are, the highest score is about SHARP, whatever the backbone's states are like.
+        """
+        table = FixedRows(len(rows) + 1, rows.shape[1]).to(self.device)
+        table.weight.copy_(torch.cat([rows, start[None].to(rows)]))
+        made = copy.copy(self)
+        made._modules = {**self._modules, "symbols": table}
+        made.shape = replace(self.shape, width=len(rows), start=len(rows))
+        if not self.shape.scale:
+            scale, entering = SHARP / length_of(rows) ** 2, self.entering_for(rows)
+            made.shape = replace(made.shape, scale=scale, entering=entering)
+        return made
+
+    def entering_for(self, rows: Tensor) -> float:
+        """What rows are multiplied by where they are read, so that the layers can read them."""
+        return 1.0
+
+    def narrowed(self, tokens: Tensor) -> Self:
+        """The same model over fewer docid symbols: symbol i is token tokens[i] of the old vocabulary.
+
+        Scores are the old ones, so under `trie` normalisation nothing changes but the work.
+        """
+        shape = replace(self.shape, width=len(tokens), start=len(tokens), tied=False, shards=1)
+        ours = self._like(shape)
+        weights = self._whole()
+        output = weights["symbols.weight"] if self.shape.tied else weights["output.weight"]
+        begin = torch.tensor([self.shape.start], device=tokens.device)
+        weights["output.weight"] = output[tokens]
+        weights["symbols.weight"] = weights["symbols.weight"][torch.cat([tokens, begin])]
+        ours.load_state_dict(weights)
+        return ours.to(tokens.device).eval()
+
+    def widened(self, rows: Sequence[Sequence[int]], apart: Tensor | None = None) -> Self:
+        """The same model with one more docid symbol for each of these, behind the last one, not yet trained.
+
+        The rows of a new symbol are the mean of those of the symbols named for it, or of all where none are named;
+        where output rows began as vectors, `apart` (new, d_model) says how far the new ones were from that mean, and
+        they are as far from it now. Old symbols keep theirs to the last bit, and so their scores. For symbols that
+        atomic docids have added since:
+        `model.widened([scheme.untrained[symbol] for symbol in range(model.shape.width, scheme.width)])`.
+        """
+        old, more = self.shape, len(rows)
+        shape = replace(old, width=old.width + more, start=old.start + more if old.start >= old.width else old.start)
+        ours = self._like(shape)
+        weights = self._whole()
+        if not old.inputs:
+            weights["symbols.weight"] = _with_means(weights["symbols.weight"], old.width, rows)
+        if not old.tied:
+            weights["output.weight"] = _with_means(weights["output.weight"], old.width, rows, apart)
+        ours._load(weights)
+        return ours.to(self.device).eval()
+
+    def _whole(self) -> dict[str, Tensor]:
+        """The weights, with an output layer in one piece."""
+        weights = {name: weight for name, weight in self.state_dict().items() if not name.startswith("output.")}
+        return weights if self.shape.tied else {**weights, "output.weight": self.output.weight.detach()}
+
+    def _load(self, weights: dict[str, Tensor]) -> None:
+        """Take weights with an output layer in one piece, whatever the model's is."""
+        if self._blocks is None:
+            self.load_state_dict(weights)
+            return
+        self.set_rows(weights["output.weight"])
+        rest = {name: weight for name, weight in weights.items() if name != "output.weight"}
+        self.load_state_dict({**self.state_dict(), **rest})
+
+    def _like(self, shape: S) -> Self:
+        """A model of another width with a reader of its own, whose weights are still to be loaded."""
+        with torch.random.fork_rng(devices=[]):  # what is drawn here is thrown away, and must not change what comes
+            return type(self)(shape, copy.deepcopy(self.reader)).to(self.dtype)
+
+
+def laid_out(model: Model) -> Model:
+    """The model, on a processor with the weights of its layers lying column by column.
+
+    Nothing changes but the speed: products of few rows are some 15% faster so, where the processor has
+    no library that packs weights by itself.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        shape = _shape(reader, width, options, pooled=_is_pooled(reader, options, rows))
-        shape = replace(shape, inputs=1, start=0) if single else _with_table(shape, table, reader.backbone)
-        model = T5(shape, reader)
-        if _brings_decoder(reader.backbone):
-            _take_decoder(model, reader)
-        if options.copy:
-            _copy_layers(model, reader)
-        if model.shape.pooled:
-            _start(model, rows)
-        return model
-
-
-def _with_table(shape: T5Shape, table: Table, backbone: Backbone) -> T5Shape:
-    theirs = _brings_decoder(backbone) and T5Shape.of(backbone.transformers_config, tied=True).scaled
-    return replace(shape, tied=table != "own", fixed=table == "fixed", scaled=table == "tied" and theirs)
-
-
-def _is_pooled(reader: Encoder, options: DecoderOptions, rows: Tensor | None) -> bool:
-    # Without layers nothing else tells of the text.
-    blind = not options.layers and not options.copy and not _brings_decoder(reader.backbone)
-    return options.begin == "mean" or (options.begin == "auto" and (blind or rows is not None))
-
-
-def _brings_decoder(backbone: Backbone) -> bool:
-    return backbone.config["model_type"] == "t5"
-
-
-def _shape(reader: Encoder, width: int, options: DecoderOptions, *, pooled: bool) -> T5Shape:
-    own: dict[str, Any] = {"pooled": pooled, "pooling": reader.shape.pooling, "encoder_layers": 0}
-    own |= {"dropout": options.dropout, "shards": options.shards}
-    if _brings_decoder(reader.backbone):
-        theirs = T5Shape.of(reader.backbone.transformers_config, tied=False)
-        return replace(theirs, vocabulary=1, width=width, start=width, scaled=False, **own)
-    if options.copy:
-        return _copied_shape(reader.backbone.transformers_config, width, own)
-    hidden = reader.backbone.hidden
-    d_kv = HEAD if hidden % HEAD == 0 else hidden
-    sizes = {"d_model": hidden, "d_kv": d_kv, "heads": hidden // d_kv, "d_ff": 2 * hidden}
-    return T5Shape.for_docids(1, width, decoder_layers=options.layers, **sizes, **own)
-
-
-def _take_decoder(model: T5, reader: Encoder) -> None:
-    """Take the decoder that a checkpoint brings; symbols and output rows stay the model's own."""
-    weights = renamed(reader.backbone.seq2seq_module().state_dict())
-    known = {name: weight for name, weight in weights.items() if name.startswith(("layers.", "norm.", "bias."))}
-    model.load_state_dict({**model.state_dict(), **known})
-
-
-def is_bert(backbone: Backbone) -> bool:
-    """Whether its layers can be copied into a decoder."""
-    return backbone.config["model_type"] == "bert" and not backbone.causal
-
-
-def _copied_shape(config: Any, width: int, own: Mapping[str, Any]) -> T5Shape:
-    """A decoder with the sizes of a BERT."""
-    sizes = {"d_model": config.hidden_size, "heads": config.num_attention_heads, "d_ff": config.intermediate_size}
-    sizes |= {"d_kv": config.hidden_size // config.num_attention_heads, "decoder_layers": config.num_hidden_layers}
-    sizes |= {"epsilon": config.layer_norm_eps, "positions": config.max_position_embeddings, "form": "bert"}
-    return T5Shape.for_docids(1, width, **sizes, **own)
-
-
-# Names of transformers' BERT on the left, ours on the right.
-COPIED = {
-    "attention.self.query": "own.q",
-    "attention.self.key": "own.k",
-    "attention.self.value": "own.v",
-    "attention.output.dense": "own.o",
-    "attention.output.LayerNorm": "own_norm",
-    "intermediate.dense": "up",
-    "output.dense": "down",
-    "output.LayerNorm": "feed_norm",
-}
-
-
-@torch.no_grad()
-def _copy_layers(model: T5, reader: Encoder) -> None:
-    """Take the reader's layers; attention to the text is new, and small at first, so that they begin as they were."""
-    theirs = reader.module.state_dict()
-    weights = {
-        f"layers.{layer}.{ours}.{part}": theirs[f"encoder.layer.{layer}.{name}.{part}"]
-        for layer in range(model.shape.decoder_layers)
-        for name, ours in COPIED.items()
-        for part in ("weight", "bias")
-    }
-    kind = theirs["embeddings.token_type_embeddings.weight"][0]
-    weights["entry.places.weight"] = theirs["embeddings.position_embeddings.weight"] + kind
-    weights |= {f"entry.norm.{part}": theirs[f"embeddings.LayerNorm.{part}"] for part in ("weight", "bias")}
-    for layer in model.layers:
-        assert isinstance(layer, BertDecoderLayer)
-        for linear in (layer.cross.q, layer.cross.k, layer.cross.v, layer.cross.o):
-            nn.init.normal_(linear.weight, std=SMALL)
-            nn.init.zeros_(linear.bias)
-    model.load_state_dict({**model.state_dict(), **weights})
-
-
-@torch.no_grad()
-def _start(model: T5, rows: Tensor | None) -> None:
-    """Let layers begin by adding nothing, so that the text's pooled state reaches the output as it is."""
-    nn.init.normal_(model.symbols.weight, std=SMALL)
-    nn.init.zeros_(model.symbols.weight[model.shape.start])
-    for layer in model.layers:
-        assert isinstance(layer, DecoderLayer)
-        for last in (layer.own.o, layer.cross.o, layer.feed.down):
-            nn.init.zeros_(last.weight)
-    if rows is not None:
-        model.set_rows(rows)
-
-
-def respelled(model: T5, rows: Tensor, start: Tensor) -> T5:
-    """The same model over other fixed symbols (symbols, hidden), with what starts every docid (hidden,) behind them.
-
-    All else is shared between the two. The first rows decide how states are scaled before they meet rows: of a state
-    that is as long as they are, the highest score is about SHARP, whatever the backbone's states are like. They also
-    decide how rows are scaled where they are read: BERT adds places to what it reads, which have to be felt beside rows
-    as they are beside words.
-    """
-    table = FixedRows(len(rows) + 1, rows.shape[1]).to(model.device)
-    table.weight.copy_(torch.cat([rows, start[None].to(rows)]))
-    made = copy.copy(model)
-    made._modules = {**model._modules, "symbols": table}
-    shape = replace(model.shape, width=len(rows), start=len(rows))
-    if not shape.scale:
-        entering = length_of(words_of(reader_of(model))) / length_of(rows) if shape.form == "bert" else 1.0
-        shape = replace(shape, scale=SHARP / length_of(rows) ** 2, entering=entering)
-    made.shape = shape
-    return made
-
-
-def as_long_as(rows: Tensor, vector: Tensor) -> Tensor:
-    """A vector in its own direction, as long as rows are."""
-    return vector * (length_of(rows) / float(vector.norm())) if len(rows) else vector
+    if model.dtype == torch.float32 and model.device.type == "cpu":
+        for name, layer in model.named_modules():
+            if isinstance(layer, nn.Linear) and name != "output":
+                layer.weight.data = layer.weight.data.t().contiguous().t()
+    return model
 
 
 @torch.no_grad()
@@ -249,56 +318,25 @@ def length_of(rows: Tensor) -> float:
     return float(rows.float().square().sum(1).mean().sqrt())
 
 
-def words_of(reader: Encoder) -> Tensor:
+def as_long_as(rows: Tensor, vector: Tensor) -> Tensor:
+    """A vector in its own direction, as long as rows are."""
+    return vector * (length_of(rows) / float(vector.norm())) if len(rows) else vector
+
+
+def words_of(encoder: Encoder) -> Tensor:
     """(tokens, hidden) what the backbone reads tokens as."""
-    return reader.module.get_input_embeddings().weight.detach()  # ty: ignore[call-non-callable]
+    return encoder.module.get_input_embeddings().weight.detach()  # ty: ignore[call-non-callable]
 
 
-def generator_of(model: T5, most: int, prefix: str = "") -> Seq2SeqGenerator:
-    """What a search asks; of every text, with what stands before all of them, at most so many tokens are read."""
-    reader = reader_of(model)
+def _with_means(table: Tensor, width: int, rows: Sequence[Sequence[int]], apart: Tensor | None = None) -> Tensor:
+    """A table with a mean for each of these, and what is apart from it, behind its first rows.
 
-    def tokenise(texts: list[str]) -> tuple[Tensor, Tensor]:
-        tokens = Tokens.of([prefix + text for text in texts], reader.tokenizer, most)
-        return tokens.padded(range(len(texts)), reader.tokenizer.pad)
-
-    return Seq2SeqGenerator(model, tokenise)
-
-
-def reader_of(model: T5) -> Encoder:
-    """The encoder that reads texts for a model."""
-    assert isinstance(model.reader, Encoder)
-    return model.reader
-
-
-def write(model: T5, writer: Writer) -> None:
-    """Put a model into an artifact, with all that opening it needs."""
-    encoders.write(reader_of(model), writer, "reader")
-    writer.json("decoder", asdict(model.shape))
-    own = {name: weight for name, weight in model.state_dict().items() if not name.startswith("reader.")}
-    writer.tensors("decoder_weights", own)
-
-
-def read(snapshot: Snapshot) -> T5:
-    """The model of an artifact, on the processor and not in training."""
-    reader = encoders.read(snapshot, "reader")
-    with opening(snapshot.path, "decoder"):
-        values, tensors = snapshot.json("decoder"), snapshot.tensors("decoder_weights")
-        require_sizes(values, tensors, "decoder")
-        shape = build(T5Shape, values)
-        least = min(shape.width, shape.start + 1, shape.d_model, shape.d_kv, shape.heads, shape.buckets, shape.shards)
-        require(least > 0 and shape.start < max(shape.width, shape.inputs) + 1, "the decoder has sizes below 1")
-        require(shape.d_model == reader.backbone.hidden, "the decoder is not as wide as what reads for it")
-        # The reader stands for itself only behind it: what is compared and loaded here is the decoder.
-        model = opened_module(lambda: T5(shape, nn.Identity()), tensors, "decoder")
-        model.reader = reader
-        _require_writing(model)
-    return model.eval()
-
-
-@torch.inference_mode()
-def _require_writing(model: T5) -> None:
-    """A ValueError unless the model can write the first symbol of a docid."""
-    begin = torch.tensor([[model.shape.start]])
-    hidden, _ = model.decode(begin, None, model.read(*encoders.one_token(reader_of(model).tokenizer)))
-    require(model.logits(hidden[:, 0]).isfinite().all(), "the decoder gives scores that are not finite")
+    The row of the symbol that starts docids, where there is one, stays the last.
+    """
+    known = table[:width]
+    whole = known.mean(0, dtype=torch.float32)  # a sum in half precision loses digits
+    means = [known[list(named)].mean(0, dtype=torch.float32) if named else whole for named in rows]
+    new = torch.stack(means) if means else known[:0].float()
+    if apart is not None:
+        new = new + apart.to(new)
+    return torch.cat([known, new.to(table.dtype), table[width:]])

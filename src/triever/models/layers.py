@@ -1,10 +1,10 @@
-"""The layers that transformers of T5's and of BERT's form are made of, and the sizes of a model of them."""
+"""The layers that transformers of T5's and of BERT's form are made of, and their sizes."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -12,73 +12,26 @@ from torch.nn import functional
 
 Memory = tuple[Tensor, Tensor]
 """Keys and values, (rows, heads, length, d_kv) each."""
+Form: TypeAlias = Literal["t5", "bert"]
+"""Whose layers they are like."""
 
 
 @dataclass(frozen=True)
-class T5Shape:
-    """The sizes of a model; the defaults are those of T5 v1.1 small."""
+class LayerShape:
+    """The sizes of one layer; the defaults are those of T5 v1.1 small."""
 
-    vocabulary: int
-    width: int
-    start: int
     d_model: int = 512
     d_kv: int = 64
     heads: int = 6
     d_ff: int = 1024
-    encoder_layers: int = 8
-    decoder_layers: int = 8
-    gated: bool = True
-    buckets: int = 32
-    max_distance: int = 128
     epsilon: float = 1e-6
-    tied: bool = False
-    scaled: bool = False  # states are divided by the root of their width before they meet output rows, as T5 does
-    scale: float = 0.0  # what they are multiplied by instead, where that is not 0
-    entering: float = 1.0  # what symbols are multiplied by where they are read
-    shards: int = 1  # blocks of the output layer
-    inputs: int = 0  # symbols that the decoder reads; 0 is all of them, 1 is enough where docids have one symbol
-    fixed: bool = False  # what symbols are is given and not learned, and their rows are those of the output layer too
-    pooled: bool = False  # one state for the whole text is added to what the decoder reads at every place
     dropout: float = 0.0
-    form: Literal["t5", "bert"] = "t5"  # of the decoder's layers
-    positions: int = 512  # places that a decoder of BERT's form knows
-    pooling: str = "mean"  # which state that is: mean, first or last
-
-    @classmethod
-    def for_docids(cls, vocabulary: int, width: int, **sizes: Any) -> T5Shape:
-        """A decoder over `width` docid symbols; the symbol after the last one starts every docid."""
-        return cls(vocabulary, width, start=width, **sizes)
-
-    @classmethod
-    def of(cls, config: Any, *, tied: bool) -> T5Shape:
-        """That of a transformers T5 config, decoder vocabulary included.
-
-        Whether the output layer is the embedding is not read from the config: transformers 5 says so of
-        every T5, and keeps what the config once meant, that outputs are scaled, in another place.
-        """
-        return cls(
-            vocabulary=config.vocab_size,
-            width=config.vocab_size,
-            start=config.decoder_start_token_id or config.pad_token_id or 0,
-            d_model=config.d_model,
-            d_kv=config.d_kv,
-            heads=config.num_heads,
-            d_ff=config.d_ff,
-            encoder_layers=config.num_layers,
-            decoder_layers=config.num_decoder_layers,
-            gated=config.is_gated_act,
-            buckets=config.relative_attention_num_buckets,
-            max_distance=config.relative_attention_max_distance,
-            epsilon=config.layer_norm_epsilon,
-            tied=tied,
-            scaled=getattr(config, "scale_decoder_outputs", config.tie_word_embeddings),
-        )
 
 
 class Norm(nn.Module):
     """Root mean square, without a mean and without a bias."""
 
-    def __init__(self, shape: T5Shape) -> None:
+    def __init__(self, shape: LayerShape) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(shape.d_model))
         self.epsilon = shape.epsilon
@@ -90,10 +43,10 @@ class Norm(nn.Module):
 class Attention(nn.Module):
     """Attention without scaling, as T5 has it, or with, as BERT has it; what is added carries positions and masks."""
 
-    def __init__(self, shape: T5Shape) -> None:
+    def __init__(self, shape: LayerShape, form: Form) -> None:
         super().__init__()
         inner = shape.heads * shape.d_kv
-        bert = shape.form == "bert"
+        bert = form == "bert"
         self.heads = shape.heads
         self.scale = shape.d_kv**-0.5 if bert else 1.0
         self.q, self.k, self.v = (nn.Linear(shape.d_model, inner, bias=bert) for _ in range(3))
@@ -117,9 +70,9 @@ class Attention(nn.Module):
 class Feed(nn.Module):
     """The layer after attention: ReLU in T5, gated GELU in v1.1 and Flan."""
 
-    def __init__(self, shape: T5Shape) -> None:
+    def __init__(self, shape: LayerShape, *, gated: bool) -> None:
         super().__init__()
-        self.gate = nn.Linear(shape.d_model, shape.d_ff, bias=False) if shape.gated else None
+        self.gate = nn.Linear(shape.d_model, shape.d_ff, bias=False) if gated else None
         self.up = nn.Linear(shape.d_model, shape.d_ff, bias=False)
         self.down = nn.Linear(shape.d_ff, shape.d_model, bias=False)
         self.dropout = nn.Dropout(shape.dropout)
@@ -135,9 +88,9 @@ class Feed(nn.Module):
 class EncoderLayer(nn.Module):
     """Attention, then feed-forward, each on normed states and added to them."""
 
-    def __init__(self, shape: T5Shape) -> None:
+    def __init__(self, shape: LayerShape, *, gated: bool) -> None:
         super().__init__()
-        self.attention, self.feed = Attention(shape), Feed(shape)
+        self.attention, self.feed = Attention(shape, "t5"), Feed(shape, gated=gated)
         self.attention_norm, self.feed_norm = Norm(shape), Norm(shape)
         self.dropout = nn.Dropout(shape.dropout)
 
@@ -150,9 +103,9 @@ class EncoderLayer(nn.Module):
 class CrossLayer(nn.Module):
     """What every decoder layer has: attention to what was written, and to the text."""
 
-    def __init__(self, shape: T5Shape) -> None:
+    def __init__(self, shape: LayerShape, form: Form) -> None:
         super().__init__()
-        self.own, self.cross = Attention(shape), Attention(shape)
+        self.own, self.cross = Attention(shape, form), Attention(shape, form)
         self.dropout = nn.Dropout(shape.dropout)
 
     def read(self, encoded: Tensor) -> Memory:
@@ -163,9 +116,9 @@ class CrossLayer(nn.Module):
 class DecoderLayer(CrossLayer):
     """The same as in the encoder, with attention to the text in between."""
 
-    def __init__(self, shape: T5Shape) -> None:
-        super().__init__(shape)
-        self.feed = Feed(shape)
+    def __init__(self, shape: LayerShape, *, gated: bool) -> None:
+        super().__init__(shape, "t5")
+        self.feed = Feed(shape, gated=gated)
         self.own_norm, self.cross_norm, self.feed_norm = Norm(shape), Norm(shape), Norm(shape)
 
     def forward(
@@ -181,8 +134,8 @@ class DecoderLayer(CrossLayer):
 class BertDecoderLayer(CrossLayer):
     """BERT's layer, which norms what it has added, with attention to the text in between."""
 
-    def __init__(self, shape: T5Shape) -> None:
-        super().__init__(shape)
+    def __init__(self, shape: LayerShape) -> None:
+        super().__init__(shape, "bert")
         self.up, self.down = nn.Linear(shape.d_model, shape.d_ff), nn.Linear(shape.d_ff, shape.d_model)
         self.own_norm, self.cross_norm, self.feed_norm = (
             nn.LayerNorm(shape.d_model, eps=shape.epsilon) for _ in range(3)
@@ -200,9 +153,9 @@ class BertDecoderLayer(CrossLayer):
 class BertInput(nn.Module):
     """What BERT does to symbols before its first layer: places are added, and all of it is normed."""
 
-    def __init__(self, shape: T5Shape) -> None:
+    def __init__(self, shape: LayerShape, positions: int) -> None:
         super().__init__()
-        self.places = nn.Embedding(shape.positions, shape.d_model)
+        self.places = nn.Embedding(positions, shape.d_model)
         self.norm = nn.LayerNorm(shape.d_model, eps=shape.epsilon)
 
     def forward(self, hidden: Tensor, before: int) -> Tensor:
@@ -216,10 +169,10 @@ def joined(past: Memory | None, now: Memory) -> Memory:
     return now if past is None else (torch.cat([past[0], now[0]], 2), torch.cat([past[1], now[1]], 2))
 
 
-def distances(table: nn.Embedding, shape: T5Shape, query: Tensor, key: Tensor, *, both_ways: bool) -> Tensor:
-    """(1, heads, queries, keys) how much each distance counts."""
+def distances(table: nn.Embedding, farthest: int, query: Tensor, key: Tensor, *, both_ways: bool) -> Tensor:
+    """(1, heads, queries, keys) how much each distance counts, by a table (buckets, heads)."""
     distance = key - query[:, None]
-    return table(bucket(distance, shape.buckets, shape.max_distance, both_ways)).permute(2, 0, 1)[None]
+    return table(bucket(distance, table.num_embeddings, farthest, both_ways)).permute(2, 0, 1)[None]
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

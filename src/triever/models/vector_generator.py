@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triever.models.docid_model import reader_of
-from triever.models.seq2seq import Seq2SeqCache, Seq2SeqGenerator
+from triever.models.cross_decoder import Seq2SeqCache, Seq2SeqGenerator
 
 
 @dataclass(frozen=True)
@@ -27,5 +26,5 @@ class VectorGenerator(Seq2SeqGenerator):
         ids, mask = (tensor.to(self.device) for tensor in self.tokenise(prompts))
         states = self.model.encode(ids, mask)
         cache, hidden = self._begun(self.model.looked_up(states, mask))
-        vectors = reader_of(self.model).vectors(states, mask)
+        vectors = self.model.encoder.vectors(states, mask)
         return VectorCache(cache.read, cache.past, cache.text, vectors), hidden

@@ -26,6 +26,7 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError
+from triever.learning.encoders import device_name
 from triever.models.backbones import SCRATCH, Backbone, load_backbone
 from triever.models.checked_loading import require_sizes
 from triever.models.precision import fast_dtype
@@ -35,7 +36,6 @@ from triever.progress import track
 from triever.queries.question_sampler import Judge, Questions, QuestionSampler
 from triever.queries.writer_tuning import WriterTuning, tune
 from triever.retrievers.base import load
-from triever.retrievers.encoding import device_name
 from triever.retrievers.reranker import Reranked
 from triever.training.checkpoints import named_tensors, set_weights
 from triever.training.memory_estimate import FLOAT, check, estimate

@@ -24,8 +24,8 @@ class BM25(Retriever[LexicalEngine]):
     kind: ClassVar[str] = "bm25"
 
     language: str = option("english", "stemmer and stop words by language; none for neither")
-    k1: float = option(1.2, "how fast repeated words stop counting")
-    b: float = option(0.75, "how much long documents are held back, 0 to 1")
+    k1: float = option(Weighting.k1, "how fast repeated words stop counting")
+    b: float = option(Weighting.b, "how much long documents are held back, 0 to 1")
     method: Literal["lucene", "robertson", "atire"] = option("lucene", "the formula: lucene, robertson or atire")
     expand: bool = option(True, "index the expansion texts of documents that have them")
 

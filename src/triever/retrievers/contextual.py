@@ -8,7 +8,7 @@ been trained on them. With `vocabulary.k = 0` the vocabulary is the backbone's o
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -29,7 +29,7 @@ from triever.docids.schemes import Docid, Scheme, Title
 from triever.docids.trie import Trie
 from triever.engines import titles as title_engines
 from triever.engines.docid_search import SearchOptions
-from triever.engines.docids import Docids
+from triever.engines.docids import Docids, attending
 from triever.engines.titles import (
     InContext,
     SpellingOptions,
@@ -44,23 +44,22 @@ from triever.engines.titles import (
     writing_in,
 )
 from triever.errors import UsageError
-from triever.models import docid_model
-from triever.models.backbones import Backbone
-from triever.models.docid_model import (
-    SHARP,
-    DecoderOptions,
-    Table,
-    as_long_as,
-    is_bert,
-    length_of,
-    reader_of,
-    words_of,
+from triever.learning.docids import (
+    Course,
+    DocidRetriever,
+    DocidTeaching,
+    Lesson,
+    WithEncoder,
+    likelihood,
+    written_by,
 )
+from triever.learning.encoders import device_name
+from triever.models.backbones import Backbone
+from triever.models.cross_decoder import CrossDecoder
+from triever.models.decoders import DecoderOptions, Table, cross_decoder, is_bert
+from triever.models.docid_model import SHARP, as_long_as, laid_out, length_of, words_of
 from triever.models.encoder import Encoder
-from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens
-from triever.retrievers.docid_learning import DocidRetriever, Lesson, likelihood
-from triever.retrievers.encoding import device_name
 from triever.training import fit_fingerprints
 from triever.training.loop import train
 from triever.training.losses import CONTRASTS
@@ -69,8 +68,6 @@ from triever.training.views import IGNORED, ViewBatches, ViewOptions, docid_rows
 
 SOME = 1000
 """Documents by whose titles it is seen how long states are."""
-EMB = "emb"
-"""The name under which the encoder of the vocabulary goes through a training with the model, and its checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -140,15 +137,15 @@ class Contextual(DocidRetriever[TitleEngine]):
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> TitleEngine:
         """Make a vocabulary of titles in context, and teach a model to write in it."""
-        self._check_early(dataset, store)
+        self._teaching.check(dataset, store)
         self._tokenised.clear()
-        encoder, _ = self._placed(dataset, store, work)
+        encoder, _ = self._teaching.placed(dataset, store, work)
         assert isinstance(self.docids, Title)
         scheme = Title.by(encoder.tokenizer.inner, min(self.docids.most, self._room(encoder)))
         titles = scheme.fit(list(store))
         trie, numbers = Trie.of(zip(titles, range(len(titles)), strict=True)), np.arange(len(titles))
-        model, length = self._blank(encoder, scheme.width), self._query_length
-        docids = Docids(model, scheme, trie, numbers, encoder, self._reading, length, vector_rows=False)
+        model, length = self._blank(encoder, scheme.width), self.read_length
+        docids = Docids(model, scheme, trie, numbers, encoder, self._teaching.reading, length, vector_rows=False)
         engine = TitleEngine(docids, self.search_options, self.spelling, self._titles, k=self.vocabulary.k)
         targets = docid_rows(titles)
         if self.vocabulary.k:
@@ -157,19 +154,18 @@ class Contextual(DocidRetriever[TitleEngine]):
             self._sharpen(model, encoder, titles, store)
         if self.contrast.steps:
             engine, targets = self._contrasted(engine, titles, targets, dataset, store, work)
-        trained = self._train(engine, targets, dataset, store, work)
-        return self._finished(engine, trained, title_tokens(titles))
+        encoder = self._renewed_encoder(engine)
+        course = partial(self._renewing_course, encoder) if encoder else None
+        trained = self._teaching.train(engine, targets, dataset, store, work, course=course)
+        return self._finished(engine, encoder or engine.docids.placer, trained, title_tokens(titles))
 
     @property
-    def _spells(self) -> bool:
-        return self.vocabulary.k > 0
+    def _teaching(self) -> DocidTeaching[TitleEngine]:
+        return DocidTeaching(self, likelihood, self._decoder_for, attends=True)
 
     @property
     def _titles(self) -> TitleReading:
         return TitleReading(self.vocabulary.context, self.vocabulary.length)
-
-    def _loss_of_batch(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return likelihood(model, batch)
 
     def configured(self, engine: TitleEngine) -> TitleEngine:
         """The engine, searched and spelled as the options say."""
@@ -179,17 +175,19 @@ class Contextual(DocidRetriever[TitleEngine]):
         """The engine after a short training on new documents, if `training.add_steps` asks for it."""
         if not self.training.add_steps or not documents:
             return engine
-        return with_model(engine, self._retrained(engine, documents, store))
+        model = self._teaching.retrained(engine.docids, documents, store, partial(self._targets, engine))
+        return with_model(engine, model)
 
     def read(self, snapshot: artifact.Snapshot) -> TitleEngine:
         """The titles of an artifact, and the vocabulary that they are written in."""
-        docids, k = self._read_docids(snapshot), self.vocabulary.k
+        k = self.vocabulary.k
+        docids = attending(self._teaching.read(snapshot, spells=k > 0))
         return title_engines.read(snapshot, docids, self.search_options, self.spelling, self._titles, k)
 
-    def _sharpen(self, model: T5, encoder: Encoder, docids: Sequence[Docid], store: DocumentStore) -> None:
+    def _sharpen(self, model: CrossDecoder, encoder: Encoder, docids: Sequence[Docid], store: DocumentStore) -> None:
         """Let a word that a state fits have the score that an id would have: words are shorter than states."""
-        some = list(islice(store, SOME))
-        states = self._titles.states(encoder, some, docids[: len(some)])
+        documents = list(islice(store, SOME))
+        states = self._titles.states(encoder, documents, docids[: len(documents)])
         if len(states):
             long = length_of(torch.from_numpy(states)) * length_of(words_of(encoder))
             model.shape = replace(model.shape, scale=SHARP / long)
@@ -205,21 +203,21 @@ class Contextual(DocidRetriever[TitleEngine]):
     ) -> tuple[TitleEngine, np.ndarray]:
         """The model after a training of its first state, and a vocabulary by its encoder, if that is wanted."""
         model = engine.docids.model
-        views, _ = self._views(engine.docids, dataset, store, work)
+        views, _ = self._teaching.views(engine.docids, dataset, store, work)
         train(
             model,
             partial(_contrast, self.contrast.loss),
-            self._rounds(model, views, self.views.weights, targets, self.contrast),
+            self._teaching.rounds(model, views, targets, self.contrast),
             self.contrast,
             what="contrasting",
             folder=work / "contrast" if work else None,
             given={"docids": fit_fingerprints.of_array(targets)},
             device=self.device,
-            share=self._share(model, self.contrast),
+            share=self._teaching.rate_share(model, self.contrast),
         )
         if not self.contrast.anew:
             return engine, targets
-        encoder = copy.deepcopy(reader_of(model)).requires_grad_(False).eval()
+        encoder = copy.deepcopy(model.encoder).requires_grad_(False).eval()
         renewed = replace(engine, docids=replace(engine.docids, placer=encoder))
         return self._spelled(renewed, docids, store, work)
 
@@ -231,11 +229,11 @@ class Contextual(DocidRetriever[TitleEngine]):
         special = len(encoder.tokenizer.before) + len(encoder.tokenizer.after)
         return encoder.at_most(self.vocabulary.length) - special
 
-    def _blank(self, encoder: Encoder, width: int) -> T5:
+    def _blank(self, encoder: Encoder, width: int) -> CrossDecoder:
         """A model that writes in the backbone's own vocabulary, which another may take the place of."""
         options = self._decoder_for(encoder.backbone)
         table: Table = "fixed" if self.vocabulary.k else "tied"
-        model = docid_model.docid_model(copy.deepcopy(encoder), width, options, None, self.training.seed, table=table)
+        model = cross_decoder(copy.deepcopy(encoder), width, options, None, self.training.seed, table=table)
         with torch.no_grad():
             words = words_of(encoder)
             # A T5 may have rows for more tokens than its tokenizer knows.
@@ -284,7 +282,7 @@ class Contextual(DocidRetriever[TitleEngine]):
         folder = work / "documents" / "behind titles"
         # Only what this very fit has written is read again: what lies there may be older, or damaged.
         is_new = folder not in self._tokenised
-        stream, length = (one.text for one in store), encoder.at_most(self.vocabulary.length)
+        stream, length = (document.text for document in store), encoder.at_most(self.vocabulary.length)
         tokens = Tokens.of(stream, encoder.tokenizer, length, folder) if is_new else Tokens.open(folder)
         self._tokenised.add(folder)
         return (tokens.take(rows) for rows in slabs(len(store)))
@@ -296,51 +294,54 @@ class Contextual(DocidRetriever[TitleEngine]):
             return docids
         return engine.rewritten(docids, engine.titles.states(engine.docids.placer, documents, docids))
 
-    def _taught(self, lesson: Lesson[TitleEngine]) -> Callable[[int], ViewBatches]:
-        engine, docids, store, work = lesson.engine, lesson.docids, lesson.store, lesson.work
-        model = engine.docids.model
-        rounds = self._rounds(model, lesson.views, self.views.weights, docids, self.training)
-        every = self.vocabulary.every
-        if not every or not self.vocabulary.k:
-            return rounds
-        assert engine.docids.placer is not None
-        # With the model, so that it is in its checkpoints: what a vocabulary was made with belongs to it.
-        model.add_module(EMB, copy.deepcopy(engine.docids.placer).requires_grad_(False))
-        titles = [engine.docids.docid(number) for number in range(len(store))]
+    def _renewed_encoder(self, engine: TitleEngine) -> Encoder | None:
+        """A copy of the encoder of the vocabulary that goes through the training, where that makes it anew (Async)."""
+        if not self.vocabulary.every or not self.vocabulary.k or not self.training.steps:
+            return None
+        return copy.deepcopy(engine.docids.placer).requires_grad_(False) if engine.docids.placer else None
 
-        made = {0: docids}  # what documents are called, by the round in which their vocabulary was made
+    def _renewing_course(self, encoder: Encoder, lesson: Lesson[TitleEngine]) -> Course:
+        """The model with the encoder of its vocabulary, so that both are in checkpoints; both change between rounds."""
+        engine, store, every = lesson.engine, lesson.store, self.vocabulary.every
+        rounds = self._teaching.rounds(engine.docids.model, lesson.views, lesson.targets)
+        titles = [engine.docids.docid(number) for number in range(len(store))]
+        made = {0: lesson.targets}  # what documents are called, by the round in which their vocabulary was made
 
         def remade(number: int) -> ViewBatches:
             begun = number - number % every
             if begun not in made:  # one that goes on in the middle reads the titles again, and nothing is made anew
                 made.clear()
-                made[begun] = docid_rows(self._remade(engine, store, titles, work, anew=number == begun))
+                renew = number == begun
+                made[begun] = docid_rows(self._remade(engine, encoder, store, titles, lesson.work, renew=renew))
             return replace(rounds(number), docids=made[begun])
 
-        return remade
+        return Course(WithEncoder(engine.docids.model, encoder), remade)
 
     @torch.no_grad()
     def _remade(
-        self, engine: TitleEngine, store: DocumentStore, docids: Sequence[Docid], work: Path | None, *, anew: bool
+        self,
+        engine: TitleEngine,
+        encoder: Encoder,
+        store: DocumentStore,
+        docids: Sequence[Docid],
+        work: Path | None,
+        *,
+        renew: bool,
     ) -> Sequence[Docid]:
-        """What documents are called; `anew` after the vocabulary is made again with the reader as it is now."""
-        encoder = engine.docids.model.get_submodule(EMB)
-        assert isinstance(encoder, Encoder)
-        known = engine.vocabulary
-        assert known is not None
-        if anew:
-            encoder.load_state_dict(reader_of(engine.docids.model).state_dict())
+        """What documents are called, where wanted after the vocabulary is made anew with the reader as it is now."""
+        model = engine.docids.model
+        if renew:
+            encoder.load_state_dict(model.encoder.state_dict())
         states = self._states(encoder, store, docids, work)
-        if anew:
-            rows = self._clustered(engine, docids, states, known).rows
-            known.rows.copy_(rows)  # in the model: they are the same memory
+        if renew:
+            model.set_rows(self._clustered(engine, docids, states, engine.vocabulary).rows)
         return engine.rewritten(docids, states)
 
-    def _finished(self, engine: TitleEngine, trained: Mapping[str, Any], occurring: int) -> TitleEngine:
-        encoder = engine.docids.model._modules.pop(EMB, engine.docids.placer)
-        assert isinstance(encoder, Encoder)
+    def _finished(
+        self, engine: TitleEngine, encoder: Encoder | None, trained: Mapping[str, Any], occurring: int
+    ) -> TitleEngine:
         laid_out(engine.docids.model)
-        if engine.vocabulary is None:  # nothing is placed in a vocabulary of tokens
+        if engine.vocabulary is None or encoder is None:  # nothing is placed in a vocabulary of tokens
             return replace(engine, docids=replace(engine.docids, placer=None, trained=trained))
         known = {**trained, **about(engine.vocabulary, occurring)}
         return replace(engine, docids=replace(engine.docids, placer=encoder.eval(), trained=known))
@@ -367,10 +368,9 @@ class Contextual(DocidRetriever[TitleEngine]):
 
 def _contrast(kind: str, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """How far the first state that is written from is from the ids of its title, and how near to others."""
-    assert isinstance(model, T5)
-    begin = torch.full_like(batch["docids"][:, :1], model.shape.start)
-    hidden, _ = model.decode(begin, None, model.read(batch["ids"], batch["mask"]))
-    return {"contrast": CONTRASTS[kind](model.logits(hidden[:, 0]).float(), _own_ids(batch["docids"]))}
+    writer = written_by(model)
+    states = writer.first_states(batch["ids"], batch["mask"])
+    return {"contrast": CONTRASTS[kind](writer.logits(states).float(), _own_ids(batch["docids"]))}
 
 
 def _own_ids(docids: Tensor) -> Tensor:

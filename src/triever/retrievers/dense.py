@@ -15,16 +15,16 @@ from triever.config import option
 from triever.data.store import DocumentStore
 from triever.engines.encoded import DenseEngine, read_dense
 from triever.index.vectors import IndexOptions, VectorIndex
+from triever.learning.encoders import EncoderRetriever
 from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder, EncoderShape, encode
 from triever.models.precision import device_of
 from triever.models.tokens import Tokens
-from triever.retrievers.encoding import Encoding
 from triever.training.loop import gathered
 
 
 @dataclass(eq=False)
-class Dense(Encoding[DenseEngine]):
+class Dense(EncoderRetriever[DenseEngine]):
     """Dense retrieval: `Dense(training=Tuning(steps=700, batch=256)).fit(data)`."""
 
     kind: ClassVar[str] = "dense"

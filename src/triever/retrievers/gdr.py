@@ -23,20 +23,28 @@ from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
 from triever.docids.schemes import Cluster, Scheme
 from triever.engines import clusters
-from triever.engines.clusters import DOCUMENTS, ClusterEngine
-from triever.engines.docids import Docids, vectors_of
+from triever.engines.clusters import ClusterEngine
+from triever.engines.docids import Docids, attending, vectors_of
 from triever.engines.match_fits import fit_for
 from triever.engines.match_scores import RULES, MatchOptions
 from triever.errors import UsageError
 from triever.index.trie_vectors import TrieVectors
 from triever.index.vectors import IndexOptions, VectorIndex
-from triever.models.docid_model import reader_of
+from triever.learning.docids import (
+    Course,
+    DocidRetriever,
+    DocidTeaching,
+    Lesson,
+    WithEncoder,
+    held_out_quality,
+    written_by,
+)
+from triever.learning.encoders import bm25_finder, check_memory
+from triever.models.cross_decoder import CrossDecoder
+from triever.models.docid_model import laid_out
 from triever.models.encoder import Encoder, encode
-from triever.models.t5 import T5, laid_out
 from triever.models.tokens import Tokens
 from triever.retrievers.base import learned_by
-from triever.retrievers.docid_learning import DocidRetriever, Lesson
-from triever.retrievers.encoding import bm25_finder, check_memory
 from triever.training.clusters import (
     ClusterBatches,
     ClusterNegatives,
@@ -44,11 +52,10 @@ from triever.training.clusters import (
     Texts,
     cluster_numbers,
 )
-from triever.training.loop import Batches, gathered
+from triever.training.loop import gathered
 from triever.training.losses import contrastive
 from triever.training.mining import Find, JudgedQueries, asked_in, mined
 from triever.training.pairs import Pairs, copies, held_out, pairs_of
-from triever.training.tuning import DocidTuning
 from triever.training.views import IGNORED
 
 QUERY = 64
@@ -95,8 +102,9 @@ class GDR(DocidRetriever[ClusterEngine]):
             raise UsageError(problem, "leave it out, or use kind generative")
 
     @property
-    def _query_length(self) -> int:
-        return self.query_length or (self._dense.query_length if self._dense else QUERY)
+    def read_length(self) -> int:
+        """How many tokens of a query are read."""
+        return self.query_length or (self.dense.query_length if self.dense else QUERY)
 
     def searched_with(self, values: Mapping[str, Any]) -> Self:
         """The same with other options of the search; says so where alpha was fitted for others than these.
@@ -133,12 +141,16 @@ class GDR(DocidRetriever[ClusterEngine]):
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> ClusterEngine:
         """Put documents into clusters, and teach a model to write these and to match vectors in them."""
-        docids, targets, vectors = self._begun(dataset, store, work)
+        self._check(dataset, store)
+        begun, targets, vectors = self._teaching.begun(dataset, store, work)
         assert vectors is not None  # all schemes place documents by vectors here
+        docids = attending(begun)
         taught = self.matching.depth if self.training.steps else None
-        below = self._laid_out(docids, vectors)
-        engine = ClusterEngine(docids, below, self.search_options, self.matching, taught=taught)
-        trained = self._train(engine, targets, dataset, store, work)
+        below, documents = self._laid_out(docids, vectors), self._learned_encoder(docids)
+        engine = ClusterEngine(docids, below, self.search_options, self.matching, documents, taught=taught)
+        trained = self._teaching.train(
+            engine, targets, dataset, store, work, course=self._course, quality=self._quality
+        )
         engine = self._finished(replace(engine, docids=replace(docids, trained=trained)), store)
         return self._fitted_at_depths(engine, self._held_out(dataset, store)) if self.matching.fits else engine
 
@@ -148,13 +160,15 @@ class GDR(DocidRetriever[ClusterEngine]):
 
     def read(self, snapshot: artifact.Snapshot) -> ClusterEngine:
         """The clusters of an artifact, and the vectors in them."""
-        return clusters.read(snapshot, self._read_docids(snapshot), self.search_options, self.matching)
+        return clusters.read(snapshot, attending(self._teaching.read(snapshot)), self.search_options, self.matching)
 
-    def _places(self, scheme: Scheme) -> bool:
-        return True
+    @property
+    def _teaching(self) -> DocidTeaching[ClusterEngine]:
+        return DocidTeaching(self, self._loss_of_batch, lambda _backbone: self.decoder, attends=True, by_vectors=True)
 
-    def _check_early(self, dataset: Dataset, store: DocumentStore) -> None:
-        super()._check_early(dataset, store)
+    def _check(self, dataset: Dataset, store: DocumentStore) -> None:
+        """Refuse what is known to be impossible before any text is read."""
+        self._teaching.check(dataset, store)
         self._check_rule()
         if self.training.steps:
             self._check_training()
@@ -163,13 +177,13 @@ class GDR(DocidRetriever[ClusterEngine]):
             self._held_out(dataset, store)
 
     def _check_rule(self) -> None:
-        if self.matching.rule == "sum" and self._dense and not self._dense.unit:
+        if self.matching.rule == "sum" and self.dense and not self.dense.unit:
             problem = "matching.rule = sum takes the tanh of products, which is 1 for all of vectors of any length"
             raise UsageError(problem, "use matching.rule=loglinear, or a dense retriever with unit=true")
 
     def _check_training(self) -> None:
         """Refuse a training in which something that should learn does not."""
-        reads = self._begins_anew or self.training.reader > 0
+        reads = self.begins_anew or self.training.reader > 0
         writes = self.losses.likelihood and self.matching.depth != 0
         if not writes and not self.losses.contrastive:
             problem = "matching.depth = 0, and nothing but a match is learned where nothing is written"
@@ -196,56 +210,57 @@ class GDR(DocidRetriever[ClusterEngine]):
         """(documents, depth) as much of docids as is written."""
         return docids[:, : self.matching.depth]
 
-    def _laid_out(self, docids: Docids, vectors: Tensor) -> TrieVectors:
+    def _laid_out(self, docids: Docids[CrossDecoder], vectors: Tensor) -> TrieVectors:
         """Vectors (documents, d) in the order of the trie, stored as those of the dense retriever are."""
-        dtype = self._dense.index.dtype if self._dense else "float32"
+        dtype = self.dense.index.dtype if self.dense else "float32"
         return TrieVectors.of(docids.trie, docids.numbers, vectors.numpy().astype(dtype), docids.model.device)
+
+    def _learned_encoder(self, docids: Docids[CrossDecoder]) -> Encoder | None:
+        """The document encoder that is trained, where one is: at first, the one that documents are placed by."""
+        if not (self.joint and self.training.steps and self.losses.contrastive):
+            return None
+        return copy.deepcopy(docids.placer).requires_grad_(True) if docids.placer else None
 
     def _finished(self, engine: ClusterEngine, store: DocumentStore) -> ClusterEngine:
         engine = self._with_vectors_of_now(engine, store)
-        documents = engine.docids.model._modules.pop(DOCUMENTS, None)
         laid_out(engine.docids.model)
-        return replace(engine, documents=documents.eval()) if isinstance(documents, Encoder) else engine
+        return replace(engine, documents=engine.documents.eval()) if engine.documents else engine
 
     def _with_vectors_of_now(self, engine: ClusterEngine, store: DocumentStore) -> ClusterEngine:
         """The engine with vectors by the document encoder as it is now, where it is trained."""
-        encoder = engine.docids.model._modules.get(DOCUMENTS)
-        if encoder is None:
+        if engine.documents is None:
             return engine
-        assert isinstance(encoder, Encoder)
-        vectors = vectors_of(encoder, engine.docids.reading, store)
+        vectors = vectors_of(engine.documents, engine.docids.reading, store)
         return replace(engine, below=self._laid_out(engine.docids, vectors))
 
-    def _share(self, model: T5, options: DocidTuning) -> Callable[[str], float]:
-        shares = super()._share(model, options)
-        return lambda name: shares("reader." if name.startswith(f"{DOCUMENTS}.") else name)
-
-    def _taught(self, lesson: Lesson[ClusterEngine]) -> Callable[[int], Batches]:
+    def _course(self, lesson: Lesson[ClusterEngine]) -> Course:
+        """What goes through the training: the model, with the document encoder where that is trained too."""
         engine, store = lesson.engine, lesson.store
-        written = self._written(lesson.docids)
-        rounds = self._rounds(engine.docids.model, lesson.views, self.views.weights, written, self.training)
+        written = self._written(lesson.targets)
+        rounds = self._teaching.rounds(engine.docids.model, lesson.views, written)
         if not self.losses.contrastive:
-            return rounds
-        documents = (
-            self._learned_documents(engine.docids, store, lesson.work)
-            if self.joint
-            else FixedVectors(engine.below.take)
-        )
-        same, cluster = copies(one.full_text.encode() for one in store), cluster_numbers(written)
+            return Course(engine.docids.model, rounds)
+        module, documents = self._documents(engine, store, lesson.work)
+        same, cluster = copies(document.full_text.encode() for document in store), cluster_numbers(written)
         miner = self._miner(lesson, same)
-        return lambda number: ClusterBatches(rounds(number), documents, cluster, same, self.negatives, miner())
+        return Course(
+            module, lambda number: ClusterBatches(rounds(number), documents, cluster, same, self.negatives, miner())
+        )
 
-    def _learned_documents(self, docids: Docids, store: DocumentStore, work: Path | None) -> Texts:
-        """The texts of all documents, for an encoder that goes through the training with the model."""
-        encoder = copy.deepcopy(docids.placer)
-        assert encoder is not None
-        docids.model.add_module(DOCUMENTS, encoder.requires_grad_(True))
+    def _documents(
+        self, engine: ClusterEngine, store: DocumentStore, work: Path | None
+    ) -> tuple[nn.Module, FixedVectors | Texts]:
+        """What goes through the training, and what a batch holds of documents: vectors, or texts to learn them from."""
+        docids, encoder = engine.docids, engine.documents
+        if encoder is None:
+            return docids.model, FixedVectors(engine.below.take)
         length = encoder.at_most(docids.reading.document_length)
         each = 1 + self.negatives.inside + self.negatives.count
         check_memory(encoder, self.training, self.training.batch * each, length, str(encoder.device))
-        texts = (docids.reading.document_prefix + one.full_text for one in store)
+        texts = (docids.reading.document_prefix + document.full_text for document in store)
         folder = work / "documents" / "whole" if work else None
-        return Texts(Tokens.of(texts, encoder.tokenizer, length, folder), encoder.tokenizer.pad)
+        tokens = Tokens.of(texts, encoder.tokenizer, length, folder)
+        return WithEncoder(docids.model, encoder), Texts(tokens, encoder.tokenizer.pad)
 
     def _miner(self, lesson: Lesson[ClusterEngine], same: np.ndarray) -> Callable[[], Mapping[str, np.ndarray]]:
         """What gives hard negatives of the queries of each view, for a round."""
@@ -256,40 +271,41 @@ class GDR(DocidRetriever[ClusterEngine]):
             return dict
         depth = options.searched(len(store))
         if options.source == "bm25":
-            lexical = bm25_finder(lesson.dataset, store)
-            found = mined(asked, lambda some: lexical(some.pairs.texts, depth), options, same)
-            return lambda: found
+            lexical = bm25_finder(store)
+            negatives = mined(asked, lambda queries: lexical(queries.pairs.texts, depth), options, same)
+            return lambda: negatives
         return lambda: mined(asked, self._finder(lesson.engine, store, depth), options, same)
 
     def _finder(self, engine: ClusterEngine, store: DocumentStore, k: int) -> Find:
         """What finds the documents with the nearest vectors, by the encoders as they are now."""
-        reader = reader_of(engine.docids.model)
+        reader = engine.docids.model.encoder
         vectors = self._with_vectors_of_now(engine, store).below.take(engine.docids.numbers).astype(np.float32)
         index = VectorIndex.of(vectors, IndexOptions(device=str(reader.device)))
 
-        def find(some: JudgedQueries) -> list[list[int]]:
-            return index.search(encode(reader, some.tokens), k)[1].tolist()
+        def find(queries: JudgedQueries) -> list[list[int]]:
+            return index.search(encode(reader, queries.tokens), k)[1].tolist()
 
         return find
 
-    def _loss_of_batch(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        assert isinstance(model, T5)
+    def _loss_of_batch(self, module: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        model = written_by(module)
+        assert isinstance(model, CrossDecoder)  # the teaching refuses others
         states, weights = model.encode(batch["ids"], batch["mask"]), self.losses
         parts: dict[str, Tensor] = {}
         if weights.likelihood and batch["docids"].shape[1]:
-            likelihood = model.loss_of(model.looked_up(states, batch["mask"]), batch["docids"], IGNORED)
+            likelihood = model.loss_after(model.looked_up(states, batch["mask"]), batch["docids"], IGNORED)
             parts["likelihood"] = weights.likelihood * likelihood
         if weights.contrastive:
-            scores = self._products(model, states, batch) / self.matching.temperature
+            queries = model.encoder.vectors(states, batch["mask"])
+            scores = self._products(queries, module, batch) / self.matching.temperature
             loss = contrastive(scores, batch["positive"], batch["excluded"], batch["weights"])
             parts["contrastive"] = weights.contrastive * loss
         return parts
 
-    def _products(self, model: T5, states: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    def _products(self, queries: Tensor, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         """(texts, documents) what texts and documents are matched by, as the rule has it."""
-        queries = reader_of(model).vectors(states, batch["mask"])
-        if self.joint:
-            documents = model.get_submodule(DOCUMENTS)(batch["document_ids"], batch["document_mask"])
+        if isinstance(module, WithEncoder):
+            documents = module.encoder(batch["document_ids"], batch["document_mask"])
         else:
             documents = batch["document_vectors"]
         products = queries @ gathered(documents).T
@@ -298,7 +314,7 @@ class GDR(DocidRetriever[ClusterEngine]):
     def _quality(self, engine: ClusterEngine, store: DocumentStore, held: Pairs) -> dict[str, float]:
         engine = self._with_vectors_of_now(engine, store)
         # A model is judged as it will be used: with what suits it, and not with what suited the one before.
-        return super()._quality(self._fitted(engine, held) if self.matching.fits else engine, store, held)
+        return held_out_quality(self._fitted(engine, held) if self.matching.fits else engine, store, held)
 
     def _held_out(self, dataset: Dataset, store: DocumentStore) -> Pairs:
         """The queries that the score is fitted on, which no training has seen."""
@@ -319,7 +335,7 @@ class GDR(DocidRetriever[ClusterEngine]):
         """With the weights that suit held-out queries, among the documents of their beams; for ways of one depth."""
         fits = {matching.way: fit_for(matching) for matching in ways or (self.matching,)}
         depth = ways[0].depth if ways else self.matching.depth
-        for query, found in engine.searcher(depth).candidates(held.texts):
+        for query, candidates in engine.searcher(depth).candidates(held.texts):
             for fit in fits.values():
-                fit.see(found, engine.docids.numbers[held.of(query)])
+                fit.see(candidates, engine.docids.numbers[held.of(query)])
         return replace(engine, fitted={**engine.fitted, **{way: fit.weights() for way, fit in fits.items()}})

@@ -5,20 +5,18 @@ A scheme gives docids, views teach them, and a search over the trie of those tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
-
-from torch import Tensor, nn
 
 from triever import artifact
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.engines.docids import DocidEngine
-from triever.models.t5 import laid_out
-from triever.retrievers.docid_learning import DocidRetriever, likelihood
+from triever.learning.docids import DocidRetriever, DocidTeaching, likelihood
+from triever.models.docid_model import laid_out
 
 
 @dataclass(eq=False)
@@ -29,20 +27,19 @@ class Generative(DocidRetriever[DocidEngine]):
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> DocidEngine:
         """Give every document a docid, and teach a model to write them."""
-        docids, targets, _ = self._begun(dataset, store, work)
+        self._teaching.check(dataset, store)
+        docids, targets, _ = self._teaching.begun(dataset, store, work)
         engine = DocidEngine(docids, self.search_options)
-        trained = self._train(engine, targets, dataset, store, work)
+        trained = self._teaching.train(engine, targets, dataset, store, work)
         laid_out(docids.model)
         return replace(engine, docids=replace(docids, trained=trained))
-
-    def _loss_of_batch(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return likelihood(model, batch)
 
     def tuned(self, engine: DocidEngine, documents: Sequence[Document], store: DocumentStore) -> DocidEngine:
         """The engine after a short training on new documents, if `training.add_steps` asks for it."""
         if not self.training.add_steps or not documents:
             return engine
-        return replace(engine, docids=replace(engine.docids, model=self._retrained(engine, documents, store)))
+        model = self._teaching.retrained(engine.docids, documents, store)
+        return replace(engine, docids=replace(engine.docids, model=model))
 
     def configured(self, engine: DocidEngine) -> DocidEngine:
         """The engine, searched as `search_options` says."""
@@ -50,4 +47,8 @@ class Generative(DocidRetriever[DocidEngine]):
 
     def read(self, snapshot: artifact.Snapshot) -> DocidEngine:
         """The model and the docids of an artifact."""
-        return DocidEngine(self._read_docids(snapshot), self.search_options)
+        return DocidEngine(self._teaching.read(snapshot), self.search_options)
+
+    @property
+    def _teaching(self) -> DocidTeaching[DocidEngine]:
+        return DocidTeaching(self, likelihood, lambda _backbone: self.decoder)

@@ -16,16 +16,16 @@ from triever.config import option
 from triever.data.store import DocumentStore
 from triever.engines.encoded import LateEngine, TextReading, exact_options, nearest_documents, read_late
 from triever.index.token_vectors import TokenIndex, TokenOptions
+from triever.learning.encoders import EncoderRetriever
 from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder, EncoderShape, encode_tokens
 from triever.models.tokens import Tokens
-from triever.retrievers.encoding import Encoding
 from triever.training.loop import gathered
 from triever.training.losses import late_scores
 
 
 @dataclass(eq=False)
-class MultiVector(Encoding[LateEngine]):
+class MultiVector(EncoderRetriever[LateEngine]):
     """Late interaction: `MultiVector(size=128, index=TokenOptions(bits=2)).fit(data)`."""
 
     kind: ClassVar[str] = "multivector"

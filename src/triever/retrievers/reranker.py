@@ -18,13 +18,13 @@ from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.engines.reranked import FIRST, RerankedEngine, Reranker, joined, read_reranker
 from triever.errors import UsageError
+from triever.learning.encoders import check_lengths, check_memory, device_name, new_encoder
 from triever.models.backbones import load_backbone
 from triever.models.encoder import EncoderShape
 from triever.models.tokens import Tokens
 from triever.ranks import reciprocal_rank_by
 from triever.retrievers.base import Retriever
 from triever.retrievers.bm25 import BM25
-from triever.retrievers.encoding import check_lengths, check_memory, device_name, new_encoder
 from triever.training.epochs import chance_of
 from triever.training.loop import train
 from triever.training.losses import listwise

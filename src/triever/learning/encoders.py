@@ -17,13 +17,13 @@ from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
 from triever.engines.encoded import DenseEngine, LateEngine, TextReading
+from triever.engines.lexical import LexicalEngine, Weighting
 from triever.errors import UsageError
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
 from triever.models.tokens import Tokens
 from triever.retrievers.base import Retriever
-from triever.retrievers.bm25 import BM25
 from triever.training.memory_estimate import check, estimate
 from triever.training.pairs import Negatives, pairs_of
 from triever.training.tuning import PairTraining, QueryTuning, Tuning, summary
@@ -32,8 +32,8 @@ E = TypeVar("E", DenseEngine, LateEngine)
 
 
 @dataclass(eq=False)
-class Encoding(Retriever[E]):
-    """A retriever whose documents and queries are read by one encoder."""
+class EncoderRetriever(Retriever[E]):
+    """A retriever whose documents and queries are read by one encoder, which is trained on pairs of them."""
 
     backbone: str = option("minilm", "minilm, smollm2, scratch, a folder, or an id of the Hugging Face hub")
     fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
@@ -83,7 +83,7 @@ class Encoding(Retriever[E]):
 
     def _encoder(self, store: DocumentStore) -> Encoder:
         place = device_name(self.device)  # first: to read the texts for a backbone may take long
-        backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
+        backbone = load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
         return new_encoder(backbone, self._shape(backbone), self.training.seed, place)
 
     def _tune(
@@ -92,8 +92,8 @@ class Encoding(Retriever[E]):
         training = PairTraining(
             model=encoder,
             scores=self._pair_scores,
-            rank=lambda queries, some, k: self._rank(encoder, queries, some, k, work),
-            mine=lambda texts, depth: bm25_rows(dataset, store, texts, depth),
+            rank=lambda queries, texts, k: self._rank(encoder, queries, texts, k, work),
+            mine=lambda texts, depth: bm25_finder(store)(texts, depth),
             queries=lambda texts: self.reading.queries(encoder, texts),
             documents=documents,
             pairs=pairs_of(dataset, self.training.split, store),
@@ -171,17 +171,11 @@ def device_name(name: str) -> str:
     return str(device_of(name))
 
 
-def bm25_rows(dataset: Dataset, store: DocumentStore, texts: Sequence[str], depth: int) -> list[list[int]]:
-    """The rows of the first hits of BM25 for each text."""
-    return bm25_finder(dataset, store)(texts, depth)
-
-
-def bm25_finder(dataset: Dataset, store: DocumentStore) -> Callable[[Sequence[str], int], list[list[int]]]:
-    """The same for texts that come in parts."""
-    engine = BM25().learn(dataset, store)
+def bm25_finder(store: DocumentStore) -> Callable[[Sequence[str], int], list[list[int]]]:
+    """What gives the rows of the first hits of BM25, as it is by default, for each text."""
+    engine = LexicalEngine.learn("english", Weighting(), store)
 
     def find(texts: Sequence[str], depth: int) -> list[list[int]]:
-        found = engine.search(store, texts, depth)
-        return [[store.row(hit.id) for hit in result] for result in found]
+        return [[store.row(hit.id) for hit in result] for result in engine.search(store, texts, depth)]
 
     return find

@@ -1,0 +1,481 @@
+"""Teaching a model to write docids: what stands for documents, and how a training goes over it.
+
+Retrievers that write docids have the same options, `DocidRetriever`, and hold a `DocidTeaching`: it makes the model
+and the docids, lays out the views, trains, and trains again when documents are added.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
+
+import numpy as np
+from torch import Tensor, nn
+
+from triever import artifact, config
+from triever.config import option
+from triever.data.datasets import Dataset
+from triever.data.records import Document
+from triever.data.store import DocumentStore
+from triever.docids.schemes import Atomic, Docid, Scheme
+from triever.docids.trie import Trie
+from triever.engines import docids as docid_engines
+from triever.engines.base import Engine
+from triever.engines.clusters import ClusterEngine
+from triever.engines.docid_search import SearchOptions
+from triever.engines.docids import DocidEngine, Docids, Reading, entries_of, vectors_of
+from triever.engines.encoded import DenseEngine
+from triever.engines.titles import TitleEngine
+from triever.errors import UsageError
+from triever.index.top import shared
+from triever.index.vectors import IndexOptions
+from triever.learning.encoders import check_lengths, check_memory, device_name, new_encoder
+from triever.models.backbones import SCRATCH, Backbone, load_backbone
+from triever.models.decoders import DecoderOptions, check_backbone, docid_model, takes_vectors
+from triever.models.docid_model import DocidModel, laid_out
+from triever.models.encoder import Encoder, EncoderShape
+from triever.models.precision import device_of
+from triever.models.tokens import Tokens
+from triever.ranks import reciprocal_rank
+from triever.retrievers.base import Retriever
+from triever.training import fit_fingerprints
+from triever.training.loop import Batches, train
+from triever.training.pairs import Pairs, held_out, pairs_there, written_pairs
+from triever.training.tuning import WATCH, DocidTuning, quality, summary
+from triever.training.views import (
+    IGNORED,
+    Behind,
+    Chunks,
+    Generated,
+    Labelled,
+    View,
+    ViewBatches,
+    ViewOptions,
+    check_shares,
+    coverage,
+    docid_rows,
+)
+from triever.validation import require
+
+REPLAYED = 10
+"""Old documents that are gone over again for each new one, at most."""
+E = TypeVar("E", DocidEngine, ClusterEngine, TitleEngine)
+M = TypeVar("M", bound=DocidModel)
+
+
+Loss: TypeAlias = Callable[[nn.Module, Mapping[str, Tensor]], dict[str, Tensor]]
+"""What is made smaller: the parts of the loss of a batch, by what goes through the training."""
+
+
+@dataclass(frozen=True)
+class Lesson(Generic[E]):
+    """What a training is about: a model, what stands for the documents of a store, and what they are called."""
+
+    engine: E
+    views: Mapping[str, View]
+    targets: np.ndarray  # (documents, longest)
+    dataset: Dataset
+    store: DocumentStore
+    work: Path | None  # a folder for what is too large for memory
+
+
+class Course(NamedTuple):
+    """What goes through a training, and what each round teaches it."""
+
+    module: nn.Module
+    rounds: Callable[[int], Batches]
+
+
+class WithEncoder(nn.Module):
+    """A model and an encoder that go through a training together, and so through its checkpoints."""
+
+    def __init__(self, model: DocidModel, encoder: Encoder) -> None:
+        super().__init__()
+        self.model = model
+        self.encoder = encoder
+
+
+@dataclass(eq=False)
+class DocidRetriever(Retriever[E]):
+    """The options of a retriever with a model that learns to write docids."""
+
+    search_only: ClassVar[tuple[str, ...]] = ("search_options",)
+
+    docids: Scheme = option(Atomic(), "atomic, naive, title, semantic, codebook or cluster, or a table with its kind")
+    backbone: str = option("minilm", "what reads: minilm, scratch, a folder, an id of the hub; a T5 brings its decoder")
+    fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
+    vectors: Retriever[Any] | None = option(
+        None, "a dense retriever, or its folder, whose vectors docids are made from; none: the backbone as it comes"
+    )
+    decoder: DecoderOptions = option(DecoderOptions(), "what writes")
+    views: ViewOptions = option(ViewOptions(), "what stands for documents in training")
+    query_length: int = option(64, "tokens of a query that are read")
+    document_length: int = option(512, "tokens of a document that chunks are taken from")
+    training: DocidTuning = option(DocidTuning(), "how it is trained")
+    search_options: SearchOptions = option(SearchOptions(), "how docids are searched")
+    device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        check_lengths(self.read_length, self.document_length)
+        if self.vectors is not None and self.vectors.kind != "dense":
+            raise UsageError(f"vectors = {self.vectors.kind} has no vector for a document", "name a dense retriever")
+        if self.decoder.rows == "vectors":
+            self._check_rows()
+
+    def _check_rows(self) -> None:
+        """Refuse to begin output rows as vectors where there are none that would do."""
+        if not self.docids.names_vectors:
+            problem = f"decoder.rows = vectors, and the symbols of these {self.docids.kind} docids stand for none"
+            raise UsageError(
+                problem, "leave it out, or use atomic docids, cluster without a branch, or codebook with positions"
+            )
+        if self.dense and self.dense.size:
+            problem = f"decoder.rows = vectors, and vectors.size = {self.dense.size} projects them to another space"
+            raise UsageError(problem, "leave it out, or name a dense retriever with size = 0")
+
+    @property
+    def dense(self) -> VectorSystem | None:
+        """The retriever whose vectors docids are made from, where one is named."""
+        return cast("VectorSystem | None", self.vectors)  # `__post_init__` refuses all but dense ones
+
+    @property
+    def read_length(self) -> int:
+        """How many tokens of a query are read."""
+        return self.query_length
+
+    @property
+    def members(self) -> tuple[Retriever[Any], ...]:
+        """The retriever whose vectors docids are made from, where one is named."""
+        return (self.vectors,) if self.vectors is not None else ()
+
+    def learns_queries(self, dataset: Dataset) -> bool:
+        """Whether it learns from judged queries: only where they are among its views."""
+        return self.tuning is not None and "labelled" in view_names(self, dataset)
+
+    @property
+    def reads_expansions(self) -> bool:
+        """Whether it learns from written questions."""
+        return not self.views.names or "generated" in self.views.names or super().reads_expansions
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether what reads has learned nothing yet."""
+        return self.backbone.startswith(SCRATCH) and self.vectors is None
+
+    def searching(self, **options: Any) -> Self:
+        """The same model and documents, searched in another way: `written.searching(method="exact")`."""
+        return self.searched_with({"search_options": options})
+
+
+class VectorSystem(Protocol):
+    """What is asked of a dense retriever whose vectors docids are made from."""
+
+    backbone: str
+    fetch: bool
+    query_length: int
+    document_length: int
+    query_prefix: str
+    document_prefix: str
+    size: int
+    unit: bool
+    index: IndexOptions
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it has an engine already."""
+        ...
+
+    @property
+    def engine(self) -> DenseEngine:
+        """What it searches with."""
+        ...
+
+    def engine_for(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> DenseEngine:
+        """What it searches these documents with, learned now if it is not fitted."""
+        ...
+
+
+def view_names(options: DocidRetriever[E], dataset: Dataset, expanded: int = 0) -> Sequence[str]:
+    """The views that are asked for, or that a dataset has something for; the beginnings are in chunks too."""
+    there = {"labelled": has_queries(options, dataset), "generated": expanded > 0, "chunks": True}
+    return options.views.names or [name for name, is_there in there.items() if is_there]
+
+
+def has_queries(options: DocidRetriever[E], dataset: Dataset) -> bool:
+    """Whether there are judged queries; a split that was asked for by name must be there."""
+    named = "labelled" in options.views.names or options.training.split != "train"
+    return named or options.training.split in dataset.splits
+
+
+@dataclass(frozen=True)
+class DocidTeaching(Generic[E]):
+    """How a model is made, and taught to write docids, by the options of a retriever that holds this."""
+
+    options: DocidRetriever[E]
+    loss: Loss
+    decoder: Callable[[Backbone], DecoderOptions]
+    """What is to write where a backbone reads."""
+    attends: bool = False
+    """Whether what writes has to attend to the states of what reads."""
+    by_vectors: bool = False
+    """Whether documents have vectors, whatever their scheme is."""
+
+    def check(self, dataset: Dataset, store: DocumentStore) -> None:
+        """Refuse what is known to be impossible before any text is read."""
+        options = self.options
+        if options.training.steps:
+            names = view_names(options, dataset, store.expanded)
+            check_shares(names, options.views.weights or [1.0] * len(names), options.training.batch)
+        if backbone := self._known_backbone():
+            check_backbone(backbone, self.decoder(backbone), attends=self.attends)
+
+    def _known_backbone(self) -> Backbone | None:
+        """What is going to read; scratch, which suits every decoder, is made from texts and not known yet."""
+        dense = self.options.dense
+        if dense and dense.is_fitted:
+            return dense.engine.encoder.backbone
+        source = dense or self.options
+        is_made = source.backbone.partition(":")[0] == SCRATCH
+        return None if is_made else load_backbone(source.backbone, fetch=source.fetch)
+
+    @property
+    def reading(self) -> Reading:
+        """How the encoder that docids are made with reads texts."""
+        dense = self.options.dense
+        return Reading(dense.query_prefix, dense.document_prefix, dense.document_length) if dense else Reading()
+
+    # Beginning
+
+    def begun(
+        self, dataset: Dataset, store: DocumentStore, work: Path | None
+    ) -> tuple[Docids[DocidModel], np.ndarray, Tensor | None]:
+        """What is trained, the docids (documents, longest) that it is taught, and the vectors they were made from."""
+        placer, vectors = self.placed(dataset, store, work)
+        scheme = copy.deepcopy(self.options.docids)  # the option stays as it was given
+        docids = scheme.fit(list(store), vectors, placer.device)
+        trie = Trie.of(entries_of(docids, scheme.others(vectors, docids), range(len(docids))))
+        placed = placer if self._places(scheme) else None
+        by_rows = placed is not None and takes_vectors(placed, self.options.decoder)
+        numbers, length = np.arange(len(docids)), self.options.read_length
+        model = self._model(scheme, placer)
+        made = Docids(model, scheme, trie, numbers, placed, self.reading, length, by_rows)
+        return made, docid_rows(docids), vectors
+
+    def placed(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> tuple[Encoder, Tensor | None]:
+        """The encoder whose vectors docids are made from, and where they are needed the vectors."""
+        options, wanted = self.options, self._places(self.options.docids)
+        if options.dense is not None:
+            engine = options.dense.engine_for(dataset, store, work / "vectors" if work else None)
+            return engine.encoder, shared(np.asarray(engine.index.vectors(), np.float32)) if wanted else None
+        texts = (document.full_text for document in store)
+        backbone = load_backbone(options.backbone, texts=texts, fetch=options.fetch)
+        shape = EncoderShape("last" if backbone.causal else "mean", 0, "none", unit=True)
+        placer = new_encoder(backbone, shape, options.training.seed, device_name(options.device))
+        return placer, vectors_of(placer, self.reading, store) if wanted else None
+
+    def _places(self, scheme: Scheme) -> bool:
+        """Whether documents get their docids by a vector, or, new ones at least, the rows of their docids."""
+        return self.by_vectors or scheme.needs_vectors or isinstance(scheme, Atomic)
+
+    def _model(self, scheme: Scheme, placer: Encoder) -> DocidModel:
+        options, reader = self.options, copy.deepcopy(placer)
+        rows = scheme.rows() if takes_vectors(placer, options.decoder) else None
+        model = docid_model(reader, scheme.width, options.decoder, rows, options.training.seed, single=scheme.single)
+        return model.to(device_name(options.device)).eval()
+
+    def read(self, snapshot: artifact.Snapshot, *, spells: bool = False) -> Docids[DocidModel]:
+        """The model and the docids of an artifact; a ValueError if they do not fit each other.
+
+        A model that `spells` writes other symbols than those of docids.
+        """
+        options = self.options
+        place = device_of(options.device, opening=True)
+        docids = docid_engines.read(snapshot, options.docids, options.decoder, place, options.read_length)
+        width, symbols = docids.model.shape.width, docids.scheme.width
+        require(spells or width == symbols, f"its decoder writes {width} symbols, and docids have {symbols}")
+        return docids
+
+    # Training
+
+    def train(
+        self,
+        engine: E,
+        targets: np.ndarray,
+        dataset: Dataset,
+        store: DocumentStore,
+        work: Path | None,
+        *,
+        course: Callable[[Lesson[E]], Course] | None = None,
+        quality: Callable[[E, DocumentStore, Pairs], dict[str, float]] | None = None,
+    ) -> dict[str, Any]:
+        """Teach the model of an engine these targets (documents, longest), and say how it went."""
+        options = self.options.training
+        if not options.steps:
+            return {}
+        views, held = self.views(engine.docids, dataset, store, work)
+        judge = quality or held_out_quality
+        lesson = Lesson(engine, views, targets, dataset, store, work)
+        module, rounds = (course or self.course)(lesson)
+        trained = train(
+            module,
+            self.loss,
+            rounds,
+            options,
+            evaluate=(lambda _module: judge(engine, store, held)) if held else None,
+            watch=WATCH if held else "",
+            folder=work / "training" if work else None,
+            given={"docids": fit_fingerprints.of_array(targets)},
+            device=self.options.device,
+            share=self.rate_share(engine.docids.model, options),
+        )
+        covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
+        return {**summary(trained), **covered}
+
+    def course(self, lesson: Lesson[E]) -> Course:
+        """The model itself, and its views in every round."""
+        model = lesson.engine.docids.model
+        return Course(model, self.rounds(model, lesson.views, lesson.targets))
+
+    def rounds(
+        self,
+        model: DocidModel,
+        views: Mapping[str, View],
+        targets: np.ndarray,
+        options: DocidTuning | None = None,
+        weights: Sequence[float] = (),
+    ) -> Callable[[int], ViewBatches]:
+        """What the loop asks for its batches."""
+        options = options or self.options.training
+        weights = weights or self.options.views.weights or [1.0] * len(views)
+        encoder = model.encoder
+        longest = max(self.options.read_length, self.options.views.length)
+        parameters = sum(weight.numel() for weight in model.parameters())
+        symbols = options.batch * np.count_nonzero(targets != IGNORED) / max(1, len(targets))
+        logits = math.ceil(symbols * model.shape.width / model.shape.shards)
+        check_memory(encoder, options, options.batch, longest, str(model.device), scores=logits, parameters=parameters)
+        steps, pad = options.batches, encoder.tokenizer.pad
+        check_shares([*views], weights, options.batch)
+        return lambda number: ViewBatches(views, weights, targets, options.batch, steps, options.seed, number, pad)
+
+    def rate_share(self, model: DocidModel, options: DocidTuning) -> Callable[[str], float]:
+        """The reader's share of the learning rate; one that is to stay as it is learns nothing.
+
+        An encoder that goes through the training beside the model learns as the reader does.
+        """
+        share = 1.0 if self.options.begins_anew else options.reader
+        model.reader.requires_grad_(share > 0)
+        return lambda name: share if name.startswith(("reader.", "model.reader.", "encoder.")) else 1.0
+
+    # What stands for documents
+
+    def views(
+        self, docids: Docids[M], dataset: Dataset, store: DocumentStore, work: Path | None
+    ) -> tuple[dict[str, View], Pairs | None]:
+        """What there is to learn from, by name, and the judged queries that are held out, if there are any."""
+        options = self.options
+        judged = pairs_there(dataset, options.training.split, store) if has_queries(options, dataset) else None
+        train_on, held = held_out(judged, options.training.holdout) if judged else (None, None)
+        views: dict[str, View] = {}
+        for name in view_names(options, dataset, store.expanded):
+            if name == "labelled":
+                if train_on is None or not len(train_on):
+                    raise UsageError("there are no queries to train on", "leave labelled out of views.names")
+                views[name] = Labelled(train_on, self._query_tokens(docids, train_on.texts))
+            elif name == "generated":
+                views[name] = self._generated(docids, store)
+            else:
+                views[name] = self._chunks(docids, store, name, work)
+        return views, held if held is not None and len(held) else None
+
+    def _query_tokens(self, docids: Docids[M], queries: Sequence[str]) -> Tokens:
+        length, prefix = docids.queries
+        return Tokens.of((prefix + query for query in queries), docids.model.encoder.tokenizer, length)
+
+    def _generated(self, docids: Docids[M], store: DocumentStore) -> Generated:
+        written = written_pairs(store, self.options.views.questions)
+        if not len(written):
+            problem = "no document has generated queries"
+            raise UsageError(problem, "write some with triever write-queries, and name the file by --expansions")
+        return Generated(self._query_tokens(docids, written.texts), written.relevant)
+
+    def _chunks(self, docids: Docids[M], store: DocumentStore, name: str, work: Path | None) -> Chunks:
+        options, model = self.options, docids.model
+        tokenizer, views = model.encoder.tokenizer, options.views
+        # Without the space at its end, which belongs to the word behind it where it counts at all.
+        prefix = tokenizer.ids([docids.reading.query_prefix.rstrip()], special=False)[0]
+        folder = work / "documents" / name if work else None
+        # What is read in pieces may be longer than what can be read at once.
+        texts = (document.full_text for document in store)
+        length = min(views.length, options.document_length) if name == "first" else options.document_length
+        tokens = Tokens.of(texts, tokenizer, length, folder)
+        count = 0 if name == "first" else views.count
+        fresh = name != "first" and views.fresh
+        longest = model.at_most(views.length + len(prefix))
+        return Chunks(tokens, tokenizer, longest, count, fresh, options.training.seed, prefix)
+
+    def _texts_of(self, docids: Docids[M], store: DocumentStore) -> dict[str, View]:
+        """What there is of documents without judged queries."""
+        views: dict[str, View] = {"chunks": self._chunks(docids, store, "chunks", None)} if len(store) else {}
+        return views | ({"generated": self._generated(docids, store)} if store.expanded else {})
+
+    # Adding
+
+    def retrained(
+        self,
+        docids: Docids[M],
+        documents: Sequence[Document],
+        store: DocumentStore,
+        targets: Callable[[Sequence[Document] | DocumentStore, Sequence[Docid]], Sequence[Docid]] | None = None,
+    ) -> M:
+        """The model after a short training on new documents, half of which goes over old ones again.
+
+        `targets` gives what the model is taught to write for documents with these docids, where it is not the docids.
+        """
+        model = copy.deepcopy(docids.model)  # searches may be using the old one
+        before = len(store) - len(documents)
+        old = _sample(before, REPLAYED * len(documents), self.options.training.seed)
+        replayed = DocumentStore(store.table.take(old))
+        views = self._texts_of(docids, DocumentStore.of(documents))
+        again = {
+            f"{name} again": Behind(view, len(documents)) for name, view in self._texts_of(docids, replayed).items()
+        }
+        known = [docids.docid(int(docids.numbers[row])) for row in old]
+        new = [docids.docid(int(number)) for number in docids.numbers[before:]]
+        taught = [*targets(documents, new), *targets(replayed, known)] if targets else [*new, *known]
+        options = replace(self.options.training, steps=self.options.training.add_steps, rounds=1, keep="last")
+        weights = [1 / len(views)] * len(views) + [1 / max(1, len(again))] * len(again)
+        rounds = self.rounds(model, {**views, **again}, docid_rows(taught), options, weights)
+        share, device = self.rate_share(model, options), self.options.device
+        train(model, self.loss, rounds, options, what="learning new documents", device=device, share=share)
+        return laid_out(model)
+
+
+def held_out_quality(engine: Engine, store: DocumentStore, held: Pairs) -> dict[str, float]:
+    """How early the held-out queries find their documents, among all of them."""
+    ranks = []
+    for query, result in enumerate(engine.search(store, held.texts, 10)):
+        right = {store.ids[row] for row in held.of(query).tolist()}
+        ranks.append(reciprocal_rank([hit.id in right for hit in result]))
+    return quality(ranks)
+
+
+def _sample(count: int, limit: int, seed: int) -> np.ndarray:
+    """A sorted random sample of at most `limit` of the first `count` rows."""
+    return np.sort(np.random.default_rng(seed).permutation(count)[:limit])
+
+
+def likelihood(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Minus the log-probability of docids."""
+    return {"likelihood": written_by(model).loss(batch["ids"], batch["mask"], batch["docids"], IGNORED)}
+
+
+def written_by(module: nn.Module) -> DocidModel:
+    """The model that writes, in what goes through a training."""
+    model = module.model if isinstance(module, WithEncoder) else module
+    assert isinstance(model, DocidModel)  # torch types whatever is trained as a module
+    return model
