@@ -1,4 +1,4 @@
-"""Which files of a folder hold documents, queries and judgements, and which splits they make."""
+"""Finds the files of documents, queries and judgements in a folder, and the splits that they make."""
 
 from __future__ import annotations
 

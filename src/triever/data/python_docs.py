@@ -96,7 +96,7 @@ def _suggestion(package: str, known: list[str]) -> str:
 
 
 def _walk(package: str, python: str) -> list[dict[str, str]]:
-    # The standard library is read without site-packages (-S): what is there can replace parts of it.
+    # The standard library is read without site-packages (-S): packages there can replace parts of it.
     about, *rows = _ask(python, ["-P"] if package else ["-P", "-S"], "walk", package)
     if about["error"]:
         raise UsageError(

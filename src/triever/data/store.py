@@ -109,7 +109,7 @@ class DocumentStore:
         return DocumentStore(self.table.filter(keep))
 
     def kept(self, ids: Iterable[str]) -> np.ndarray:
-        """Which rows stay (shape: documents, bool) when these ids go."""
+        """(documents,) bool, which rows stay when the documents with these ids are deleted."""
         keep = np.ones(len(self), bool)
         keep[[self.row(document_id) for document_id in ids]] = False
         return keep
@@ -124,7 +124,7 @@ class DocumentStore:
 
     @property
     def expanded(self) -> int:
-        """How many documents have expansions."""
+        """The number of documents with expansions."""
         return sum(int(np.count_nonzero(chunk.value_lengths())) for chunk in self.table.column("expansions").chunks)
 
     def stored(self) -> Stored:

@@ -69,7 +69,7 @@ class Tree:
 
 
 def cluster_tree(vectors: Tensor, branch: int, leaf: int, *, seed: int = 0, device: Device = None) -> Tree | None:
-    """Hierarchical k-means: clusters of more than `leaf` vectors are divided again. None if there are no more."""
+    """Hierarchical k-means: clusters of more than `leaf` vectors are divided again. None without any such cluster."""
     return _tree(vectors, None, branch, leaf, seed, device) if len(vectors) > leaf else None
 
 

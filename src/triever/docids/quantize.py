@@ -24,7 +24,7 @@ BLOCK = 2**22
 PER_CENTROID = 256
 """The largest number of vectors for each centroid from which centroids are learned, as in faiss."""
 ENOUGH = 2**16
-"""Centroids are learned from all vectors if there are no more than this."""
+"""Up to this many vectors, centroids are learned from all of them."""
 AT_ONCE = 256
 """This many initial centroids are drawn one by one, further ones this many at a time. With more centroids, each round
 compares vectors only with the centroids that have moved: the same algorithm in a fraction of the time."""

@@ -87,7 +87,7 @@ class Arrays:
 
     @property
     def bytes(self) -> int:
-        """Of all arrays together."""
+        """The bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays())
 
     def arrays(self) -> list[np.ndarray]:
@@ -318,7 +318,7 @@ class Trie:
 
     @property
     def bytes(self) -> int:
-        """Of all arrays together."""
+        """The bytes of all arrays."""
         return sum(mask.nbytes for mask in self.changes.arrays()) + sum(part.bytes for part in self.parts)
 
     def stored(self) -> Stored:

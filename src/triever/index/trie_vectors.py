@@ -149,10 +149,10 @@ class TrieVectors:
                 looking[tuple(state)].append((query, prefix))
         slices: list[_Slice] = []
         for state, pairs in looking.items():
-            who = np.array(pairs)
-            asked = queries[torch.from_numpy(who[:, 0]).to(queries.device)]
+            lookers = np.array(pairs)
+            asked = queries[torch.from_numpy(lookers[:, 0]).to(queries.device)]
             for at, span in spans[state]:
-                slices += [_Slice(who, *selection) for selection in self._slice(at, span, asked, wanted)]
+                slices += [_Slice(lookers, *selection) for selection in self._slice(at, span, asked, wanted)]
         return self._by_query(slices, len(states))
 
     def _slice(self, at: int, span: slice, queries: Tensor, wanted: _Wanted) -> Iterator[tuple[Tensor, Tensor, bool]]:
@@ -242,7 +242,7 @@ class _Wanted:
         return self.limit if self.always is None else None
 
     def held(self, spans: Spans) -> tuple[int, int]:
-        """Of these spans, for one query: products that are held until the best are chosen, and lines that are kept."""
+        """The numbers of products that one query holds while the best are chosen, and of lines that it keeps."""
         sizes, few = [span.stop - span.start for _, span in spans], self.few
         return (0, sum(sizes)) if few is None else (max(sizes, default=0), sum(min(size, few) for size in sizes))
 

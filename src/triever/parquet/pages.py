@@ -49,7 +49,7 @@ _REWRITE = "write the file again with smaller pages and row groups"
 
 
 class Limits(NamedTuple):
-    """The limits of what is in memory of a file at once."""
+    """Limits of the parts of a file that are in memory at once."""
 
     rows: int = BATCH
     pages: int = 112 * 2**20  # bytes of the pages of all columns that are open together; DuckDB's have 100 MB

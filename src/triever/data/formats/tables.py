@@ -157,7 +157,7 @@ def _pair(line: str) -> tuple[str, str]:
 
 
 def count(columns: list[str]) -> str:
-    """How many columns there are, in words."""
+    """The number of columns, as text."""
     if len(columns) > MAX_COLUMNS:
         return f"more than {MAX_COLUMNS:,} columns"
     return "1 column" if len(columns) == 1 else f"{len(columns)} columns"
