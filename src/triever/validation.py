@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+
+Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
+"""A value of a JSON text."""
 
 BLOCK = 2**20
 """So many numbers are looked at together."""

@@ -35,7 +35,7 @@ def test_chunks_give_what_all_at_once_gives(chunks: list[list[float]], k: int) -
     for chunk in chunks:
         running.add(torch.tensor([chunk]), first)
         first += len(chunk)
-    scores, places = running.found()
+    scores, places = running.result()
     expected = in_order([score for chunk in chunks for score in chunk], k)
     assert list(zip(scores[0], places[0], strict=True)) == expected + [(-INF, -1)] * (k - len(expected))
 

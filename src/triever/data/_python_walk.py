@@ -2,7 +2,7 @@
 
 It needs the standard library alone and knows nothing of Triever, so that any Python can run it:
 `python _python_walk.py probe|walk PACKAGE OUTPUT`, where an empty PACKAGE is the standard library. The
-result goes to the file OUTPUT, since what is imported on the way may print whatever it likes.
+result goes to the file OUTPUT, since the imported modules may print whatever they like.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 _SKIPPED = frozenset(
@@ -58,15 +58,15 @@ class Dots:
 
 
 class PublicObject(NamedTuple):
-    """One documented object and one public path that reaches it.
+    """A documented object and one public path that reaches it.
 
-    `distance` says how: 0 as an export, 1 at home, though not on the list of exports, 2 where a module of
-    its family imported it, 3 where any other did.
+    `distance` is 0 for an export, 1 in the module that defines the object without exporting it, 2 where a module
+    of the same family imports it, and 3 where any other module does.
     """
 
     path: str
     kind: str
-    value: Any
+    value: Any  # a class, a function, a module, or an object of any kind that can be called
     distance: int = 0
 
     @property
@@ -75,8 +75,8 @@ class PublicObject(NamedTuple):
         return _text(self.value, "__name__") != self.path.rpartition(".")[2]
 
     @property
-    def order(self) -> tuple[Any, ...]:
-        """The smallest of an object's paths is its name: at home, near the root, unaliased, short."""
+    def order(self) -> tuple[int, int, bool, int, str]:
+        """The sort key among the paths of one object, whose smallest is its name: at home, near the root, short."""
         return self.distance, self.path.count("."), self.is_alias, len(self.path), self.path
 
 
@@ -100,7 +100,7 @@ def roots(package: str) -> list[str]:
 
 
 def load(names: list[str]) -> tuple[dict[str, types.ModuleType], dict[str, str]]:
-    """The public modules at and below these names, and why some could not be imported."""
+    """The public modules at and below these names, and for each that cannot be imported, the error."""
     modules: dict[str, types.ModuleType] = {}
     failed: dict[str, str] = {}
     waiting = list(names)
@@ -125,21 +125,21 @@ def submodules(name: str, module: types.ModuleType) -> list[str]:
 # What is in them ------------------------------------------------------------------------------------------
 
 
-def _text(value: Any, attribute: str) -> str:
+def _text(value: object, attribute: str) -> str:
     """A string attribute, or "" where there is none: some objects raise, or answer with themselves."""
-    found = None
+    content = None
     with contextlib.suppress(Exception):
-        found = getattr(value, attribute, None)
-    return found if isinstance(found, str) else ""
+        content = getattr(value, attribute, None)
+    return content if isinstance(content, str) else ""
 
 
 def _family(home: str) -> str:
-    """The top-level package of a module, its private half counted in: `_json` is of the family of `json`."""
+    """The top-level package of a module, without leading underscores: `_json` is of the family of `json`."""
     top = home.partition(".")[0].lstrip("_")
     return _FAMILIES.get(top, top)
 
 
-def _member(module: types.ModuleType, name: str) -> Any:
+def _member(module: types.ModuleType, name: str) -> object:
     with contextlib.suppress(BaseException):  # a lazy member imports what it needs, and may fail in any way
         return getattr(module, name, None)
     return None
@@ -156,22 +156,22 @@ def members(name: str, module: types.ModuleType) -> Iterator[PublicObject]:
             yield PublicObject(path, kind, value, 0 if item in listed else distance(name, module, value))
 
 
-def distance(name: str, module: types.ModuleType, value: Any) -> int:
-    """How far from its home a value is found, in a module that does not list it; see PublicObject.
+def distance(name: str, module: types.ModuleType, value: object) -> int:
+    """The distance, as in PublicObject, of a value that its module does not list in `__all__`.
 
-    A package without a list is the door to what it imports from its own modules.
+    A package without `__all__` exports what it imports from its own modules.
     """
     home = _text(value, "__module__")
     if name == "builtins":  # open comes from io, and still is a builtin to everybody
         return 0
-    is_door = hasattr(module, "__path__") and home.startswith(f"{name}.")
-    if home == name or is_door:
+    is_export = hasattr(module, "__path__") and home.startswith(f"{name}.")
+    if home == name or is_export:
         return 1 if hasattr(module, "__all__") else 0
     return 2 if _family(home) == _family(name) else 3
 
 
-def kind_of(value: Any) -> str:
-    """What a module's member is: a class, a function (or an object used like one), or ""."""
+def kind_of(value: object) -> str:
+    """The kind of a module's member: "class", "function" (or an object used like one), or "" for all else."""
     with contextlib.suppress(Exception):  # a proxy may raise when it is merely looked at
         if isinstance(value, type):
             return "class"
@@ -182,21 +182,21 @@ def kind_of(value: Any) -> str:
     return ""
 
 
-def own_text(value: Any) -> str:
+def own_text(value: object) -> str:
     """The docstring of an object, unless it is only that of the object's class."""
     value = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
     doc = _text(value, "__doc__")
     return "" if doc == _text(type(value), "__doc__") else doc
 
 
-def identity(value: Any) -> int:
-    """One number per documented thing: a bound method is the function in its class."""
+def identity(value: object) -> int:
+    """The same number for all objects that share a docstring: a bound method and the function in its class."""
     if isinstance(value, _WRAPPED):
         return id(value.__func__)  # random.randint, of a hidden Random; static and class methods
     owner = value.__self__ if inspect.isbuiltin(value) else None
     if owner is None or isinstance(owner, (type, types.ModuleType)):
         return id(value)
-    return id(getattr(type(owner), value.__name__, value))  # random.random
+    return id(getattr(type(owner), _text(value, "__name__"), value))  # random.random
 
 
 class Library:
@@ -212,12 +212,12 @@ class Library:
                     self.offer(entry)
         self.offer_class_members()
 
-    def is_ours(self, value: Any) -> bool:
-        """Whether a class or function was made in what is walked; everything is, in the standard library."""
+    def is_ours(self, value: object) -> bool:
+        """Whether a class or function was defined in the package; true of everything in the standard library."""
         return not self.family or _family(_text(value, "__module__")) == self.family
 
     def is_exported(self, entry: PublicObject) -> bool:
-        """Whether a path is meant for the public, and not just a trace of what a module itself needs."""
+        """Whether a path is meant for the public, and not only an import that the module needs itself."""
         if entry.path in _SKIPPED or entry.distance > 2:
             return False
         if entry.distance == 2:
@@ -231,7 +231,7 @@ class Library:
             self.best[key] = entry
 
     def offer_class_members(self) -> None:
-        """Add what is inside the public classes; which ones those are must be known by then."""
+        """Add the members of the public classes; all public classes must have been offered before."""
         outer = [entry for entry in self.best.values() if entry.kind == "class"]
         for entry in self.with_nested(outer):
             for member in self.class_members(entry):
@@ -239,28 +239,28 @@ class Library:
 
     def with_nested(self, outer: list[PublicObject]) -> list[PublicObject]:
         """These classes and those written inside them."""
-        found = list(outer)
-        for entry in found:  # grows while it is read
+        classes = list(outer)
+        for entry in classes:  # grows while it is read
             for name, value in list(vars(entry.value).items()):
                 inside = isinstance(value, type) and value.__qualname__ == f"{entry.value.__qualname__}.{name}"
                 if inside and not name.startswith("_") and id(value) not in self.best:
                     nested = PublicObject(f"{entry.path}.{name}", "class", value)
                     self.offer(nested)
-                    found.append(nested)
-        return found
+                    classes.append(nested)
+        return classes
 
     def is_private(self, cls: type) -> bool:
-        """Whether a class has no public name, so that its methods are known by those of its children."""
+        """Whether a class has no public name, so that its methods are documented under its subclasses."""
         return self.is_ours(cls) and id(cls) not in self.best
 
     def own_classes(self, cls: type) -> list[type]:
-        """The class and those private bases that no public base already stands for."""
+        """The class, and its private bases, except those that a public base inherits from."""
         public = [base for base in cls.__mro__[1:] if not self.is_private(base)]
         covered = {ancestor for base in public for ancestor in base.__mro__}
         return [cls, *(base for base in cls.__mro__[1:] if base not in covered)]
 
     def class_members(self, entry: PublicObject) -> Iterator[PublicObject]:
-        """The documented methods and properties that this class brings, and not one of its public bases."""
+        """The documented methods and properties that this class does not inherit from a public base."""
         seen: set[str] = set()
         for cls in self.own_classes(entry.value):
             for name, value in list(vars(cls).items()):
@@ -270,21 +270,21 @@ class Library:
                     yield PublicObject(f"{entry.path}.{name}", kind, value)
             seen.update(vars(cls))
 
-    def is_inherited(self, cls: type, name: str, value: Any) -> bool:
+    def is_inherited(self, cls: type, name: str, value: object) -> bool:
         """Whether a public base documents a member of this name in the same words."""
-        others = [base for base in cls.__mro__[1:] if not self.is_private(base)]
+        public_bases = [base for base in cls.__mro__[1:] if not self.is_private(base)]
         text = own_text(value)
-        return any(own_text(vars(base)[name]) == text for base in others if name in vars(base))
+        return any(own_text(vars(base)[name]) == text for base in public_bases if name in vars(base))
 
     def documents(self) -> list[dict[str, str]]:
         """One record per documented object, sorted by name."""
-        found = {name: record(PublicObject(name, "module", module)) for name, module in self.modules.items()}
-        found |= {entry.path: record(entry) for entry in self.best.values()}
-        return [found[path] for path in sorted(found) if found[path]["doc"]]
+        records = {name: record(PublicObject(name, "module", module)) for name, module in self.modules.items()}
+        records |= {entry.path: record(entry) for entry in self.best.values()}
+        return [records[path] for path in sorted(records) if records[path]["doc"]]
 
 
-def member_kind(value: Any) -> str:
-    """What a class's member is: "method", "property", or "" for plain data and nested classes."""
+def member_kind(value: object) -> str:
+    """The kind of a class's member: "method", "property", or "" for plain data and nested classes."""
     if isinstance(value, _DATA_DESCRIPTORS):
         return "property"
     if isinstance(value, (staticmethod, classmethod)) or inspect.isroutine(value):
@@ -296,7 +296,7 @@ def member_kind(value: Any) -> str:
 
 
 def record(entry: PublicObject) -> dict[str, str]:
-    """The entry as it is written; `doc` is empty where nobody wrote anything."""
+    """The entry as a line of the output; `doc` is empty where there is no docstring."""
     doc = class_text(entry.value) if entry.kind == "class" else own_text(entry.value)
     name = entry.path.rpartition(".")[2]
     doc = _ADDRESS.sub("", inspect.cleandoc(doc)).strip()
@@ -311,15 +311,15 @@ def record(entry: PublicObject) -> dict[str, str]:
 
 
 def class_text(cls: type) -> str:
-    """The docstring that was written for this class, and for none of its bases."""
+    """The docstring of this class, or "" where it is that of a base."""
     if vars(cls).get("__doc__") is None:
         return ""
     doc = _text(cls, "__doc__")
     return "" if any(doc == _text(base, "__doc__") for base in cls.__mro__[1:]) else doc
 
 
-def is_made_up(doc: str, value: Any) -> bool:
-    """Whether namedtuple, dataclass, enum or ast filled in a docstring that says nothing but the fields."""
+def is_made_up(doc: str, value: object) -> bool:
+    """Whether namedtuple, dataclass, enum or ast generated the docstring, which only lists the fields."""
     if doc.startswith("Alias for field number ") or doc == "An enumeration.":
         return True
     name = re.escape(_text(value, "__name__"))
@@ -327,19 +327,19 @@ def is_made_up(doc: str, value: Any) -> bool:
 
 
 def signature(name: str, entry: PublicObject) -> str:
-    """How to call it, `merge(*iterables, key=None, reverse=False)`, or "" where Python cannot tell."""
+    """The call signature, such as `merge(*iterables, key=None, reverse=False)`, or "" where Python has none."""
     if entry.kind in ("module", "property"):
         return ""
     with contextlib.suppress(Exception):
         value, bound = as_called(entry)
-        found = inspect.signature(value)
-        parameters = [plain(parameter) for parameter in found.parameters.values()]
-        return _ADDRESS.sub("", f"{name}{found.replace(parameters=parameters[bound:])}")
+        called = inspect.signature(value)
+        parameters = [plain(parameter) for parameter in called.parameters.values()]
+        return _ADDRESS.sub("", f"{name}{called.replace(parameters=parameters[bound:])}")
     return ""
 
 
 def as_called(entry: PublicObject) -> tuple[Any, int]:
-    """What to ask for its signature, and how many of the first parameters are not the caller's to give."""
+    """The object that has the signature, and how many of the first parameters the caller does not give."""
     value = entry.value
     if isinstance(value, types.ClassMethodDescriptorType):
         return value.__get__(None, value.__objclass__), 0
@@ -355,7 +355,7 @@ def plain(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter if is_plain(parameter.default) else parameter.replace(default=Dots())
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: object) -> bool:
     """Whether a default is a literal, or a class or function, and no path of this machine."""
     if isinstance(value, (tuple, list)):
         return all(is_plain(item) for item in value)
@@ -366,14 +366,14 @@ def is_plain(value: Any) -> bool:
 # The two commands -----------------------------------------------------------------------------------------
 
 
-def probe(package: str) -> list[dict[str, Any]]:
-    """Which interpreter this is, and whether and in which version it has the package."""
+def probe(package: str) -> Sequence[Mapping[str, object]]:
+    """One line with the identity of this interpreter, and whether and in which version it has the package."""
     spec = _find(package) if package else None
     standard = not package or package.partition(".")[0] in _STANDARD
     identity = [sys.executable, sys.prefix, sys.version, *([] if standard else _version(package, spec))]
-    found = spec is not None or not package
+    is_installed = spec is not None or not package
     known = [info.name for info in pkgutil.iter_modules() if info.ispkg and info.name not in _STANDARD]
-    return [{"identity": identity, "standard": standard, "found": found, "known": known}]
+    return [{"identity": identity, "standard": standard, "installed": is_installed, "known": known}]
 
 
 def _find(package: str) -> importlib.machinery.ModuleSpec | None:
@@ -383,7 +383,7 @@ def _find(package: str) -> importlib.machinery.ModuleSpec | None:
 
 
 def _version(package: str, spec: importlib.machinery.ModuleSpec | None) -> list[str | int]:
-    """What changes when the package does: its version, if it has one, and its first file."""
+    """The package's version, if it has one, and the path and time of its first file: one changes with the package."""
     version = ""
     with contextlib.suppress(Exception):
         version = importlib.metadata.version(package)
@@ -391,15 +391,15 @@ def _version(package: str, spec: importlib.machinery.ModuleSpec | None) -> list[
     return [version, origin, os.stat(origin).st_mtime_ns if os.path.exists(origin) else 0]
 
 
-def walk(package: str) -> list[dict[str, Any]]:
-    """A line about the walk itself, then the documents."""
+def walk(package: str) -> Sequence[Mapping[str, object]]:
+    """A line about failed imports, then the documents."""
     modules, failed = load(roots(package))
     documents = Library(modules, package).documents()
     return [{"failed": len(failed), "error": failed.get(package, "")}, *documents]
 
 
 def main(command: str, package: str, output: str) -> None:
-    """Run one command and leave at once, whatever threads and exit hooks the imports have set up."""
+    """Run one command and exit at once, without waiting for threads and exit hooks of the imported modules."""
     warnings.simplefilter("ignore")
     lines = probe(package) if command == "probe" else walk(package)
     with open(output, "w", encoding="utf-8", errors="backslashreplace") as file:

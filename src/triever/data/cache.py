@@ -1,4 +1,4 @@
-"""The folder for what can be made again: `$TRIEVER_CACHE`, or the user's cache folder."""
+"""The folder for files that can be made again: `$TRIEVER_CACHE`, or `triever` in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import tempfile
 from pathlib import Path
 
 PATTERNS = ("python-*.jsonl", ".python-*.tmp")
-"""What Triever puts there, and what a killed writer may leave: nothing else is listed or removed."""
+"""Triever's own files, and those that a killed writer leaves; no other file is listed or removed."""
 
 
 def cache_folder() -> Path:
     """The cache folder, created where it is missing."""
-    folder = _place()
+    folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def entries() -> list[Path]:
-    """The files that are cached now."""
-    return sorted(path for pattern in PATTERNS for path in _place().glob(pattern))
+    """The cached files."""
+    return sorted(path for pattern in PATTERNS for path in _folder().glob(pattern))
 
 
 def clear() -> int:
-    """Remove them, and say how many there were."""
-    found = entries()
-    for path in found:
+    """Remove the cached files; returns how many there were."""
+    cached = entries()
+    for path in cached:
         path.unlink(missing_ok=True)
-    return len(found)
+    return len(cached)
 
 
-def _place() -> Path:
+def _folder() -> Path:
     return Path(os.environ.get("TRIEVER_CACHE") or _user_cache() / "triever")
 
 

@@ -1,6 +1,6 @@
-"""A corpus with its queries and judgements by split, streamed anew each time it is asked for.
+"""A corpus with its queries and judgements by split, read anew each time it is asked for.
 
-Knows nothing of files: it is handed functions that read.
+Knows nothing of files: it is given functions that read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from triever.arguments import as_path, brief, listed, table, text
 from triever.data.formats.problems import Problems
@@ -34,13 +34,13 @@ _log = logging.getLogger("triever")
 class Split:
     """How a split is read; without qrels, nothing in it is judged.
 
-    Queries and judgements may come from one file that is this split's own, as KILT's and DPR's do: then
-    all of its queries belong to the split, judged or not.
+    With `has_own_queries`, queries and judgements come from one file, as KILT's and DPR's do: then all of its
+    queries belong to the split, judged or not.
     """
 
     queries: Queries
     qrels: Callable[[Problems], Qrels] | None = None
-    own: bool = False
+    has_own_queries: bool = False
 
 
 class Dataset:
@@ -71,7 +71,7 @@ class Dataset:
         self._queries: dict[str, list[Query]] = {}
         self._fingerprint = ""
         self._reading: Reading | None = None
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     @classmethod
     def of(
@@ -82,15 +82,18 @@ class Dataset:
         qrels: Mapping[str, Qrels] | None = None,
         unjudged: Mapping[str, Iterable[Query]] | None = None,
     ) -> Dataset:
-        """A dataset held in memory; queries without any qrels make the split "all", those of `unjudged` their own."""
+        """A dataset held in memory; each key of `unjudged` is a split; queries without qrels make the split "all"."""
         text(name, "name")
         kept, asked = listed(documents, Document, "Dataset.of", "documents"), _asked(queries)
         _refuse_duplicates("documents", (document.id for document in kept))
         _refuse_duplicates("queries", (query.id for query in asked))
         judged = table({} if qrels is None else qrels, "qrels", '{"test": {"q1": {"d1": 1}}}')
-        others = table({} if unjudged is None else unjudged, "unjudged", '{"dev": queries}')
+        unjudged_queries = table({} if unjudged is None else unjudged, "unjudged", '{"dev": queries}')
         splits = {text(split, "a split"): _held(asked, _normalised(grades)) for split, grades in judged.items()}
-        splits |= {text(split, "a split"): _held(_asked(several), None) for split, several in others.items()}
+        splits |= {
+            text(split, "a split"): _held(_asked(listed_queries), None)
+            for split, listed_queries in unjudged_queries.items()
+        }
         if asked and not splits:
             splits = {ALL: _held(asked, None)}
         return cls(name, lambda _problems: iter(kept), splits)
@@ -102,7 +105,7 @@ class Dataset:
 
     @property
     def root(self) -> str:
-        """The folder at which the ids of text files begin, as an absolute path; nothing if it has no text files."""
+        """The absolute path of the folder at which the ids of text files begin; "" if there are no text files."""
         return self.source.root
 
     @property
@@ -116,7 +119,7 @@ class Dataset:
         return self.source.unread
 
     def documents(self) -> Iterator[Document]:
-        """All documents, from the first, at each call."""
+        """All documents; each call starts from the first."""
         problems, digest, count = Problems(self.skip_bad), Digest(), 0
         unseen = _relevant(self._qrels.values())
         for document in self.stream(problems):
@@ -130,7 +133,7 @@ class Dataset:
         self._tell(len(unseen), "documents that are judged relevant are not there")
 
     def queries(self, split: str) -> list[Query]:
-        """The queries that are judged in the split, or all of them if nothing is or the file is its own."""
+        """The judged queries of the split; all its queries if nothing is judged or it has its own file of queries."""
         self._check_name(split)
         if split not in self._queries:
             parts = self.parts_of(split)
@@ -146,7 +149,7 @@ class Dataset:
         return self._qrels[split]
 
     def parts_of(self, split: str) -> list[str]:
-        """The splits that `a+b` names, all of which have to be there; of any other, itself."""
+        """The splits that `a+b` names, or the one split; an error if there is no such split."""
         self._check_name(split)
         names = [split] if split in self._parts else named_splits(split)
         for name in names:
@@ -162,16 +165,17 @@ class Dataset:
 
     @property
     def reading(self) -> Reading:
-        """How many documents came from how many files, and what was not read."""
+        """Counts of documents and files that were read, and of files that were not."""
         if self._reading is None:
             deque(self.documents(), maxlen=0)
         assert self._reading is not None
         return self._reading
 
     def with_expansions(self, source: str | Path | Mapping[str, Iterable[str]]) -> Dataset:
-        """The same dataset whose documents carry these texts too, by document id.
+        """The same dataset, with further expansions for its documents.
 
-        The source is a file or a mapping; `python` has the questions that are shipped for the default corpus.
+        The source is a file, or a mapping from document ids to texts; `python` names the questions that are shipped
+        for the default corpus.
         """
         problems = Problems(self.skip_bad)
         shipped = str(source) == SHIPPED and not os.path.exists(SHIPPED)
@@ -184,60 +188,60 @@ class Dataset:
                 extra = texts.get(document.id, ())
                 used += document.id in texts
                 yield replace(document, expansions=(*document.expansions, *extra)) if extra else document
-            if not shipped:  # no Python has all of the documents that some Python has
+            if not shipped:  # these cover the documents of several Python versions, and no version has all
                 self._tell(len(texts) - used, "expansions belong to documents that are not there")
 
         return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad, source=self.source)
 
     def unknown_documents(self, split: str, known: Container[str]) -> list[str]:
-        """The relevant documents of a split that are not among the known ones; a warning if there are any."""
-        unknown = sorted(one for one in _relevant([self.qrels(split)]) if one not in known)
+        """The relevant documents of a split that are not in `known`; warns if there are any."""
+        unknown = sorted(document for document in _relevant([self.qrels(split)]) if document not in known)
         self._tell(len(unknown), f"documents that are judged relevant in {split} are not there")
         return unknown
 
     def _own_queries(self, split: str) -> list[Query]:
         judged = self.qrels(split)
         problems = Problems(self.skip_bad)
-        found = self.read_queries({split: judged}, problems)[split]
+        queries = self.read_queries({split: judged}, problems)[split]
         self._tell_problems(problems)
-        there = {query.id for query in found}
-        self._tell(len(judged.keys() - there), f"judged queries of {split} are not there")
-        return found
+        ids = {query.id for query in queries}
+        self._tell(len(judged.keys() - ids), f"judged queries of {split} are not there")
+        return queries
 
     def _own_qrels(self, split: str) -> Qrels:
         problems = Problems(self.skip_bad)
-        found = self.read_qrels(split, problems)
+        qrels = self.read_qrels(split, problems)
         self._tell_problems(problems)
-        return found
+        return qrels
 
     def _joined_queries(self, splits: Sequence[str]) -> list[Query]:
-        """The queries of one split after the other; of one that several have, the first."""
-        found: dict[str, Query] = {}
+        """The queries of all the splits, in their order; of queries with the same id, only the first."""
+        joined: dict[str, Query] = {}
         for split in splits:
             for query in self.queries(split):
-                found.setdefault(query.id, query)
-        return list(found.values())
+                joined.setdefault(query.id, query)
+        return list(joined.values())
 
     def _joined_qrels(self, splits: Sequence[str]) -> Qrels:
-        """All judgements; where two splits differ about a document, the first counts."""
-        found: dict[str, dict[str, int]] = {}
+        """All judgements; where two splits judge the same document, the first split counts."""
+        joined: dict[str, dict[str, int]] = {}
         for split in splits:
             for query, judged in self.qrels(split).items():
-                found[query] = {**judged, **found.get(query, {})}
-        return found
+                joined[query] = {**judged, **joined.get(query, {})}
+        return joined
 
-    # What reads anew, with the caller's own count of bad records.
+    # Methods that read anew, and count bad records for the caller.
 
     def stream(self, problems: Problems) -> Iterator[Document]:
         """All documents."""
         return self._documents(problems)
 
     def read_queries(self, judged: Mapping[str, Container[str]], problems: Problems) -> dict[str, list[Query]]:
-        """For each split its queries as `queries` gives them, the first of each id.
+        """The queries of each split, as `queries` returns them.
 
-        Splits often share one file of queries: each source is read once for all of its splits.
+        Splits often share one file of queries, so each source is read once for all of its splits.
         """
-        found: dict[str, dict[str, Query]] = {split: {} for split in judged}
+        kept: dict[str, dict[str, Query]] = {split: {} for split in judged}
         sources: dict[Queries, list[str]] = {}
         for split in judged:
             sources.setdefault(self._part(split).queries, []).append(split)
@@ -245,27 +249,27 @@ class Dataset:
             for query in source(problems):
                 for split in splits:
                     if query.id in judged[split] or self._holds_all(split):
-                        found[split].setdefault(query.id, query)
-        return {split: list(queries.values()) for split, queries in found.items()}
+                        kept[split].setdefault(query.id, query)
+        return {split: list(queries.values()) for split, queries in kept.items()}
 
     def read_qrels(self, split: str, problems: Problems) -> Qrels:
-        """The judgements of a split; none if nothing is judged."""
+        """The judgements of a split; empty if nothing is judged."""
         part = self._part(split)
         return part.qrels(problems) if part.qrels else {}
 
     def is_judged(self, split: str, qrels: Qrels | None = None) -> bool:
-        """Whether the split has judgements at all, which are read unless they are given.
+        """Whether the split has judgements; they are read unless `qrels` has them.
 
-        A file of judgements counts even if it is empty; one of questions may turn out to have none.
+        A qrels file counts even if it is empty; a file of questions counts only if one of them is judged.
         """
         part = self._part(split)
-        if part.qrels is None or not part.own:
+        if part.qrels is None or not part.has_own_queries:
             return part.qrels is not None
         return bool(self.qrels(split) if qrels is None else qrels)
 
     def _holds_all(self, split: str) -> bool:
         part = self._part(split)
-        return part.own or part.qrels is None
+        return part.has_own_queries or part.qrels is None
 
     def _check_name(self, split: str) -> None:
         if not isinstance(split, str):
@@ -277,11 +281,11 @@ class Dataset:
             raise UsageError(f"{self.name} has no split {split!r}", hint)
         return self._parts[split]
 
-    def _tell(self, count: int, what: str) -> None:
-        """A warning, but the same one only once: datasets are read many times."""
-        message = f"{self.name}: {count:,} {what}"
-        if count > 0 and message not in self._told:
-            self._told.add(message)
+    def _tell(self, count: int, problem: str) -> None:
+        """Log a warning, each one once, because datasets are read many times."""
+        message = f"{self.name}: {count:,} {problem}"
+        if count > 0 and message not in self._warned:
+            self._warned.add(message)
             _log.warning("%s", message)
 
     def _tell_problems(self, problems: Problems) -> None:
@@ -293,7 +297,7 @@ class Dataset:
 
 
 class Digest:
-    """The fingerprint of documents as they pass, and how many bytes they are."""
+    """A running fingerprint of documents, and their size in bytes."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -321,25 +325,25 @@ def _asked(queries: Iterable[Query]) -> list[Query]:
 
 
 def _normalised(qrels: Qrels) -> Qrels:
-    """Ids in the one form that records have, and grades that are whole numbers."""
+    """The judgements with normalised ids; an error unless all grades are whole numbers."""
     example = '{"q1": {"d1": 1}}'
     return {
         normalise(query): {
             normalise(document): _grade(document, grade)
-            for document, grade in table(judged, f"what is judged for {query}", example).items()
+            for document, grade in table(judged, f"the judgements of {query}", example).items()
         }
         for query, judged in table(qrels, "qrels of a split", example).items()
     }
 
 
-def _grade(document: str, grade: Any) -> Any:
+def _grade(document: str, grade: int) -> int:
     if not isinstance(grade, Real) or not float(grade).is_integer():
         raise UsageError(f"the grade of {document} is {brief(grade)}", "grades are whole numbers such as 0, 1 and 2")
     return grade
 
 
-def _relevant(several: Iterable[Qrels]) -> set[str]:
-    judged = (one for qrels in several for one in qrels.values())
+def _relevant(qrels_of_splits: Iterable[Qrels]) -> set[str]:
+    judged = (grades for qrels in qrels_of_splits for grades in qrels.values())
     return {document for grades in judged for document, grade in grades.items() if grade > 0}
 
 
@@ -358,9 +362,9 @@ def _expansions(source: str | Path | Mapping[str, Iterable[str]], problems: Prob
     return {document: tuple(extra) for document, extra in texts.items()}
 
 
-def _refuse_duplicates(what: str, ids: Iterable[str]) -> None:
+def _refuse_duplicates(kind: str, ids: Iterable[str]) -> None:
     seen: set[str] = set()
-    for one in ids:
-        if one in seen:
-            raise DataError(f"two {what} have the id {one!r}", "give every record an id of its own")
-        seen.add(one)
+    for record_id in ids:
+        if record_id in seen:
+            raise DataError(f"two {kind} have the id {record_id!r}", "give every record an id of its own")
+        seen.add(record_id)

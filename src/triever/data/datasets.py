@@ -1,4 +1,4 @@
-"""A dataset from a name or a path, and what can be done with one: load, sample, describe."""
+"""Loads a dataset by name or path; also exports the functions that sample and describe one."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def load_dataset(
 ) -> Dataset:
     """A dataset by path, by its name under $TRIEVER_DATA, or `python` for this interpreter's own docs.
 
-    Formats are recognised by content. A bad record is an error, or with `skip_bad` is counted and left out. Where a
-    folder has text files and records, what most of it is decides, or `read_as`: "text" or "records". A text file's id
-    is its path below the folder, or below another root that it lies in.
+    Formats are recognised by content. A bad record is an error, or with `skip_bad` is counted and left out. Of a
+    folder with both text files and records, the majority is read, or what `read_as` names: "text" or "records". The
+    id of a text file is its path below the folder, or below `root` if it lies in that.
     """
     as_path(name_or_path)
     if isinstance(name_or_path, str) and not name_or_path.strip():
@@ -51,13 +51,13 @@ def load_dataset(
     sources = {files.queries: partial(_read_queries, files.queries) for files in layout.splits.values()}
     splits = {name: _split(files, sources) for name, files in layout.splits.items()}
     name = without_endings(path.resolve().name)
-    for said in filter(None, (layout.doubt, _ignored(layout))):
-        _log.warning("%s: %s", name, said)
+    for warning in filter(None, (layout.doubt, _ignored(layout))):
+        _log.warning("%s: %s", name, warning)
     return Dataset(name, partial(stream_layout, layout), splits, skip_bad=skip_bad, source=_source(name, layout))
 
 
 def _ignored(layout: Layout) -> str:
-    """Names the first few: a corpus that lost a part of its files looks like any other."""
+    """A warning with the first few ignored files: a corpus without them looks like any other."""
     if not layout.ignored:
         return ""
     return f"{len(layout.ignored)} files look like data and were not used: {listed(layout.ignored)}"
@@ -71,16 +71,16 @@ def _source(name: str, layout: Layout) -> Source:
 
 
 def _root(name: str, layout: Layout) -> str:
-    """Where the ids of text files begin: at the root, if it was said and any of them lies in it."""
+    """The folder at which ids of text files begin: the root, if one was given and a text file lies in it."""
     start = layout.root if layout.root.is_dir() else layout.root.parent
     if not layout.text_root or lies_in(layout.root, layout.text_root):
         return root_to_keep(layout.text_root or start)
     root = real_folder(layout.text_root)
     outside = [file for file, real in real_texts(layout.root) if not real.is_relative_to(root)]
-    said = "%s: %d text files lie outside the root %s: their ids begin at %s, such as %s"
+    message = "%s: %d text files lie outside the root %s: their ids begin at %s, such as %s"
     if outside:
         shown = outside[0].relative_to(start).as_posix()
-        _log.warning(said, name, len(outside), layout.text_root, root_to_keep(start), shown)
+        _log.warning(message, name, len(outside), layout.text_root, root_to_keep(start), shown)
     return root_to_keep(layout.text_root if lies_in(layout.text_root, start) else start)
 
 
@@ -122,7 +122,7 @@ def _names(shelf: Path) -> list[str]:
 
 def _split(files: SplitFiles, sources: Mapping[Files, Queries]) -> Split:
     qrels = partial(_read_qrels, files.qrels) if files.qrels else None
-    return Split(sources[files.queries], qrels, own=files.queries == files.qrels)
+    return Split(sources[files.queries], qrels, has_own_queries=files.queries == files.qrels)
 
 
 def _read_queries(files: Files, problems: Problems) -> Iterator[Query]:

@@ -1,4 +1,4 @@
-"""Which files of a folder hold documents, queries and judgements, and which splits they make."""
+"""Finds the files of documents, queries and judgements in a folder, and the splits that they make."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _DATA = re.compile(rf"\.(jsonl|jsonlines|ndjson|json|tsv|csv|parquet)$|{_PACKED}
 _ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice|changelog|citation)\b", re.IGNORECASE)
 _SMALL = 2**16  # bytes
 _NAMED = 3
-_CLOSE = 10  # of two numbers, one is less than so many times the other
-_MOST = 100_000  # records are counted up to here: about a second
+_CLOSE = 10  # two numbers are close if one is less than this many times the other
+_COUNT_LIMIT = 100_000  # records are counted up to here: about a second
 _TEXT_ENDINGS = f"text files end in {' or '.join(ENDINGS)}"
 
 _EXPECTED = (
@@ -49,12 +49,12 @@ class SplitFiles:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What lies where in a folder, or in one file; without document files its text files are the documents.
+    """The files of a dataset, in a folder or in one file; without document files its text files are the documents.
 
     Ids of text files begin at `text_root`, or else at the folder. Ignored files look like data, but are in no known
-    format, too deep, or overruled by others. The rest of what lies there and is not read, such as notes beside a
-    corpus, is unread; a folder among it ends in a slash. Where text files or records might have been meant, `doubt`
-    says which were taken.
+    format, too deep in the folder, or less likely to be the corpus than other files. Unread files, such as notes
+    beside a corpus, do not look like data; folders among them end in a slash. If both text files and records could
+    have been meant, `doubt` says which were taken.
     """
 
     root: Path
@@ -69,8 +69,8 @@ class Layout:
 def survey(path: str | Path, count: Count, *, read_as: str = "", text_root: str = "") -> Layout:
     """The layout of a folder or file; a DataError if there are no documents.
 
-    Documents are text files or records, as `read_as` says, or else what most of the folder is. Below the root of text
-    files, text files are. `count` counts the documents of files, up to a number.
+    `read_as` says whether the documents are text files or records; without it, the majority of the folder decides,
+    except that a folder below `text_root` holds text files. `count(files, limit)` counts documents up to a limit.
     """
     if read_as not in ("", TEXT, RECORDS):
         raise UsageError(f"read_as = {read_as!r} is unknown", nearest(read_as, (TEXT, RECORDS)))
@@ -89,8 +89,8 @@ def _survey_file(path: Path, read_as: str) -> Layout:
         return Layout(path, (), {})
     kind = sniff(path)
     if kind.format is not Format.TEXT:
-        found = [(path, kind)]
-        return _checked(Layout(path, _documents(found), _splits(found)), found)
+        files = [(path, kind)]
+        return _checked(Layout(path, _documents(files), _splits(files)), files)
     if read_as == RECORDS:
         raise DataError(f"{path} is plain text, not a file of records", "say --as text, or name another file")
     return Layout(path, (), {})
@@ -98,106 +98,106 @@ def _survey_file(path: Path, read_as: str) -> Layout:
 
 def _survey_folder(root: Path, count: Count, read_as: str) -> Layout:
     files = sorted(_files(root))
-    found, broken = _scan(files, with_texts=read_as == RECORDS)
-    choice = _Choice(root, found, broken, count, read_as)
+    record_files, broken = _scan(files, with_texts=read_as == RECORDS)
+    choice = _Choice(root, record_files, broken, count, read_as)
     texts = choice.is_text()
     if broken and not texts:
         raise next(iter(broken.values()))
-    splits = _splits([one for one in found if not is_prose(one[0])] if texts else found)
-    layout = Layout(root, () if texts else _documents(found), splits, doubt=choice.doubt)
+    splits = _splits([file for file in record_files if not is_prose(file[0])] if texts else record_files)
+    layout = Layout(root, () if texts else _documents(record_files), splits, doubt=choice.doubt)
     left = _left(layout)
-    ignored = _ignored(root, left, found)
+    ignored = _ignored(root, left, record_files)
     layout = replace(layout, ignored=ignored, unread=tuple(sorted({*left} - {*ignored})))
-    return layout if texts else _checked(layout, found)
+    return layout if texts else _checked(layout, record_files)
 
 
 class _Choice:
     """Whether the documents of a folder are its text files or its records.
 
-    Files that are called as a corpus is called are the corpus. Otherwise each side has a number of files and a number
-    of documents, and the larger product wins: many text files beside a stray table, but also a file of many records
-    beside some notes.
+    Files with the name of a corpus are the corpus. Otherwise each side has a number of files and a number of
+    documents, and the larger product wins: many text files beside a stray table, but also a file of many records
+    beside a few notes.
     """
 
-    def __init__(self, root: Path, found: FilesOfKinds, broken: Broken, count: Count, read_as: str) -> None:
-        self.root, self.found, self.broken, self.count, self.read_as = root, found, broken, count, read_as
+    def __init__(self, root: Path, record_files: FilesOfKinds, broken: Broken, count: Count, read_as: str) -> None:
+        self.root, self.record_files, self.broken, self.count, self.read_as = root, record_files, broken, count, read_as
         self.doubt = ""
 
     def is_text(self) -> bool:
-        """Whether the text files are the documents; says in `doubt` if that is not clear."""
+        """Whether the text files are the documents; sets `doubt` if that is not clear."""
         if self.read_as == TEXT and not any(text_paths(self.root)):
             raise DataError(f"{self.root} holds no text files", _TEXT_ENDINGS)
         if self.read_as:
             return self.read_as == TEXT
-        documents = [path for path in _documents(self.found) if not is_prose(path)]
+        documents = [path for path in _documents(self.record_files) if not is_prose(path)]
         if not documents and not self.broken:
-            return any(not self.found or not _ABOUT.match(path.name) for path in text_paths(self.root))
-        kinds, texts = dict(self.found), self._texts({path.parent for path in documents})
+            return any(not self.record_files or not _ABOUT.match(path.name) for path in text_paths(self.root))
+        kinds, texts = dict(self.record_files), self._texts({path.parent for path in documents})
         records = [*(path for path in documents if not _is_stray(path, kinds[path])), *self.broken]
         if not records or not texts:
             return texts > len(documents)
         whole = [path for path in records if path not in self.broken]
         if any(map(is_called_documents, records)):
             return self._chosen(False, texts, records, close=self.count(whole, texts) < texts)
-        enough = min(_CLOSE * texts**2 // len(records) + 1, _MOST)
+        enough = min(_CLOSE * texts**2 // len(records) + 1, _COUNT_LIMIT)
         counted = self.count(whole, enough)
         weights = texts**2, len(records) * counted
-        close = max(weights) < _CLOSE * min(weights) or counted == _MOST
+        close = max(weights) < _CLOSE * min(weights) or counted == _COUNT_LIMIT
         return self._chosen(weights[0] > weights[1], texts, records, close)
 
-    def _texts(self, places: set[Path]) -> int:
-        """How many text files there are, without what holds questions or judgements, and a README beside records."""
-        others = {path for path, kind in self.found if Role.DOCUMENTS not in kind.roles}
-        about = {self.root, *places}
-        files = (path for path in text_paths(self.root) if path not in others)
+    def _texts(self, record_folders: set[Path]) -> int:
+        """The number of text files, without files of questions or judgements and without a README beside records."""
+        not_documents = {path for path, kind in self.record_files if Role.DOCUMENTS not in kind.roles}
+        about = {self.root, *record_folders}
+        files = (path for path in text_paths(self.root) if path not in not_documents)
         return sum(path.parent not in about or not _ABOUT.match(path.name) for path in files)
 
     def _chosen(self, is_text: bool, texts: int, records: Sequence[Path], close: bool) -> bool:
         names = listed([path.relative_to(self.root).as_posix() for path in records])
-        said = f"the records of {names} were read, and not {texts:,} text files; --as text reads those"
+        message = f"the records of {names} were read, and not {texts:,} text files; --as text reads those"
         if is_text:
-            said = f"{texts:,} text files were read, and not the records of {names}; --as records reads those"
-        self.doubt = said if close else ""
+            message = f"{texts:,} text files were read, and not the records of {names}; --as records reads those"
+        self.doubt = message if close else ""
         return is_text
 
 
-def _checked(layout: Layout, found: FilesOfKinds) -> Layout:
+def _checked(layout: Layout, record_files: FilesOfKinds) -> Layout:
     if layout.documents:
         return layout
-    said = [_said(layout.root, path, kind) for path, kind in found]
-    seen = f"only {', '.join(said)}" if said else "nothing readable"
+    descriptions = [_description(layout.root, path, kind) for path, kind in record_files]
+    seen = f"only {', '.join(descriptions)}" if descriptions else "nothing readable"
     if layout.ignored:
         names = ", ".join(layout.ignored[:5])
-        seen += f" beside {names}" if said else f" in {names}"
+        seen += f" beside {names}" if descriptions else f" in {names}"
     raise DataError(f"{layout.root} holds no documents, {seen}", _EXPECTED)
 
 
 def _scan(files: Sequence[Path], with_texts: bool) -> tuple[FilesOfKinds, Broken]:
-    """The files with records, and those that are too broken to tell.
+    """The files of records, and those that are too broken to be recognised.
 
-    Text files count only beside documents of another format, or if that is said: TREC's topics and qrels often end
-    in .txt, but so does every note of a folder of notes.
+    Text files are looked at only beside documents of another format, or `with_texts`: TREC's topics and qrels often
+    end in .txt, but so do all files in a folder of notes.
     """
-    found, broken = _recognised(one for one in files if not is_prose(one))
-    if with_texts or _documents(found):
-        found += _recognised(one for one in files if one.suffix.lower() == ".txt")[0]
-    return sorted(found, key=lambda one: one[0]), broken
+    record_files, broken = _recognised(file for file in files if not is_prose(file))
+    if with_texts or _documents(record_files):
+        record_files += _recognised(file for file in files if file.suffix.lower() == ".txt")[0]
+    return sorted(record_files, key=lambda file: file[0]), broken
 
 
 def _recognised(files: Iterable[Path]) -> tuple[FilesOfKinds, Broken]:
-    found: FilesOfKinds = []
+    recognised: FilesOfKinds = []
     broken: Broken = {}
     for path in files:
         try:
             if kind := recognise(path):
-                found.append((path, kind))
+                recognised.append((path, kind))
         except DataError as error:
             broken[path] = error
-    return found, broken
+    return recognised, broken
 
 
 def _files(folder: Path, depth: int = 2) -> Iterator[Path]:
-    """The files here and one folder down, without what Triever itself saved."""
+    """The files of this folder and of its subfolders, without saved artifacts."""
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
@@ -218,7 +218,7 @@ def _is_stray(path: Path, kind: Kind) -> bool:
 
 
 def _left(layout: Layout) -> tuple[str, ...]:
-    """What is not read, by path below the folder."""
+    """The files and folders that are not read, as paths below the folder."""
     used = {*layout.documents, *_flat_splits(layout.splits)}
     closed: list[Path] = []
     left = [
@@ -228,31 +228,33 @@ def _left(layout: Layout) -> tuple[str, ...]:
     ]
     entered = {parent for path in used for parent in path.parents}
     names = [path.relative_to(layout.root).as_posix() for path in left]
-    return *names, *(f"{one.relative_to(layout.root).as_posix()}/" for one in closed if one not in entered)
+    return *names, *(f"{folder.relative_to(layout.root).as_posix()}/" for folder in closed if folder not in entered)
 
 
-def _ignored(root: Path, left: tuple[str, ...], found: FilesOfKinds) -> tuple[str, ...]:
-    """What is left, looks like data, and is not known to be something else, such as a run."""
-    other = {path for path, kind in found if Role.DOCUMENTS not in kind.roles}
+def _ignored(root: Path, left: tuple[str, ...], record_files: FilesOfKinds) -> tuple[str, ...]:
+    """Those of the unread files that look like data and are not known to be something else, such as a run."""
+    not_documents = {path for path, kind in record_files if Role.DOCUMENTS not in kind.roles}
     looks = (name for name in left if _DATA.search(name))
-    return tuple(name for name in looks if root / name not in other and not _describes(root / name, found))
+    return tuple(
+        name for name in looks if root / name not in not_documents and not _describes(root / name, record_files)
+    )
 
 
-def _describes(path: Path, found: FilesOfKinds) -> bool:
-    """A small JSON object that is no record tells about the data, as dataset_info.json does."""
+def _describes(path: Path, record_files: FilesOfKinds) -> bool:
+    """Whether a file only describes the data, as dataset_info.json does: a small JSON object that is no record."""
     small = path.suffix.lower() == ".json" and path.is_file() and path.stat().st_size < _SMALL
-    return small and path not in dict(found) and is_one_object(path)
+    return small and path not in dict(record_files) and is_one_object(path)
 
 
-def _documents(found: FilesOfKinds) -> Files:
-    """A file of nothing but documents is the corpus; questions with passages are one only without it."""
-    alone = tuple(path for path, kind in found if kind.roles == (Role.DOCUMENTS,))
-    return alone or tuple(path for path, kind in found if Role.DOCUMENTS in kind.roles)
+def _documents(record_files: FilesOfKinds) -> Files:
+    """The files that hold only documents, or if there are none, those that hold documents and questions."""
+    alone = tuple(path for path, kind in record_files if kind.roles == (Role.DOCUMENTS,))
+    return alone or tuple(path for path, kind in record_files if Role.DOCUMENTS in kind.roles)
 
 
-def _splits(found: FilesOfKinds) -> dict[str, SplitFiles]:
-    """Every split with its own queries file, or with all those that belong to no split."""
-    queries, qrels = _by_split(found, Role.QUERIES), _by_split(found, Role.QRELS)
+def _splits(record_files: FilesOfKinds) -> dict[str, SplitFiles]:
+    """The files of each split: its own file of queries, or else all files of queries that belong to no split."""
+    queries, qrels = _by_split(record_files, Role.QUERIES), _by_split(record_files, Role.QRELS)
     spare = {name: files for name, files in queries.items() if name not in qrels}
     shared = _flat(spare) or _flat(queries)
     splits = {name: SplitFiles(queries.get(name, shared), files) for name, files in qrels.items()}
@@ -263,16 +265,16 @@ def _splits(found: FilesOfKinds) -> dict[str, SplitFiles]:
     return dict(sorted(splits.items()))
 
 
-def _by_split(found: FilesOfKinds, role: Role) -> dict[str, Files]:
+def _by_split(record_files: FilesOfKinds, role: Role) -> dict[str, Files]:
     named: dict[str, Files] = {}
-    for path, kind in found:
+    for path, kind in record_files:
         if role in kind.roles:
             named[split_name(path)] = (*named.get(split_name(path), ()), path)
     return named
 
 
 def _flat(named: Mapping[str, Files]) -> Files:
-    """All files, and first those whose name says no split: of two queries with one id, theirs is kept."""
+    """All files, first those whose name has no split: the first of two queries with the same id is kept."""
     ordered = sorted(named, key=lambda name: name != ALL)
     return tuple(path for name in ordered for path in named[name])
 
@@ -282,9 +284,9 @@ def _flat_splits(splits: Mapping[str, SplitFiles]) -> set[Path]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first few names."""
+    """The first few names, as one text."""
     return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
-def _said(root: Path, path: Path, kind: Kind) -> str:
+def _description(root: Path, path: Path, kind: Kind) -> str:
     return f"{os.path.relpath(path, root) if path != root else path.name} ({', '.join(kind.roles)})"

@@ -1,7 +1,7 @@
 """The default corpus: the documentation of a Python interpreter, and questions that people ask about it.
 
-One document per documented module, class, function, method and property, under the name that people
-write. The interpreter is asked in a process of its own, so nothing that it imports touches the caller.
+One document per documented module, class, function, method and property, under its public name. The interpreter
+runs in a process of its own, so that its imports do not affect the caller.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict, cast
 
 from triever.data.cache import cache_folder
 from triever.data.records import Document, Query
@@ -35,11 +35,20 @@ _ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _log = logging.getLogger("triever")
 
 
+class _Probe(TypedDict):
+    """The line that the worker writes about an interpreter and a package."""
+
+    identity: list[str | int]
+    standard: bool
+    installed: bool
+    known: list[str]
+
+
 def documents(package: str = "", *, python: str = sys.executable) -> list[Document]:
     """The documentation of the standard library, of a part of it, or of an installed package.
 
-    It is sorted by name and the same each time. It is kept in the cache folder, as long as neither the
-    interpreter nor the package's version changes.
+    It is sorted by name and the same each time. It is kept in the cache folder until the interpreter or the
+    package's version changes.
     """
     about = _probe(package, python)
     scope = "" if about["standard"] else package  # json is a part of the whole, under the same names
@@ -58,7 +67,7 @@ def questions() -> tuple[list[Query], Judgements]:
 
 
 def written_questions() -> dict[str, list[str]]:
-    """What a query writer asks about the standard library, by document; docs/query-writer.md has the command."""
+    """Generated questions on the standard library, by document id; docs/query-writer.md has the command."""
     source = importlib.resources.files("triever.data").joinpath("questions", "written.jsonl.gz")
     rows = map(json.loads, gzip.decompress(source.read_bytes()).decode("utf-8").splitlines())
     return {row["_id"]: row["texts"] for row in rows}
@@ -72,22 +81,22 @@ def _document(row: dict[str, str]) -> Document:
 # The other process ----------------------------------------------------------------------------------------
 
 
-def _probe(package: str, python: str) -> dict[str, Any]:
-    """What the cache must know of the interpreter and the package; also where a wrong name is noticed."""
-    about = _ask(python, ["-P"], "probe", package)[0]
-    if not about["found"]:
-        raise UsageError(f"no installed package named {package!r}", _others(package, about["known"]))
+def _probe(package: str, python: str) -> _Probe:
+    """The identity of the interpreter and the package, for the cache; an error if there is no such package."""
+    about = cast(_Probe, _ask(python, ["-P"], "probe", package)[0])  # the worker is ours
+    if not about["installed"]:
+        raise UsageError(f"no installed package named {package!r}", _suggestion(package, about["known"]))
     return about
 
 
-def _others(package: str, known: list[str]) -> str:
+def _suggestion(package: str, known: list[str]) -> str:
     public = sorted(name for name in known if not name.startswith("_"))
     close = difflib.get_close_matches(package, public, n=3)
     return f"install it, or name one of: {', '.join(close or public[:8]) or 'the standard library'}"
 
 
 def _walk(package: str, python: str) -> list[dict[str, str]]:
-    # The standard library is read without site-packages (-S): what is there can replace parts of it.
+    # The standard library is read without site-packages (-S): packages there can replace parts of it.
     about, *rows = _ask(python, ["-P"] if package else ["-P", "-S"], "walk", package)
     if about["error"]:
         raise UsageError(
@@ -98,7 +107,7 @@ def _walk(package: str, python: str) -> list[dict[str, str]]:
 
 
 def _ask(python: str, flags: list[str], command: str, package: str) -> list[dict[str, Any]]:
-    """Run the worker and read its lines; it works in a folder that is thrown away afterwards."""
+    """Run the worker in a temporary folder and read the lines that it writes."""
     interpreter = os.path.abspath(shutil.which(python) or python)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         output = Path(folder, "output.jsonl")
@@ -112,7 +121,7 @@ def _ask(python: str, flags: list[str], command: str, package: str) -> list[dict
 
 
 def _environment() -> dict[str, str]:
-    """Neither a display nor anybody's secrets: an imported module could put both to use.
+    """The environment without display and secrets, which an imported module could use.
 
     With -P this is as isolated as -I, which would also ignore the seed that fixes the order of sets.
     """
@@ -130,7 +139,7 @@ def _run(command: list[str], folder: str) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=_TIMEOUT,
-            check=False,  # what counts is what it wrote
+            check=False,  # only the output file counts
             start_new_session=True,
         )
     except subprocess.TimeoutExpired as error:
@@ -142,7 +151,7 @@ def _run(command: list[str], folder: str) -> None:
 # The cache ------------------------------------------------------------------------------------------------
 
 
-def _kept(package: str, python: str, identity: list[Any]) -> list[dict[str, str]]:
+def _kept(package: str, python: str, identity: list[str | int]) -> list[dict[str, str]]:
     """The rows from the cache, or else from a walk."""
     path = _cache_file(package, identity)
     rows = _read_cache(path) if path else None
@@ -153,8 +162,8 @@ def _kept(package: str, python: str, identity: list[Any]) -> list[dict[str, str]
     return rows
 
 
-def _cache_file(package: str, identity: list[Any]) -> Path | None:
-    """Where the documents of this interpreter and package are kept, or None where nothing can be."""
+def _cache_file(package: str, identity: list[str | int]) -> Path | None:
+    """The cache file for this interpreter and package, or None if there can be no cache folder."""
     worker = hashlib.sha256(_WORKER.read_bytes()).hexdigest()
     key = hashlib.sha256(json.dumps([package, worker, *identity]).encode()).hexdigest()[:16]
     try:
@@ -164,7 +173,7 @@ def _cache_file(package: str, identity: list[Any]) -> Path | None:
 
 
 def _read_cache(path: Path) -> list[dict[str, str]] | None:
-    """The rows, or None where there are none or the file is torn: its first line has the sum of the rest."""
+    """The rows, or None if there is no file or it is damaged: its first line has the hash of the rest."""
     try:
         head, _, body = path.read_text(encoding="utf-8").partition("\n")
         return [json.loads(line) for line in body.splitlines()] if head == _sum(body) else None
@@ -173,7 +182,7 @@ def _read_cache(path: Path) -> list[dict[str, str]] | None:
 
 
 def _write_cache(path: Path, rows: list[dict[str, str]]) -> None:
-    """Keep the rows if that is possible; they can always be made again."""
+    """Write the rows if that is possible; an error does not matter, as they can be made again."""
     body = "".join(f"{json.dumps(row)}\n" for row in rows)
     with contextlib.suppress(DataError), atomic(path) as file:
         file.write(f"{_sum(body)}\n{body}".encode())

@@ -1,7 +1,7 @@
-"""The front of all readers: documents, queries, qrels, runs and expansions from files of any known format.
+"""Readers of documents, queries, qrels, runs and expansions from files of any known format.
 
-A file's format is recognised by its content. Everything is streamed; what a format is made of is
-written in one table, RECIPES.
+A file's format is recognised by its content. Everything is streamed. The table RECIPES has, for each format and
+role, the functions that split a file into rows and make a record from a row.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from triever.arguments import as_path
 from triever.data.folders import Layout, survey
@@ -28,6 +28,7 @@ from triever.errors import DataError, Flaw, UsageError
 
 __all__ = ["Problems", "read_documents", "read_expansions", "read_qrels", "read_queries", "read_run"]
 
+R = TypeVar("R", Document, Query)
 Rows: TypeAlias = Callable[[str | Path, Problems], Iterator[tuple[int, Any]]]
 Make: TypeAlias = Callable[[Any], Any]
 
@@ -90,8 +91,8 @@ def read_documents(
 ) -> Iterator[Document]:
     """The documents of a file, or of all files of a folder, each id once.
 
-    They are text files or records, as `read_as` says, or else what most of the folder is. Ids of text files begin at
-    the root, where they lie in it.
+    `read_as` says whether they are text files or records; without it, the majority of the folder decides. Ids of
+    text files in `root` begin there.
     """
     problems = problems or Problems()
     if os.path.isdir(as_path(path)) or read_as or root:
@@ -126,18 +127,18 @@ def read_run(path: str | Path, problems: Problems | None = None) -> dict[str, Re
     """A run: query id -> its hits, best first."""
     problems = problems or Problems()
     _, rows, make = _recipe(path, Role.RUN)
-    found: dict[str, dict[str, Hit]] = {}
+    hits_of_queries: dict[str, dict[str, Hit]] = {}
     for line, (query, hit) in _made(path, problems, rows, make):
-        hits = found.setdefault(query, {})
+        hits = hits_of_queries.setdefault(query, {})
         if hit.id in hits:
             problems.report(path, line, f"{shorten(hit.id)} is retrieved twice for query {shorten(query)}", _KEEP_ONE)
         else:
             hits[hit.id] = hit
-    return {query: Result(ranked(hits.values())) for query, hits in found.items()}
+    return {query: Result(ranked(hits.values())) for query, hits in hits_of_queries.items()}
 
 
 def read_expansions(path: str | Path, problems: Problems | None = None) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Document ids with texts that stand for them, from lines of {"_id": …, "texts": […]}."""
+    """Document ids with their expansions, from lines of {"_id": …, "texts": […]}."""
     _, rows, make = _recipe(path, Role.EXPANSIONS)
     return (pair for _, pair in _made(path, problems or Problems(), rows, make))
 
@@ -151,18 +152,18 @@ def stream_layout(layout: Layout, problems: Problems) -> Iterator[Document]:
         yield from _stream_file(path, problems, seen)
 
 
-def count_documents(files: Sequence[Path], most: int) -> int:
-    """How many documents these files of records hold, counted up to a number."""
+def count_documents(files: Sequence[Path], limit: int) -> int:
+    """The number of documents in these files of records, counted up to a limit."""
     problems = Problems(skip_bad=True)
     documents = chain.from_iterable(_stream_file(path, problems, set()) for path in files)
-    return sum(1 for _ in islice(documents, most))
+    return sum(1 for _ in islice(documents, limit))
 
 
 def _stream_file(path: str | Path, problems: Problems, seen: set[int]) -> Iterator[Document]:
-    """The documents of one file whose ids' hashes are not in `seen` yet, which is added to."""
+    """The documents of one file whose ids' hashes are not in `seen`; their hashes are added to it."""
     form, rows, make = _recipe(path, Role.DOCUMENTS)
     made = _made(path, problems, rows, make)
-    if form in (Format.DPR, Format.PARQUET_SQUAD):  # the same passage serves many questions
+    if form in (Format.DPR, Format.PARQUET_SQUAD):  # many questions share a passage
         return _first_of_each((document for _, document in made), seen)
     return _distinct(path, "document", made, problems, seen)
 
@@ -191,13 +192,13 @@ def _made(path: str | Path, problems: Problems, rows: Rows, make: Make) -> Itera
 
 
 def _distinct(
-    path: str | Path, what: str, made: Iterator[tuple[int, Any]], problems: Problems, seen: set[int]
-) -> Iterator[Any]:
-    """Records whose id is new. Hashes of 64 bits stand for ids, so that long ids cost no more than short ones."""
+    path: str | Path, kind: str, made: Iterator[tuple[int, R]], problems: Problems, seen: set[int]
+) -> Iterator[R]:
+    """Records whose id is new. Ids are compared by 64-bit hashes, so that long ids cost no more than short ones."""
     for line, record in made:
         key = hash(record.id)
         if key in seen:
-            problems.report(path, line, f"a second {what} with the id {shorten(record.id)}", _DISTINCT)
+            problems.report(path, line, f"a second {kind} with the id {shorten(record.id)}", _DISTINCT)
         else:
             seen.add(key)
             yield record

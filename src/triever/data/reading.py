@@ -1,4 +1,4 @@
-"""Where the documents of a dataset come from, and what became of all files that lie there."""
+"""The source of the documents of a dataset, and counts of its files that were read and were not."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import PurePath
 TEXT = "text"
 RECORDS = "records"
 NAMED = 6
-"""How many endings of files that were not read are told."""
+"""How many endings of unread files are named."""
 
 _LONGEST = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Files that were read as text, one document each, or as records; of what is in memory, nothing.
+    """The files of a dataset, read as text, one document each, or as records; all empty for a dataset in memory.
 
     Ids of text files are paths below the root. Ignored files look like data, unread ones do not.
     """
@@ -34,7 +34,7 @@ IN_MEMORY = Source()
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How many documents came from how many files; files that were not read by ending, bad ones by reason.
+    """Counts of documents and files, of unread files by ending, and of bad files or records by reason.
 
     >>> print(Reading(520, 520, {".pdf": 2, ".html": 3}, {"too large": 1}))
     520 documents from 520 files; not read: 5 (.pdf 2, .html 3); too large: 1
@@ -47,17 +47,17 @@ class Reading:
 
     @classmethod
     def of(cls, source: Source, documents: int, left_out: Mapping[str, int]) -> Reading:
-        """What became of the files of a source, of which so many documents were read."""
+        """The counts for a source from which `documents` documents were read."""
         files = documents if source.read_as == TEXT else source.files
         return cls(documents, files, by_ending((*source.ignored, *source.unread)), dict(left_out))
 
     def __str__(self) -> str:
         origin = f" from {self.files:,} files" if self.files else ""
-        said = [f"{self.documents:,} documents{origin}"]
+        parts = [f"{self.documents:,} documents{origin}"]
         if self.unread:
-            said.append(f"not read: {counted(self.unread)}")
-        said += [f"{reason}: {count:,}" for reason, count in self.left_out.items()]
-        return "; ".join(said)
+            parts.append(f"not read: {counted(self.unread)}")
+        parts += [f"{reason}: {count:,}" for reason, count in self.left_out.items()]
+        return "; ".join(parts)
 
 
 def counted(counts: Mapping[str, int]) -> str:
@@ -70,16 +70,16 @@ def counted(counts: Mapping[str, int]) -> str:
 
 
 def by_ending(names: Iterable[str]) -> dict[str, int]:
-    """How many files have each ending, the most common last; of many endings only the most common have a name.
+    """The number of files with each ending, the most common last; rare endings are counted together as "others".
 
     >>> by_ending(["a.html", "b.HTML", "c.pdf", "Makefile", "linked/"])
     {'.pdf': 1, 'folders': 1, 'no ending': 1, '.html': 2}
     """
     counts = Counter(map(_ending, names))
     common = sorted(counts, key=lambda ending: (-counts[ending], ending))
-    told = common if len(common) <= NAMED else common[: NAMED - 1]
-    others = {"others": counts.total() - sum(counts[one] for one in told)} if len(told) < len(common) else {}
-    return others | {ending: counts[ending] for ending in sorted(told, key=lambda one: (counts[one], one))}
+    named = common if len(common) <= NAMED else common[: NAMED - 1]
+    unnamed = {"others": counts.total() - sum(counts[ending] for ending in named)} if len(named) < len(common) else {}
+    return unnamed | {ending: counts[ending] for ending in sorted(named, key=lambda ending: (counts[ending], ending))}
 
 
 def _ending(name: str) -> str:

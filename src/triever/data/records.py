@@ -1,7 +1,7 @@
 """The small immutable records that everything else passes around.
 
-Ids are always strings. Text is in Unicode NFC: every record sees to that itself, so no part of
-Triever ever compares two spellings of the same character. Nothing here reads a file.
+Ids are always strings. Every record converts its text to Unicode NFC, so that no part of Triever compares two
+spellings of the same character. Nothing here reads a file.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _MARKS = re.compile(f"[\u0300-\U0001ffff]{{{_FEW},}}")
 
 
 def _in_order(run: re.Match[str]) -> str:
-    """Long runs of accents in the order that NFC gives them, for Python takes quadratic time to sort them."""
+    """A long run of accents in NFC's order; Python itself takes quadratic time to sort them."""
     apart = "".join(unicodedata.normalize("NFD", character) for character in run.group())
     groups = itertools.groupby(apart, key=lambda character: unicodedata.combining(character) > 0)
     return "".join("".join(sorted(group, key=unicodedata.combining) if marks else group) for marks, group in groups)
 
 
-def wrong_id(value: str, what: str = "id") -> tuple[str, str] | None:
-    """What is wrong with an id and what to do about it; nothing, if every format of the field can carry it."""
+def wrong_id(value: str, field: str = "id") -> tuple[str, str] | None:
+    """What is wrong with an id and what to do about it; None if every format of the field can hold the id."""
     if not value.strip():
-        return f"the {what} is empty", "give every record an id of its own"
+        return f"the {field} is empty", "give every record an id of its own"
     if value.isprintable():  # nearly all of them
         return None
     if _BREAKS.search(value):
-        return f"the {what} {brief(value)} holds a tab or line break", "put an underscore in its place"
+        return f"the {field} {brief(value)} holds a tab or line break", "put an underscore in its place"
     if _UNCLEAN.search(value):
-        return f"the {what} {brief(value)} holds a NUL or half a character", "put an underscore in its place"
+        return f"the {field} {brief(value)} holds a NUL or half a character", "put an underscore in its place"
     return None
 
 
@@ -58,7 +58,7 @@ _BREAKS = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _UNCLEAN = re.compile("[\0\ud800-\udfff]")
 
 
-# The fields of a record while it is made: it is frozen only after.
+# Functions that set fields of a frozen record while it is made.
 
 
 def _take_id(record: Document | Query) -> None:
@@ -80,14 +80,14 @@ def _take_texts(record: Document | Query, name: str) -> None:
         object.__setattr__(record, name, _texts(value, name))
 
 
-def _texts(value: Any, name: str) -> tuple[str, ...]:
+def _texts(value: object, name: str) -> tuple[str, ...]:
     if not isinstance(value, tuple | list):
         raise UsageError(f"{name} = {brief(value)} should be a tuple of texts", f'for example: {name}=("one", "two")')
     return tuple(map(normalise, value))
 
 
 def _check_metadata(record: Document | Query) -> None:
-    """Refuse what could not be saved: metadata go into files as JSON."""
+    """Refuse metadata that cannot be saved as JSON."""
     value = record.metadata
     if not isinstance(value, Mapping):
         raise UsageError(f"metadata = {brief(value)} should be a mapping", 'for example: metadata={"year": 1999}')
@@ -103,7 +103,7 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is JSON for certain; this is far faster than to write it."""
+    """Whether the value is certainly JSON; this is far faster than writing it."""
     kind = type(value)
     if kind in _PLAIN:
         return True
@@ -114,7 +114,7 @@ def _is_plain(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document; `expansions` are texts that stand for it too, such as generated queries."""
+    """A document; `expansions` are further texts that stand for it, such as generated queries."""
 
     id: str
     text: str
@@ -133,7 +133,7 @@ class Document:
     def stored(
         cls, key: str, text: str, title: str, expansions: tuple[str, ...], metadata: Mapping[str, Any]
     ) -> Document:
-        """A document as it was stored, unchecked: what an earlier Triever has taken in stays readable."""
+        """A document as it was stored, unchecked, so that documents of earlier versions stay readable."""
         document = cls.__new__(cls)
         values = {"id": key, "text": text, "title": title, "expansions": expansions, "metadata": metadata}
         for name, value in values.items():
@@ -173,10 +173,9 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One retrieved document; systems that write docids say its docid and its log-probability.
+    """One retrieved document; systems that write docids give its docid and log-probability.
 
-    The probability of a docid that several documents share is divided among them, so that `logprob` is less than that
-    of the docid there.
+    Documents that share a docid divide its probability among them, so that `logprob` is less than the docid's.
     """
 
     id: str
@@ -187,7 +186,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Result(Sequence[Hit]):
-    """The hits of one query, best first, and what the search has to say about them."""
+    """The hits of one query, best first, and what else the search returns."""
 
     hits: tuple[Hit, ...] = ()
     note: str = ""
@@ -210,7 +209,7 @@ class Result(Sequence[Hit]):
 
 
 Run: TypeAlias = Mapping[str, Result]
-"""What a system retrieved: query id -> its hits."""
+"""The results of a system: query id -> its hits."""
 
 
 def ranked(hits: Iterable[Hit]) -> tuple[Hit, ...]:

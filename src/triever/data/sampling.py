@@ -1,8 +1,8 @@
-"""A smaller dataset in which the questions can still be answered, and which grows without changing.
+"""Samples of a dataset: fewer documents, and the queries whose relevant documents are among them.
 
-All documents are put in one order that depends on the seed only: first those that are judged relevant in all splits,
-or in chosen ones, query by query, then the others. A sample is the beginning of that order, so a larger sample
-contains every smaller one.
+All documents are put in one order that depends only on the seed: first the relevant documents of all splits, or of
+chosen ones, query by query, then the others. A sample is the beginning of that order, so a larger sample contains
+every smaller one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def sample(
     splits: Sequence[str] | None = None,
     first: Sequence[str] | None = None,
 ) -> Dataset:
-    """At most so many documents, in the order of the corpus, and the queries whose relevant ones are all there.
+    """At most `documents` documents, in the order of the corpus, and the queries whose relevant ones are all there.
 
-    Of all splits, or of those named; what is relevant in the splits `first` comes before all else, and nothing else
-    does.
+    `splits` names the splits of the sample; without it, all. `first` names the splits whose relevant documents come
+    first; without it, those of the sample.
     """
     if documents < 1:
         raise UsageError(f"documents = {documents} should be above zero", "for example: documents=1000")
@@ -36,32 +36,32 @@ def sample(
     ahead = qrels if first is None else {split: dataset.qrels(split) for split in first}
     relevant = set(_relevant_in_order(qrels.values(), seed))
     ordered = dict.fromkeys(_relevant_in_order(ahead.values(), seed))
-    existing, others = _existing(dataset, relevant | set(ordered), set(ordered), documents, seed)
-    chosen = set(islice(chain((one for one in ordered if one in existing), others), documents))
+    existing, remaining = _existing(dataset, relevant | set(ordered), set(ordered), documents, seed)
+    chosen = set(islice(chain((document for document in ordered if document in existing), remaining), documents))
     kept = [document for document in dataset.documents() if document.id in chosen]
-    judged = {split: _cut(one, existing, chosen) for split, one in qrels.items() if dataset.is_judged(split)}
+    judged = {split: _cut(grades, existing, chosen) for split, grades in qrels.items() if dataset.is_judged(split)}
     unjudged = {split: dataset.queries(split) for split in qrels if split not in judged}
     return Dataset.of(f"{dataset.name}-{len(kept)}", kept, _queries(dataset, judged), judged, unjudged)
 
 
 def _existing(dataset: Dataset, wanted: set[str], ahead: set[str], count: int, seed: int) -> tuple[set[str], list[str]]:
-    """Which of the wanted documents exist, and the first so many that are not ahead, in their order, in one pass."""
-    found: set[str] = set()
+    """The wanted documents that exist, and the first `count` documents that are not in `ahead`, in one pass."""
+    existing: set[str] = set()
 
-    def others() -> Iterator[tuple[bytes, str]]:
+    def remaining() -> Iterator[tuple[bytes, str]]:
         for document in dataset.documents():
             if document.id in wanted:
-                found.add(document.id)
+                existing.add(document.id)
             if document.id not in ahead:
                 yield _key(seed, document.id), document.id
 
-    smallest = heapq.nsmallest(count, others())
-    return found, [document for _, document in smallest]
+    smallest = heapq.nsmallest(count, remaining())
+    return existing, [document for _, document in smallest]
 
 
-def _relevant_in_order(several: Iterable[Qrels], seed: int) -> Iterator[str]:
+def _relevant_in_order(qrels_of_splits: Iterable[Qrels], seed: int) -> Iterator[str]:
     relevant: dict[str, set[str]] = {}
-    for qrels in several:
+    for qrels in qrels_of_splits:
         for query, judged in qrels.items():
             relevant.setdefault(query, set()).update(_relevant(judged))
     for query in sorted(relevant, key=lambda query: _key(seed, query)):
@@ -73,7 +73,7 @@ def _relevant(judged: Mapping[str, int]) -> list[str]:
 
 
 def _cut(qrels: Qrels, existing: set[str], chosen: set[str]) -> Qrels:
-    """The judgements of the queries that lost no relevant document, for the documents that are left."""
+    """The judgements of the queries whose relevant documents were all chosen, for the chosen documents."""
     whole = {}
     for query, judged in qrels.items():
         relevant = existing.intersection(_relevant(judged))

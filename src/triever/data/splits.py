@@ -1,4 +1,4 @@
-"""Names of splits: taken from the names of files, and several of them in one text."""
+"""Names of splits: from the names of files, and several joined in one text."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 ALL = "all"
-"""The split of a file whose name says nothing but its role."""
+"""The split of a file whose name has only a role."""
 
 AND = "+"
-"""What stands between splits that are taken together."""
+"""The sign that joins splits."""
 
 _ENDINGS = re.compile(r"(\.(gz|zst|zstd|tsv|txt|json|jsonl|jsonlines|parquet|trec|csv))+$", re.IGNORECASE)
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
@@ -23,7 +23,7 @@ def named_splits(split: str) -> list[str]:
     >>> named_splits("train.nq+train.entityq"), named_splits("train")
     (['train.nq', 'train.entityq'], ['train'])
     """
-    return list(dict.fromkeys(one.strip() for one in split.split(AND)))
+    return list(dict.fromkeys(name.strip() for name in split.split(AND)))
 
 
 def split_name(path: str | Path) -> str:
@@ -41,7 +41,7 @@ def split_name(path: str | Path) -> str:
 
 
 def without_endings(path: str | Path) -> str:
-    """A file's name without what says how it is written.
+    """A file's name without the endings of formats and compression.
 
     >>> without_endings("data/corpus.jsonl.gz")
     'corpus'

@@ -5,12 +5,10 @@ A store never changes; adding and deleting give a new one.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +17,7 @@ from triever.data.dataset import Digest
 from triever.data.records import Document
 from triever.errors import DataError, UsageError, nearest
 from triever.memory_parts import Product, Products, Stored, number_products, python_bytes, scaled, text_products
-from triever.validation import require
+from triever.validation import Json, require
 
 SCHEMA = pa.schema(
     [
@@ -32,7 +30,7 @@ SCHEMA = pa.schema(
 )
 BATCH = 4096
 OFFSETS = 4 + 4 + 8 + 4 + 4
-"""Bytes by which the five columns say where a document's part of them begins."""
+"""Bytes of the offsets of one document in the five columns."""
 
 
 class DocumentStore:
@@ -43,7 +41,7 @@ class DocumentStore:
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> DocumentStore:
-        """A store of these documents; two with one id are an error."""
+        """A store of these documents; two documents with the same id are an error."""
         stream = iter(documents)
         batches = []
         while batch := list(islice(stream, BATCH)):
@@ -57,7 +55,7 @@ class DocumentStore:
 
     @classmethod
     def opened(cls, table: pa.Table, count: int) -> DocumentStore:
-        """A store of what a file holds; a ValueError says why it is none of `count` documents."""
+        """A store of the table of a file; a ValueError if it is not a table of `count` documents."""
         require(table.num_rows == count, f"it has {table.num_rows} documents, and its manifest says {count}")
         lists = [chunk.flatten() for chunk in table.column("expansions").chunks]
         missing = sum(column.null_count for column in (*table.columns, *lists))
@@ -94,7 +92,7 @@ class DocumentStore:
             raise UsageError(f"there is no document with id {document_id!r}", hint) from None
 
     def with_added(self, documents: Iterable[Document]) -> DocumentStore:
-        """These documents after the ones that are there."""
+        """A store with these documents after its own."""
         added = DocumentStore.of(documents)
         for document_id in added.ids:
             if document_id in self:
@@ -111,14 +109,14 @@ class DocumentStore:
         return DocumentStore(self.table.filter(keep))
 
     def kept(self, ids: Iterable[str]) -> np.ndarray:
-        """Which rows stay (shape: documents, bool) when these ids go."""
+        """(documents,) bool, which rows stay when the documents with these ids are deleted."""
         keep = np.ones(len(self), bool)
         keep[[self.row(document_id) for document_id in ids]] = False
         return keep
 
     @cached_property
     def fingerprint(self) -> str:
-        """As a dataset's: over ids, titles and texts."""
+        """The fingerprint of ids, titles and texts, the same as of a dataset."""
         digest = Digest()
         for document in self:
             digest.add(document)
@@ -126,16 +124,16 @@ class DocumentStore:
 
     @property
     def expanded(self) -> int:
-        """How many documents have expansions."""
+        """The number of documents with expansions."""
         return sum(int(np.count_nonzero(chunk.value_lengths())) for chunk in self.table.column("expansions").chunks)
 
     def stored(self) -> Stored:
-        """What takes memory."""
+        """The sizes of the parts in memory."""
         rows = python_bytes(self.ids, self._rows) - python_bytes(self.ids)  # its keys are the ids themselves
         return {"texts": [self.table.nbytes], "ids": [python_bytes(self.ids)], "rows by id": [rows]}
 
     def products(self, documents: int) -> dict[str, Products]:
-        """The same computed, for so many documents like these."""
+        """The sizes of the parts, computed for `documents` documents of the same kind."""
         columns = {name: scaled(self._letters(name), len(self), documents) for name in SCHEMA.names}
         listed = sum(len(chunk.flatten()) for chunk in self.table.column("expansions").chunks)
         return {
@@ -149,11 +147,12 @@ class DocumentStore:
         }
 
     def _letters(self, name: str) -> int:
-        """The bytes of all texts of a column."""
-        functions: Any = importlib.import_module("pyarrow.compute")  # only here: it takes longer than Arrow itself
+        """The bytes of all texts of a column, in UTF-8."""
+        from pyarrow.compute import call_function  # only here: it takes longer than Arrow itself
+
         column = self.table.column(name)
-        texts = functions.list_flatten(column) if pa.types.is_list(column.type) else column
-        return functions.sum(functions.binary_length(texts)).as_py() or 0
+        texts = call_function("list_flatten", [column]) if pa.types.is_list(column.type) else column
+        return call_function("sum", [call_function("binary_length", [texts])]).as_py() or 0
 
     @cached_property
     def _rows(self) -> dict[str, int]:
@@ -161,12 +160,12 @@ class DocumentStore:
 
     def _refuse_duplicates(self) -> None:
         if len(self._rows) < len(self):
-            twice = next(one for row, one in enumerate(self.ids) if self._rows[one] != row)
+            twice = next(document_id for row, document_id in enumerate(self.ids) if self._rows[document_id] != row)
             raise DataError(f"two documents have the id {twice!r}", "give every document an id of its own")
 
 
 def _no_text(documents: Iterable[Document]) -> DataError:
-    """Of documents that cannot be stored, the first, by name."""
+    """The error for the first document whose text cannot be stored."""
     for document in documents:
         try:
             "".join((document.id, document.title, document.text, *document.expansions)).encode()
@@ -191,7 +190,7 @@ def _document(row: dict[str, str]) -> Document:
     return Document.stored(row["id"], row["text"], row["title"], tuple(row["expansions"]), metadata)
 
 
-def _metadata(row: dict[str, str]) -> dict[str, Any]:
+def _metadata(row: dict[str, str]) -> dict[str, Json]:
     try:
         metadata = json.loads(row["metadata"])
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What is in a dataset and what is wrong with it, in one pass over its documents."""
+"""Counts of the contents of a dataset and of its flaws, in one pass over its documents."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ def info(dataset: Dataset) -> dict[str, Any]:
     """Counts of documents, queries and judgements, and of everything odd about them."""
     problems = Problems(dataset.skip_bad)
     qrels = {split: dataset.read_qrels(split, problems) for split in dataset.splits}
-    missing = {document for one in qrels.values() for judged in one.values() for document in judged}
+    missing = {document for judgements in qrels.values() for grades in judgements.values() for document in grades}
     documents = _documents(dataset, missing, problems)
     queries = dataset.read_queries(qrels, problems)
     splits = {
-        split: _split(one, queries[split], missing, dataset.is_judged(split, one)) for split, one in qrels.items()
+        split: _split(judged, queries[split], missing, dataset.is_judged(split, judged))
+        for split, judged in qrels.items()
     }
     bad = {"bad records": problems.count, "examples": problems.examples}
     files = {"ignored files": list(dataset.ignored), "unread files": list(dataset.unread)}
@@ -26,8 +27,8 @@ def info(dataset: Dataset) -> dict[str, Any]:
     return {"name": dataset.name, **documents, **read, **bad, **files, "splits": splits}
 
 
-def _read(dataset: Dataset, documents: int, problems: Problems) -> dict[str, Any]:
-    """What became of the files, if there are any."""
+def _read(dataset: Dataset, documents: int, problems: Problems) -> dict[str, object]:
+    """Counts of the files, if there are any."""
     if not dataset.source.read_as:
         return {}
     reading = Reading.of(dataset.source, documents, problems.reasons)
@@ -37,7 +38,7 @@ def _read(dataset: Dataset, documents: int, problems: Problems) -> dict[str, Any
 
 
 def _documents(dataset: Dataset, missing: set[str], problems: Problems) -> dict[str, Any]:
-    """What the documents are like; those that exist are taken out of the missing ones."""
+    """Counts of the documents; removes those that exist from `missing`."""
     count = empty = titled = bare = total = longest = 0
     digest = Digest()
     for document in dataset.stream(problems):
@@ -62,17 +63,20 @@ def _documents(dataset: Dataset, missing: set[str], problems: Problems) -> dict[
     }
 
 
-def _split(qrels: Qrels, queries: list[Query], missing: set[str], judged: bool) -> dict[str, Any]:
-    counts = {"queries": len(queries), "queries without text": sum(not query.text.strip() for query in queries)}
+def _split(qrels: Qrels, queries: list[Query], missing: set[str], judged: bool) -> dict[str, float]:
+    counts: dict[str, float] = {
+        "queries": len(queries),
+        "queries without text": sum(not query.text.strip() for query in queries),
+    }
     if not judged:
         return counts
-    there = {query.id for query in queries}
-    relevant = [sum(grade > 0 for grade in one.values()) for one in qrels.values()]
-    unknown = {document for one in qrels.values() for document in one if document in missing}
+    ids = {query.id for query in queries}
+    relevant = [sum(grade > 0 for grade in grades.values()) for grades in qrels.values()]
+    unknown = {document for grades in qrels.values() for document in grades if document in missing}
     return counts | {
-        "judged queries not there": len(qrels.keys() - there),
+        "judged queries not there": len(qrels.keys() - ids),
         "judged pairs": sum(map(len, qrels.values())),
         "relevant per query": round(sum(relevant) / max(len(relevant), 1), 2),
-        "queries without relevant": sum(not count for count in relevant) + len(there - qrels.keys()),
+        "queries without relevant": sum(not count for count in relevant) + len(ids - qrels.keys()),
         "judged documents not there": len(unknown),
     }

@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from types import ModuleType
 
 from triever.errors import UsageError, nearest
 
@@ -40,7 +40,7 @@ _TURKISH = str.maketrans({"I": "ı", "İ": "i"})
 
 
 def words(text: str, language: str = "") -> list[str]:
-    """The words of a text, in order; only Turkish needs to be told, for its two kinds of i.
+    """The words of a text, in order; the language matters only if it is Turkish, for its two kinds of i.
 
     >>> words("Größe: OrderedDict.move_to_end 東京都")
     ['grösse', 'ordereddict', 'move', 'to', 'end', '東', '東京', '京', '京都', '都']
@@ -49,31 +49,31 @@ def words(text: str, language: str = "") -> list[str]:
         text = text.translate(_TURKISH)
     if text.isascii():  # most of the world's corpora, most of the time: four times faster
         return _ASCII_WORD.findall(text.lower())
-    folded = unicodedata.normalize("NFKC", text).casefold().replace("i\u0307", "i")  # what casefold makes of İ
-    found = _WORD.findall(folded)
-    return [part for word in found for part in _parts(word)] if _IS_UNSPACED.search(folded) else found
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("i\u0307", "i")  # casefold gives this for İ
+    split = _WORD.findall(folded)
+    return [part for word in split for part in _parts(word)] if _IS_UNSPACED.search(folded) else split
 
 
 def _parts(word: str) -> list[str]:
-    """Characters and pairs of them where no spaces are written: one character can be a whole query."""
+    """The characters of an unspaced word and their pairs, as one character can be a query; else the word itself."""
     if not _IS_UNSPACED.match(word):
         return [word]
     return [part for first, second in pairwise(word) for part in (first, first + second)] + [word[-1]]
 
 
 def languages() -> list[str]:
-    """Every name that `language` may have."""
+    """The allowed values of `language`."""
     import Stemmer
 
     return sorted([*Stemmer.algorithms(), "none"])
 
 
 @lru_cache(maxsize=1)
-def bm25s() -> Any:
-    """The library, imported without JAX.
+def bm25s() -> ModuleType:
+    """The library bm25s, imported without JAX.
 
-    Where JAX is installed, bm25s starts it on import, with a GPU's memory and all its failures, for a
-    choice of the best k that is not used here.
+    Where JAX is installed, bm25s imports it for a top-k function that is not used here; JAX would take the memory
+    of a GPU, or fail.
     """
     before = sys.modules.get("jax", _ABSENT)
     sys.modules["jax"] = None  # ty: ignore[invalid-assignment]
@@ -86,7 +86,7 @@ def bm25s() -> Any:
             sys.modules["jax"] = before
 
 
-_ABSENT: Any = object()
+_ABSENT = ModuleType("absent")
 
 
 @lru_cache(maxsize=8)

@@ -1,7 +1,7 @@
 """Writers of documents, queries, judgements, runs and whole datasets.
 
-The ending of the name decides the format: .jsonl, .tsv or .parquet, and .gz or .zst behind the first two.
-Nothing is written that the readers would refuse, and files appear whole or not at all.
+The ending of the name decides the format: .jsonl, .tsv or .parquet; .gz or .zst may follow the first two.
+Records that the readers would refuse are not written, and files appear whole or not at all.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import SupportsIndex, TypeVar
 
 from triever.data.dataset import Dataset
 from triever.data.formats.fields import MAX_GRADE, clean_id
 from triever.data.formats.json_text import check_escapes
-from triever.data.formats.parquet import write_parquet
+from triever.data.formats.parquet import Row, write_parquet
 from triever.data.formats.sinks import compressed
 from triever.data.records import Document, Hit, Qrels, Query, Run, ranked
 from triever.data.splits import ALL
@@ -33,10 +33,10 @@ _COMPRESSED = re.compile(r"\.(gz|zst|zstd)$")
 
 
 def write_documents(path: str | Path, documents: Iterable[Document]) -> None:
-    """Documents as JSON lines, Parquet or MS MARCO's TSV.
+    """Write documents as JSON lines, Parquet or MS MARCO's TSV.
 
-    TSV has no room for line breaks, expansions and metadata: breaks become spaces, the rest is lost. It
-    has the columns `id url title body` if the first document has a title, else `id text`.
+    TSV cannot hold line breaks, expansions and metadata: breaks become spaces, the rest is lost. It has the
+    columns `id url title body` if the first document has a title, else `id text`.
     """
     checked = _checked(documents, "document")
     form = _format(path)
@@ -51,7 +51,7 @@ def write_documents(path: str | Path, documents: Iterable[Document]) -> None:
 
 
 def write_queries(path: str | Path, queries: Iterable[Query]) -> None:
-    """Queries as JSON lines (answers and evidence in the metadata), Parquet, or TSV of id and text alone."""
+    """Write queries as JSON lines (answers and evidence in the metadata), Parquet, or TSV of id and text alone."""
     checked = _checked(queries, "query")
     form = _format(path)
     if form == ".parquet":
@@ -63,7 +63,7 @@ def write_queries(path: str | Path, queries: Iterable[Query]) -> None:
 
 
 def write_qrels(path: str | Path, qrels: Qrels) -> None:
-    """Judgements as BEIR's TSV with a header, as Parquet, or under any other ending as TREC's lines."""
+    """Write judgements as BEIR's TSV with a header, as Parquet, or with any other ending as TREC's lines."""
     name = _COMPRESSED.sub("", str(path))
     if name.endswith(".parquet"):
         names = ("query-id", "corpus-id", "score")
@@ -76,14 +76,14 @@ def write_qrels(path: str | Path, qrels: Qrels) -> None:
 
 
 def write_run(path: str | Path, run: Run, tag: str = "triever") -> None:
-    """A TREC run, with scores at full precision and ranks in the order that every tool computes."""
+    """Write a TREC run, with scores at full precision and ranks in the order that every tool computes."""
     if tag.split() != [tag]:
         raise UsageError(f"the tag {tag!r} should be one word", "for example: tag='bm25'")
     _write_text(path, (line for query, hits in run.items() for line in _run_lines(query, ranked(hits), tag)))
 
 
 def write_dataset(folder: str | Path, dataset: Dataset, to: str = "beir") -> None:
-    """A dataset as a new folder: `beir` (gzipped), `parquet` or `msmarco`."""
+    """Write a dataset as a new folder: `beir` (gzipped), `parquet` or `msmarco`."""
     if to not in _LAYOUTS:
         raise UsageError(f"there is no layout {to!r}", nearest(to, _LAYOUTS))
     for split in dataset.splits:
@@ -93,15 +93,15 @@ def write_dataset(folder: str | Path, dataset: Dataset, to: str = "beir") -> Non
         _LAYOUTS[to](root, dataset)
 
 
-def document_row(document: Document) -> dict[str, Any]:
+def document_row(document: Document) -> Row:
     """A document's named fields, without those that are empty."""
-    row: dict[str, Any] = {"_id": document.id, "title": document.title, "text": document.text}
+    row: Row = {"_id": document.id, "title": document.title, "text": document.text}
     if document.expansions:
         row["expansions"] = list(document.expansions)
     return row | {"metadata": dict(document.metadata)} if document.metadata else row
 
 
-def query_row(query: Query) -> dict[str, Any]:
+def query_row(query: Query) -> Row:
     """A query's named fields, as BEIR has them."""
     metadata = dict(query.metadata)
     if query.answers:
@@ -122,7 +122,7 @@ def _beir(root: Path, dataset: Dataset, ending: str = ".jsonl.gz", qrels: str = 
         if split in judged:
             write_qrels(root / "qrels" / f"{split}{qrels}", dataset.qrels(split))
         else:
-            name = "unjudged" if judged and split == ALL else split  # "all" is what the judged ones share
+            name = "unjudged" if judged and split == ALL else split  # "all" is the file that the judged splits share
             write_queries(root / f"queries.{name}{ending}", dataset.queries(split))
 
 
@@ -149,20 +149,20 @@ def _format(path: str | Path) -> str:
     return ending
 
 
-def _checked(records: Iterable[R], what: str) -> Iterator[R]:
-    """The records, if each has an id of its own that can be read again."""
+def _checked(records: Iterable[R], kind: str) -> Iterator[R]:
+    """The records; an error if two ids are the same, or one cannot be read again."""
     seen: set[int] = set()
     for record in records:
-        _check_id(record.id, f"{what} id")
+        _check_id(record.id, f"{kind} id")
         if hash(record.id) in seen:
-            raise DataError(f"a second {what} with the id {record.id}", "give every record an id of its own")
+            raise DataError(f"a second {kind} with the id {record.id}", "give every record an id of its own")
         seen.add(hash(record.id))
         yield record
 
 
-def _check_id(value: str, what: str) -> None:
+def _check_id(value: str, field: str) -> None:
     try:
-        clean_id(value, what)
+        clean_id(value, field)
     except Flaw as flaw:
         raise DataError(flaw.problem, flaw.hint) from None
 
@@ -181,7 +181,7 @@ def _write_text(path: str | Path, lines: Iterable[str]) -> None:
         file.writelines(line.encode() + b"\n" for line in lines)
 
 
-def _json_line(row: dict[str, Any]) -> str:
+def _json_line(row: Row) -> str:
     line = json.dumps(row, ensure_ascii=False, allow_nan=False)
     check_escapes(row, line, 0, len(line))
     return line
@@ -211,7 +211,7 @@ def _judgements(qrels: Qrels) -> Iterator[tuple[str, str, int]]:
             yield query, document, _whole(grade)
 
 
-def _whole(grade: Any) -> int:
+def _whole(grade: SupportsIndex) -> int:
     try:
         value = operator.index(grade)
     except TypeError:
@@ -231,6 +231,6 @@ def _run_lines(query: str, hits: Iterable[Hit], tag: str) -> Iterator[str]:
 
 
 def _columns(*values: object) -> str:
-    """Columns apart by spaces, as the tools of the field expect, or by tabs if an id holds white space."""
+    """Columns joined by spaces, as the tools of the field expect, or by tabs if an id holds white space."""
     words = [str(value) for value in values]
     return ("\t" if any(word.split() != [word] for word in words) else " ").join(words)

@@ -1,9 +1,9 @@
-"""The contextual vocabulary: several ids for one token, each for what it means in some of the titles that have it.
+"""The contextual vocabulary: several ids for one token, one for each of its meanings in titles.
 
-Every occurrence of a token in a title comes with its state in context. Occurrences of one token are clustered, and
-a cluster is an id: its row, the mean of its states, is both what a decoder reads and what it writes. Where a token
-occurs no more often than there may be clusters, every occurrence is an id of its own. A few special symbols have one
-plain row each. Array functions; nothing here knows a model.
+Every occurrence of a token in a title has a state, a vector of the token in its context. The states of a token are
+clustered, and each cluster is an id. Its row, the mean of its states, is both the input and the output of a decoder.
+A token that occurs no more than k times has one id for each occurrence. A few special symbols have one plain row each.
+These are functions of arrays; nothing here knows a model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from triever.docids.trie import Trie
 from triever.docids.walk import Children, Walk
 
 SLAB = 2**18
-"""So many states are held and clustered at once; of a token that occurs more often, so many are looked at."""
+"""How many states are held and clustered at once; of a token that occurs more often, a sample of this size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,48 +37,48 @@ class Vocabulary:
 
     @property
     def most_ids(self) -> int:
-        """How many ids a symbol has at most."""
+        """The largest number of ids of one symbol."""
         return int(self.count.max(initial=0))
 
     @cached_property
     def symbol(self) -> np.ndarray:
-        """(ids,) whose id each is."""
-        there = np.flatnonzero(self.count)
-        there = there[self.start[there].argsort()]  # ids follow each other in the order of where they start
-        return np.repeat(there, self.count[there])
+        """(ids,) the symbol of each id."""
+        symbols = np.flatnonzero(self.count)
+        symbols = symbols[self.start[symbols].argsort()]  # in the order of their first ids
+        return np.repeat(symbols, self.count[symbols])
 
     def rows_of(self, symbol: int) -> Tensor:
         """The vectors of a symbol's ids."""
         return self.rows[self.start[symbol] : self.start[symbol] + self.count[symbol]]
 
     def placed(self, symbols: np.ndarray, states: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
-        """The nearest id of its symbol for each of some states (n, d); a symbol without any gets a new one behind.
+        """A vocabulary in which all symbols (n,) have ids, and for each state (n, d) the nearest id of its symbol.
 
-        States may be mapped from a file, of which some are looked at at a time.
+        A symbol without ids gets a new one at the end. States may be mapped from a file; they are read in parts.
         """
         new = np.flatnonzero(self.count[symbols] == 0)
-        larger = self._with_own(symbols[new], _floats(states[new])) if len(new) else self
+        larger = self._with_new(symbols[new], _floats(states[new])) if len(new) else self
         ids = np.empty(len(symbols), np.int64)
-        together = max(1, SLAB // max(1, larger.most_ids))  # each is held beside all rows that its symbol has
-        for low in range(0, len(symbols), together):
-            some = slice(low, low + together)
-            ids[some] = larger._nearest(symbols[some], _floats(states[some]))
+        step = max(1, SLAB // max(1, larger.most_ids))  # each state is held with all rows of its symbol
+        for low in range(0, len(symbols), step):
+            part = slice(low, low + step)
+            ids[part] = larger._nearest(symbols[part], _floats(states[part]))
         return larger, ids
 
     @cached_property
     def table(self) -> np.ndarray:
-        """(symbols, most) the ids of each symbol, -1 where there are no more."""
+        """(symbols, most_ids) the ids of each symbol, then -1."""
         slots = np.arange(self.most_ids)
         return np.where(slots < self.count[:, None], self.start[:, None] + slots, -1)
 
     def _nearest(self, symbols: np.ndarray, states: Tensor) -> np.ndarray:
         ids = torch.from_numpy(self.table[symbols])
-        own = self.rows[ids.clamp(min=0).to(self.rows.device)]  # (n, most, d)
-        distance = (own - states.to(own)[:, None]).square().sum(2).cpu().masked_fill(ids < 0, torch.inf)
+        rows = self.rows[ids.clamp(min=0).to(self.rows.device)]  # (n, most, d)
+        distance = (rows - states.to(rows)[:, None]).square().sum(2).cpu().masked_fill(ids < 0, torch.inf)
         return ids.gather(1, distance.argmin(1, keepdim=True))[:, 0].numpy()
 
-    def _with_own(self, symbols: np.ndarray, states: Tensor) -> Vocabulary:
-        """With an id for each symbol that had none: the mean of its states."""
+    def _with_new(self, symbols: np.ndarray, states: Tensor) -> Vocabulary:
+        """A vocabulary with an id for each of these symbols, which have none: its row is the mean of their states."""
         named = np.unique(symbols)
         means = [states[torch.from_numpy(symbols == symbol)].float().mean(0) for symbol in named]
         start, count = self.start.copy(), self.count.copy()
@@ -88,10 +87,10 @@ class Vocabulary:
 
 
 class IdWalk(Walk):
-    """A walk by ids over a trie of symbols: what may follow are all ids of all symbols that may.
+    """A walk by ids over a trie of symbols: the children of a prefix are all ids of all symbols that may follow.
 
-    Several prefixes of ids may stand at one place of the trie, so that a search meets a title as often as it is
-    spelled. Nothing is alone here, as the last of the symbols may still be any of its ids.
+    Several prefixes of ids may lead to the same node of the trie, so that a search reaches a title once for each of
+    its spellings in ids. No prefix is `alone` here, as the last symbol may still be any of its ids.
     """
 
     def __init__(self, trie: Trie, vocabulary: Vocabulary, device: str | torch.device = "cpu") -> None:
@@ -99,18 +98,18 @@ class IdWalk(Walk):
         self._ids = torch.from_numpy(vocabulary.table).to(self.device)
 
     @property
-    def _most(self) -> int:
+    def _max_ids(self) -> int:
         return self._ids.shape[1]
 
     def slots(self, depth: int) -> int:
-        return super().slots(depth) * self._most
+        return super().slots(depth) * self._max_ids
 
     def children(self, state: Tensor, depth: int) -> Children:
         symbols = super().children(state, depth)
         ids = self._ids[symbols.token].flatten(1)  # (n, C * most)
 
         def each(values: Tensor) -> Tensor:
-            return values.repeat_interleave(self._most, 1)
+            return values.repeat_interleave(self._max_ids, 1)
 
         exists = each(symbols.exists) & (ids >= 0)
         return Children(ids.clamp(min=0), each(symbols.state), exists, each(symbols.ended), torch.zeros_like(exists))
@@ -132,17 +131,17 @@ def build_vocabulary(
 ) -> tuple[Vocabulary, np.ndarray]:
     """A vocabulary over `width` symbols, and the id of each occurrence (n,).
 
-    symbols (n,) says which symbol occurs, states (n, d) in what context; they may be mapped from a file. `plain` has
-    the rows of special symbols, which do not occur. Clusters begin where they were `before`, so that the same states
-    give the same vocabulary.
+    `symbols` (n,) has the symbol of each occurrence and `states` (n, d) its state; both may be mapped from a file.
+    `plain` has the rows of special symbols, which do not occur. The clustering starts from the vocabulary `before`, if
+    there is one, so that the same states give the same vocabulary.
     """
     occurrences = _Occurrences(symbols, states, k, seed, device, before)
     count, number = np.zeros(width, np.int64), np.empty(len(symbols), np.int64)
     rows = []
-    for at, own, numbers in occurrences.clusters():
-        count[occurrences.symbols[at]] = len(own)
-        number[occurrences.places(at)] = numbers
-        rows.append(own)
+    for at, centroids, cluster in occurrences.clusters():
+        count[occurrences.symbols[at]] = len(centroids)
+        number[occurrences.positions(at)] = cluster
+        rows.append(centroids)
     listed = np.array([*occurrences.symbols, *plain], np.int64)
     count[[*plain]] = 1
     start = np.zeros(width, np.int64)
@@ -152,7 +151,7 @@ def build_vocabulary(
 
 
 class _Occurrences:
-    """All occurrences in the order of their symbols, of which some are looked at at a time."""
+    """All occurrences, sorted by symbol and read in slabs; `at` is the number of a symbol among those that occur."""
 
     def __init__(
         self,
@@ -168,20 +167,20 @@ class _Occurrences:
         self._order = np.argsort(symbols, kind="stable")
         self._ends = np.cumsum(self.counts)
 
-    def places(self, at: int) -> np.ndarray:
-        """Where the symbol that is at this place among all occurs."""
+    def positions(self, at: int) -> np.ndarray:
+        """The positions at which a symbol occurs."""
         return self._order[self._ends[at] - self.counts[at] : self._ends[at]]
 
     def clusters(self) -> Iterator[tuple[int, Tensor, np.ndarray]]:
-        """For each symbol, by its place, its rows (ids, d) and the number of each occurrence among them."""
-        for some in self._slabs():
-            many = [at for at in some if self.counts[at] > self.k]
-            found = dict(zip(many, self._clustered(many), strict=True)) if many else {}
-            for at in some:
-                yield at, *(found.get(at) or (self._states(self.places(at)), np.arange(self.counts[at])))
+        """For each symbol: its number, its rows (ids, d), and for each occurrence the number of its row."""
+        for slab in self._slabs():
+            frequent = [at for at in slab if self.counts[at] > self.k]
+            clustered = dict(zip(frequent, self._clustered(frequent), strict=True)) if frequent else {}
+            for at in slab:
+                yield at, *(clustered.get(at) or (self._states(self.positions(at)), np.arange(self.counts[at])))
 
     def _slabs(self) -> Iterator[range]:
-        """Symbols whose occurrences can be held together."""
+        """Ranges of symbols whose occurrences can be held together."""
         first = 0
         while first < len(self.symbols):
             room = self._ends[first] - self.counts[first] + SLAB
@@ -189,57 +188,57 @@ class _Occurrences:
             yield range(first, last)
             first = last
 
-    def _states(self, places: np.ndarray) -> Tensor:
-        return _floats(self.states[places])
+    def _states(self, positions: np.ndarray) -> Tensor:
+        return _floats(self.states[positions])
 
-    def _clustered(self, many: Sequence[int]) -> Iterator[tuple[Tensor, np.ndarray]]:
-        places = [self._looked_at(at) for at in many]
-        lengths = [len(some) for some in places]
-        vectors = self._states(np.concatenate(places)).to(self.device)
+    def _clustered(self, frequent: Sequence[int]) -> Iterator[tuple[Tensor, np.ndarray]]:
+        positions_of = [self._sampled_positions(at) for at in frequent]
+        lengths = [len(positions) for positions in positions_of]
+        vectors = self._states(np.concatenate(positions_of)).to(self.device)
         sizes = torch.tensor(lengths, device=self.device)
-        known = self._from_before(many)
-        start = spread_within(vectors, sizes, self._chance(many, lengths)) if known is None else known
+        known = self._from_before(frequent)
+        start = spread_within(vectors, sizes, self._chance(frequent, lengths)) if known is None else known
         centroids, number = kmeans_within(vectors, sizes, start)
-        if known is not None:  # there are as many as before: what nobody is in any more stays where it was
+        if known is not None:  # as many clusters as before: one that has become empty stays where it was
             centroids = torch.where(centroids.isnan(), known, centroids)
         numbers = np.split(number.cpu().numpy(), np.cumsum(lengths)[:-1])
-        for at, own, one in zip(many, centroids.cpu(), numbers, strict=True):
-            there = ~own[:, 0].isnan().numpy()  # where few states differ, nobody is in some
-            rows = own[torch.from_numpy(there)]
-            yield rows, (np.cumsum(there) - 1)[one] if len(one) == self.counts[at] else self._assigned(at, rows)
+        for at, slots, cluster in zip(frequent, centroids.cpu(), numbers, strict=True):
+            used = ~slots[:, 0].isnan().numpy()  # where few states differ, some clusters are empty
+            rows = slots[torch.from_numpy(used)]
+            yield rows, (np.cumsum(used) - 1)[cluster] if len(cluster) == self.counts[at] else self._assigned(at, rows)
 
-    def _looked_at(self, at: int) -> np.ndarray:
-        places = self.places(at)
-        if len(places) <= SLAB:
-            return places
-        return np.sort(np.random.default_rng((self.seed, at)).choice(places, SLAB, replace=False))
+    def _sampled_positions(self, at: int) -> np.ndarray:
+        positions = self.positions(at)
+        if len(positions) <= SLAB:
+            return positions
+        return np.sort(np.random.default_rng((self.seed, at)).choice(positions, SLAB, replace=False))
 
-    def _chance(self, many: Sequence[int], lengths: Sequence[int]) -> Tensor:
-        """(k, n) numbers that belong to the symbols, whichever others are looked at together with them."""
+    def _chance(self, frequent: Sequence[int], lengths: Sequence[int]) -> Tensor:
+        """(k, n) random numbers that depend only on the symbol, not on the other symbols of the slab."""
         each = [
             np.random.default_rng((self.seed, int(self.symbols[at]))).random((self.k, length), np.float32)
-            for at, length in zip(many, lengths, strict=True)
+            for at, length in zip(frequent, lengths, strict=True)
         ]
         return torch.from_numpy(np.concatenate(each, 1)).to(self.device).clamp(1e-7, 1 - 1e-7)
 
-    def _from_before(self, many: Sequence[int]) -> Tensor | None:
-        """(symbols, k, d) the rows from before, NaN where there were fewer; nothing where a symbol is new."""
+    def _from_before(self, frequent: Sequence[int]) -> Tensor | None:
+        """(symbols, k, d) the rows of the vocabulary `before`, then NaN; None if a symbol is new or has more than k."""
         if self.before is None:
             return None
         known = self.before
-        counts = known.count[self.symbols[list(many)]]
+        counts = known.count[self.symbols[list(frequent)]]
         if not counts.all() or counts.max() > self.k:
             return None
-        start = torch.full((len(many), self.k, known.rows.shape[1]), torch.nan)
-        for own, symbol in zip(start, self.symbols[list(many)], strict=True):
+        start = torch.full((len(frequent), self.k, known.rows.shape[1]), torch.nan)
+        for slots, symbol in zip(start, self.symbols[list(frequent)], strict=True):
             rows = known.rows_of(symbol)
-            own[: len(rows)] = rows.cpu()
+            slots[: len(rows)] = rows.cpu()
         return start.to(self.device)
 
     def _assigned(self, at: int, rows: Tensor) -> np.ndarray:
-        """The nearest row of every occurrence of a symbol that has too many to be held at once."""
-        places = self.places(at)
-        parts = (self._states(places[low : low + SLAB]) for low in range(0, len(places), SLAB))
+        """The nearest row of each occurrence, for a symbol with too many occurrences to be held at once."""
+        positions = self.positions(at)
+        parts = (self._states(positions[low : low + SLAB]) for low in range(0, len(positions), SLAB))
         return np.concatenate([nearest(part, rows)[0].numpy() for part in parts])
 
 
@@ -247,8 +246,8 @@ def _floats(states: np.ndarray) -> Tensor:
     return torch.from_numpy(np.array(states, np.float32))
 
 
-def about(vocabulary: Vocabulary, occurrences: int) -> dict[str, Any]:
-    """Its size beside that of all states and of one row for each symbol, for a card."""
+def about(vocabulary: Vocabulary, occurrences: int) -> dict[str, int]:
+    """The size of a vocabulary, and for comparison of all states and of one row for each symbol, for a card."""
     symbols = int((vocabulary.count > 0).sum())
     size = vocabulary.rows.shape[1] * 4
     return {

@@ -1,13 +1,13 @@
 """The set of valid docids as plain arrays: what may follow a prefix, and which documents lie below it.
 
-Knows nothing about models or text: symbols are numbers, and so are documents. A trie is a value; adding
-and deleting give new values that share the old arrays, and any sequence of them equals a rebuild.
+Knows nothing about models or text: symbols are numbers, and so are documents. A trie never changes; adding and
+deleting give new tries that share the old arrays, and any sequence of them equals a rebuild.
 
-An entry is one (docid, document) pair; a document may have several, and a docid may hold several
-documents. Entries lie in the order of their docids, so what lies below a node is one slice. A node is
-made only where at least two entries are still together; the symbols that follow, where an entry is
-alone, are its tail. No docid may be the beginning of another: schemes whose docids vary in length end
-each of them with a stop symbol, which is then scored like any other.
+An entry is one (docid, document) pair; a document may have several docids, and a docid may have several documents.
+Entries lie in the order of their docids, so that the entries below a node are one slice. There is a node for a prefix
+only while at least two entries share it; the remaining symbols of an entry that is alone are its tail. No docid may be
+a prefix of another: schemes whose docids vary in length end each of them with a stop symbol, which is then scored like
+any other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -50,13 +50,13 @@ class Paths:
         return len(self.document)
 
     def take(self, entries: np.ndarray) -> Paths:
-        """Some of the entries, in the given order."""
+        """These entries, in the given order."""
         length = np.diff(self.start)[entries]
         start = starts_of(length)
         return Paths(self.flat[places(self.start[:-1][entries], length)], start, self.document[entries])
 
     def joined(self, other: Paths) -> Paths:
-        """These entries and then the others."""
+        """These entries and then those of `other`."""
         start = np.concatenate([self.start, self.start[-1] + other.start[1:]])
         both = [(self.flat, other.flat), (self.document, other.document)]
         flat, document = (np.concatenate(pair) for pair in both)
@@ -77,26 +77,26 @@ class Arrays:
 
     @property
     def nodes(self) -> int:
-        """How many nodes."""
+        """The number of nodes."""
         return len(self.token)
 
     @property
     def entries(self) -> int:
-        """How many (docid, document) pairs."""
+        """The number of (docid, document) pairs."""
         return len(self.document)
 
     @property
     def bytes(self) -> int:
-        """Of all arrays together."""
+        """The bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays())
 
     def arrays(self) -> list[np.ndarray]:
-        """All that is kept; what else there is follows from it."""
+        """The stored arrays; all others follow from them."""
         return [getattr(self, field.name) for field in fields(self)]
 
     @cached_property
     def levels(self) -> list[int]:
-        """The first node of each level, and behind the last one the number of nodes."""
+        """The first node of each level, and last the number of nodes."""
         starts = [0, 1]
         while starts[-1] < self.nodes:
             starts.append(int(self.child[starts[-1]]))
@@ -104,7 +104,7 @@ class Arrays:
 
     @cached_property
     def widest(self) -> list[int]:
-        """At each level the largest number of children; below the last one, tails have one."""
+        """The largest number of children at each level; below the last level, tails have one."""
         degree = np.diff(self.child)
         bounds = zip(self.levels, self.levels[1:], strict=False)
         return [max(1, int(degree[low:high].max(initial=0))) for low, high in bounds]
@@ -125,21 +125,21 @@ class Arrays:
 
     @cached_property
     def parent(self) -> np.ndarray:
-        """(nodes,) -1 for the root."""
+        """(nodes,) the parent of each node, -1 for the root."""
         return np.concatenate([[-1], np.repeat(np.arange(self.nodes), np.diff(self.child))])
 
     def paths(self) -> Paths:
-        """The docids again, in order."""
+        """The docids, in order."""
         node = self._leaf_of_entry()
         depth = (np.searchsorted(self.levels, np.arange(self.nodes), side="right") - 1)[node]
         tails = np.diff(self.tail_start)
         start = starts_of(depth + tails)
         flat = np.empty(start[-1], np.int64)
         flat[places(start[:-1] + depth, tails)] = self.tail
-        place = start[:-1] + depth
+        position = start[:-1] + depth
         while (above := node > 0).any():
-            place[above] -= 1
-            flat[place[above]] = self.token[node[above]]
+            position[above] -= 1
+            flat[position[above]] = self.token[node[above]]
             node = np.where(above, self.parent[node], 0)
         return Paths(flat, start, np.asarray(self.document, np.int64))
 
@@ -151,32 +151,32 @@ class Arrays:
 
 
 def build(paths: Paths) -> Arrays:
-    """The arrays of a set of docids, level by level; only entries that are still together go on."""
+    """The arrays of a set of docids, made level by level; entries that are alone leave after their level."""
     length = np.diff(paths.start)
     if len(paths) and length.min() < 1:
         raise UsageError("a docid is empty", "give every document at least one symbol")
     width = int(paths.flat.max(initial=0)) + 1
-    order = np.argsort(paths.document, kind="stable")  # which entry lies at each place
-    depth_of = np.zeros(len(paths), np.int64)  # of each place: how many symbols are in nodes
-    place = np.arange(len(paths))  # those still together with others
-    above = np.zeros(len(paths), np.int64)  # of each such place: its node so far
+    order = np.argsort(paths.document, kind="stable")  # the entry in each slot
+    depth_of = np.zeros(len(paths), np.int64)  # of each slot: how many symbols are in nodes
+    slot = np.arange(len(paths))  # slots of entries that still share their prefix
+    above = np.zeros(len(paths), np.int64)  # of each such slot: its node so far
     nodes = _Nodes(len(paths))
     depth = 0
-    while len(place):
-        entry = order[place]
+    while len(slot):
+        entry = order[slot]
         key = above * width + paths.flat[paths.start[entry] + depth]
         by = np.argsort(key, kind="stable")
-        order[place], key = entry[by], key[by]
+        order[slot], key = entry[by], key[by]
         depth += 1
         edge = np.flatnonzero(np.diff(key, prepend=-1))
-        size = np.diff(edge, append=len(place))
-        made = nodes.add(key[edge] // width, key[edge] % width, place[edge], size)
-        ended = np.add.reduceat((length[order[place]] == depth).astype(np.int64), edge)
+        size = np.diff(edge, append=len(slot))
+        made = nodes.add(key[edge] // width, key[edge] % width, slot[edge], size)
+        ended = np.add.reduceat((length[order[slot]] == depth).astype(np.int64), edge)
         if ((ended > 0) & (ended < size)).any():
             raise UsageError("a docid is the beginning of another", "end every docid with a stop symbol")
         goes_on = np.repeat((size > 1) & (ended == 0), size)
-        depth_of[place[~goes_on]] = depth
-        place, above = place[goes_on], np.repeat(made, size)[goes_on]
+        depth_of[slot[~goes_on]] = depth
+        slot, above = slot[goes_on], np.repeat(made, size)[goes_on]
     return nodes.arrays(paths, order, depth_of)
 
 
@@ -220,7 +220,7 @@ def _indices(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TrieShape:
-    """What decides how much memory a trie takes: `TrieShape(10**9, nodes=1111, tails=0, width=10, symbols=10**10)`."""
+    """The counts that determine a trie's memory: `TrieShape(10**9, nodes=1111, tails=0, width=10, symbols=10**10)`."""
 
     entries: int
     nodes: int
@@ -230,15 +230,15 @@ class TrieShape:
 
     @classmethod
     def of_random(cls, entries: int, width: int, length: int) -> TrieShape:
-        """What is expected of docids whose symbols are drawn by chance."""
+        """The expected shape for docids of random symbols."""
         alone = [0.0, *(_alone(entries, float(width) ** depth) for depth in range(1, length + 1))]
-        # A node is made wherever entries were still together: not for those that were alone one symbol before.
+        # Entries that were alone one symbol before have no further nodes.
         nodes = (_filled(entries, float(width) ** depth) - alone[depth - 1] for depth in range(1, length + 1))
         tails = ((alone[depth] - alone[depth - 1]) * (length - depth) for depth in range(1, length + 1))
         return cls(entries, 1 + round(sum(nodes)), round(sum(tails)), width, entries * length)
 
     def among(self, now: int, then: int, *, fixed: bool = False) -> TrieShape:
-        """With `then` documents in place of `now`; `fixed` if new ones have docids that are there already."""
+        """The shape scaled from `now` documents to `then`; with `fixed`, new documents get docids that exist."""
         entries, symbols = (scaled(count, now, then) for count in (self.entries, self.symbols))
         if fixed:
             return TrieShape(entries, self.nodes, self.tails, self.width, symbols)
@@ -246,7 +246,7 @@ class TrieShape:
         return TrieShape(entries, nodes, scaled(self.tails, now, then), self.width, symbols)
 
     def products(self) -> Products:
-        """The arrays of a trie."""
+        """The sizes of the arrays of a trie."""
         symbol, of_nodes, of_entries, of_tails = self._sizes
         return [
             Product(self.nodes, "nodes", symbol + of_nodes + 2 * of_entries, "symbol, children, first entry, entries"),
@@ -256,7 +256,7 @@ class TrieShape:
         ]
 
     def walk_products(self) -> Products:
-        """The trie as a search walks it: as tensors, which have no short symbols, and what is known of each node."""
+        """The sizes of the tensors of a Walk, whose symbols have four bytes."""
         _, of_nodes, of_entries, of_tails = self._sizes
         each = 4 + of_nodes + 2 * of_entries + 4
         return [
@@ -267,7 +267,7 @@ class TrieShape:
         ]
 
     def path_products(self, *, ordered: bool = True) -> Products:
-        """All docids end to end, the order of their documents, and the parents of nodes, by which they are found."""
+        """The sizes of all docids end to end, of the order of their documents, and of the parents of nodes."""
         each = (24, "beginning, document, order") if ordered else (16, "beginning, document")
         return [
             Product(self.symbols, "symbols", 8),
@@ -278,17 +278,17 @@ class TrieShape:
 
     @property
     def _sizes(self) -> tuple[int, int, int, int]:
-        """The bytes of a symbol, and of numbers of nodes, of entries and of places in tails."""
+        """The bytes of a symbol, and of the number of a node, of an entry and of a position in the tails."""
         return 2 if self.width <= 2**16 else 4, width_of(self.nodes), width_of(self.entries), width_of(self.tails)
 
 
 def _filled(entries: int, places: float) -> float:
-    """How many of so many places have an entry, where each entry takes one by chance."""
+    """The expected number of occupied places, if each entry takes a random one."""
     return float(-places * np.expm1(entries * np.log1p(-1 / places))) if places > 1 else float(entries > 0)
 
 
 def _alone(entries: int, places: float) -> float:
-    """How many entries are the only one in their place."""
+    """The expected number of entries that are alone in their place."""
     return float(entries * np.exp((entries - 1) * np.log1p(-1 / places))) if places > 1 else float(entries == 1)
 
 
@@ -297,7 +297,7 @@ class Trie:
 
     def __init__(self, parts: tuple[Arrays, ...], changes: Changes) -> None:
         self.parts = parts  # the main part, and perhaps an annex of what was added since
-        self.changes = changes  # whose slots are the entries of both
+        self.changes = changes  # its slots are the entries of both parts
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[Sequence[int], int]] | Paths) -> Trie:
@@ -313,21 +313,21 @@ class Trie:
 
     @property
     def alive(self) -> tuple[np.ndarray | None, ...]:
-        """Of each part: (entries,) bool, or None while nothing of it is deleted."""
+        """For each part: (entries,) bool, or None while none of it is deleted."""
         return self.changes.masks[: len(self.parts)]
 
     @property
     def bytes(self) -> int:
-        """Of all arrays together."""
+        """The bytes of all arrays."""
         return sum(mask.nbytes for mask in self.changes.arrays()) + sum(part.bytes for part in self.parts)
 
     def stored(self) -> Stored:
-        """What takes memory: the main part, and what has changed since it was built."""
+        """What takes memory: the main part, and the changes since it was built."""
         changes: list[Thing] = [*self.changes.arrays(), *(array for part in self.parts[1:] for array in part.arrays())]
         return {"trie": [*self.parts[0].arrays()], "changes": changes}
 
     def shape(self, width: int) -> TrieShape:
-        """What decides how much memory the main part takes; its symbols are below `width`."""
+        """The numbers that determine the memory of the main part; its symbols are below `width`."""
         main = self.parts[0]
         depth = np.searchsorted(main.levels, np.arange(main.nodes), side="right") - 1  # of each node
         symbols = int((main.count[main.leaf] * depth[main.leaf]).sum(dtype=np.int64)) + len(main.tail)
@@ -340,12 +340,12 @@ class Trie:
         yield from zip(listed, paths.document.tolist(), strict=False)
 
     def paths(self) -> Paths:
-        """What is alive, as a rebuild would take it."""
+        """The living entries, as a rebuild would take them."""
         living = [_alive_paths(part, alive) for part, alive in zip(self.parts, self.alive, strict=True)]
         return living[0] if len(living) == 1 else build(living[0].joined(living[1])).paths()
 
     def with_added(self, pairs: Iterable[tuple[Sequence[int], int]]) -> Trie:
-        """These and more. The main part stays as it is until the annex has grown."""
+        """A trie with these pairs too. The main part stays unchanged until the annex has grown."""
         new = Paths.of(pairs)
         if not len(new):
             return self
@@ -359,29 +359,29 @@ class Trie:
         return trie
 
     def without(self, documents: Iterable[int]) -> Trie:
-        """All docids but those of these documents. Built anew once less than half is left."""
+        """A trie without these documents. It is rebuilt when less than half of the entries are left."""
         gone = np.fromiter(set(documents), np.int64)
         stays = np.concatenate([~np.isin(part.document, gone) for part in self.parts])
         trie = Trie(self.parts, self.changes.kept(self.changes.living(stays)))
         return Trie.of(trie.paths()) if trie.changes.due else trie
 
     def refuse_prefixes(self) -> None:
-        """An error if a docid of one part is the beginning of one of the other."""
+        """Raise an error if a docid of one part is a prefix of a docid of the other."""
         if len(self.parts) > 1:
             main, annex = self.parts
             for docid in np.split(*_split_at(annex.paths())):
                 _refuse_if_inside(main, docid)
 
     def symbols(self) -> np.ndarray:
-        """All symbols that docids have, rising."""
+        """All symbols of the docids, sorted."""
         return np.unique(np.concatenate([array for part in self.parts for array in (part.token[1:], part.tail)]))
 
     def ends_with(self, stop: int) -> bool:
         """Whether every docid has this symbol at its end, and nowhere else."""
         return all(_ends_with(part, stop) for part in self.parts)
 
-    def info(self) -> dict[str, Any]:
-        """What it is like: entries, depth, branching, collisions, bytes."""
+    def info(self) -> dict[str, float | list[int]]:
+        """Counts of docids, documents, nodes and bytes, and measures of depth and branching."""
         paths = self.paths()
         length = np.diff(paths.start)
         main = self.parts[0]
@@ -402,20 +402,20 @@ class Trie:
         }
 
     def compact(self) -> Trie:
-        """The same as one part without what was deleted."""
+        """The same trie as one part, without deleted entries."""
         return self if self.changes.none else Trie.of(self.paths())
 
     def write(self, writer: Writer) -> None:
-        """Put the arrays into an artifact, as one part without what was deleted."""
-        one = self.compact().parts[0]
+        """Write the arrays into an artifact, as one part, without deleted entries."""
+        main = self.compact().parts[0]
         for field in fields(Arrays):
-            writer.array(f"trie_{field.name}", getattr(one, field.name))
+            writer.array(f"trie_{field.name}", getattr(main, field.name))
 
     @classmethod
     def read(cls, snapshot: Snapshot, width: int, documents: np.ndarray) -> Trie:
-        """Take the arrays out of an artifact, memory-mapped; a ValueError if they are no trie.
+        """Read the arrays from an artifact, memory-mapped; a ValueError if they are no trie.
 
-        Its symbols have to be below `width`, and its documents have to be just these numbers, which rise.
+        Its symbols must be below `width`, and its documents must be exactly these numbers, which are sorted.
         """
         arrays = Arrays(**{field.name: snapshot.array(f"trie_{field.name}") for field in fields(Arrays)})
         _require_tree(arrays, width)
@@ -424,7 +424,7 @@ class Trie:
 
 
 def _require_tree(arrays: Arrays, width: int) -> None:
-    """A ValueError unless nodes form one tree, level by level, with the symbols of siblings rising."""
+    """Raise a ValueError unless the nodes form one tree, level by level, with sorted symbols of siblings."""
     symbols = "uint16", "int32"
     for array, name in ((arrays.token, "trie_token"), (arrays.tail, "trie_tail")):
         require_within(require_array(array, name, symbols, (None,)), name, 0, width)
@@ -441,7 +441,7 @@ def _require_tree(arrays: Arrays, width: int) -> None:
 
 
 def _require_entries(arrays: Arrays, documents: np.ndarray) -> None:
-    """A ValueError unless every node has the entries of its children, and every document an entry."""
+    """Raise a ValueError unless every node has the entries of its children, and every document an entry."""
     nodes, entries, child = arrays.nodes, arrays.entries, arrays.child
     document = require_array(arrays.document, "trie_document", INDICES, (None,))
     first, count = (
@@ -449,9 +449,9 @@ def _require_entries(arrays: Arrays, documents: np.ndarray) -> None:
         for array, name in ((arrays.first, "trie_first"), (arrays.count, "trie_count"))
     )
     require_starts(arrays.tail_start, "trie_tail_start", entries, len(arrays.tail))
-    least = min(1, entries)  # only the root of an empty trie has nothing below it
+    minimum = min(1, entries)  # only the root of an empty trie has nothing below it
     require_within(first, "trie_first", 0, entries + 1)
-    require_within(count, "trie_count", least, entries + 1)
+    require_within(count, "trie_count", minimum, entries + 1)
     end = first.astype(np.int64) + count
     inner = np.flatnonzero(child[1:] > child[:-1])
     meets = (first[child[inner]] == first[inner]).all() and (end[child[inner + 1] - 1] == end[inner]).all()
@@ -460,16 +460,16 @@ def _require_entries(arrays: Arrays, documents: np.ndarray) -> None:
     follows = (first[2:] == end[1:-1]) | eldest[2:-1]
     require(first[0] == 0 and end[0] == entries and meets and follows.all(), "the entries of the trie are not in order")
     _require_leaves(arrays, np.flatnonzero(child[1:] == child[:-1]))
-    places = np.searchsorted(documents, document)
-    inside = places < len(documents)
-    require(inside.all() and (documents[places] == document).all(), "the trie has a document that is not there")
-    there = np.zeros(len(documents), bool)
-    there[places] = True
-    require(there.all(), "a document is not in the trie")
+    rows = np.searchsorted(documents, document)
+    inside = rows < len(documents)
+    require(inside.all() and (documents[rows] == document).all(), "the trie has a document that is not there")
+    in_trie = np.zeros(len(documents), bool)
+    in_trie[rows] = True
+    require(in_trie.all(), "a document is not in the trie")
 
 
 def _require_leaves(arrays: Arrays, leaves: np.ndarray) -> None:
-    """A ValueError unless entries of one leaf end there, and are of documents that rise."""
+    """Raise a ValueError unless the entries of one leaf end there, and their documents are sorted."""
     several = leaves[arrays.count[leaves] > 1]
     entry = places(arrays.first[several].astype(np.int64), arrays.count[several].astype(np.int64))
     tails = arrays.tail_start[entry + 1] - arrays.tail_start[entry]
@@ -495,7 +495,7 @@ def _split_at(paths: Paths) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _refuse_if_inside(part: Arrays, docid: np.ndarray) -> None:
-    """Walk a docid: it may leave the part, or end where the part ends, but not before or behind."""
+    """Raise an error if a docid is a prefix of a docid in the part, or the other way round."""
     node = 0
     for depth, symbol in enumerate(docid):
         low, high = part.child[node], part.child[node + 1]

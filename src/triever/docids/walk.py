@@ -1,8 +1,8 @@
 """A trie on a device, walked by many prefixes at once.
 
-A state says where a prefix stands: one number for each part of the trie (main, and perhaps an annex),
--1 where the part does not hold the prefix. Below the number of nodes it is a node, above it a place in
-the tails. Everything here is tensor work of fixed shape, so that a search step can be captured.
+The state of a prefix has one number for each part of the trie (main, and perhaps an annex): a node, or if it is at
+least the number of nodes, a position in the tails; -1 if the part does not have the prefix. All tensors have fixed
+shapes, so that a search step can be captured.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from triever.memory_parts import Thing
 
 @dataclass(frozen=True)
 class Children:
-    """What may follow each of n prefixes, in C slots."""
+    """The symbols that may follow each of n prefixes, in C slots."""
 
     token: Tensor  # (n, C)
     state: Tensor  # (n, C, parts)
@@ -40,27 +40,27 @@ class Walk:
         self.device = torch.device(device)
 
     def stored(self) -> list[Thing]:
-        """What takes memory, beside the trie."""
-        return [one for part in self.parts for one in part.stored()]
+        """What takes memory, in addition to the trie."""
+        return [tensor for part in self.parts for tensor in part.stored()]
 
     def root(self, prefixes: int) -> Tensor:
-        """(prefixes, parts) the state of the empty prefix."""
+        """(prefixes, parts) the state of the empty prefix, repeated."""
         return torch.zeros(prefixes, len(self.parts), dtype=torch.long, device=self.device)
 
     def slots(self, depth: int) -> int:
-        """How many children a prefix of this length can have at most."""
+        """The largest number of children of a prefix of this length."""
         return sum(part.widest(depth) for part in self.parts)
 
     def children(self, state: Tensor, depth: int) -> Children:
-        """What follows these prefixes (n, parts), all of this length."""
+        """The children of these prefixes (n, parts), all of length `depth`."""
         steps = [part.step(state[:, at], part.widest(depth)) for at, part in enumerate(self.parts)]
         return self._both(state, *steps) if len(steps) == 2 else _single(*steps)
 
     def _both(self, state: Tensor, main: _Step, annex: _Step) -> Children:
-        """The children of both parts; one that both have is taken from the main part and stands in both."""
+        """The children of both parts; a child that both have is listed once, with a state in both."""
         beside = self.parts[1].find(state[:, 1], main.token)
         known = self.parts[0].find(state[:, 0], annex.token)
-        # A child whose documents are all dead in the main part may live in the annex.
+        # A child whose entries are all deleted in the main part may have living ones in the annex.
         lives = main.exists | (main.there & (beside >= 0) & (self.parts[1].living(beside) > 0))
         fresh = annex.exists & (known < 0)
         left = torch.stack([main.state, beside], -1)
@@ -70,7 +70,7 @@ class Walk:
         return Children(token, state, exists, self.ended(state), self.alone(state))
 
     def living(self, state: Tensor) -> Tensor:
-        """How many living entries lie below each state (…, parts)."""
+        """The number of living entries below each state (…, parts)."""
         return sum((part.living(state[..., at]) for at, part in enumerate(self.parts)), torch.zeros_like(state[..., 0]))
 
     def ended(self, state: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ class Walk:
         return (here.sum(-1) == 1) & (lone & here).any(-1)
 
     def tails(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """What is left of the docids that are alone: symbols (n, longest) and how many of them count (n,)."""
+        """The tails of states that are alone: symbols (n, longest), and how many of them count (n,)."""
         spans = [part.rest(state[:, at]) for at, part in enumerate(self.parts)]
         length = torch.stack([end - at for at, end in spans]).clamp(min=0).amax(0)
         slot = torch.arange(int(length.max()) if len(length) else 0, device=self.device)
@@ -97,18 +97,18 @@ class Walk:
         return symbols, length
 
     def spans(self, state: Sequence[int]) -> list[tuple[int, slice]]:
-        """The entries at and below one state (parts,), dead or alive: for each part that has some, one slice."""
-        there = [(at, part, place) for at, (part, place) in enumerate(zip(self.parts, state, strict=True))]
-        return [(at, part.span(place)) for at, part, place in there if place >= 0]
+        """The entries at and below one state (parts,), living or deleted: (part, slice) for each part that has some."""
+        states = [(at, part, part_state) for at, (part, part_state) in enumerate(zip(self.parts, state, strict=True))]
+        return [(at, part.span(part_state)) for at, part, part_state in states if part_state >= 0]
 
     def documents(self, state: list[int]) -> list[int]:
         """The living documents at and below one state (parts,)."""
-        found = [part.documents(place) for part, place in zip(self.parts, state, strict=True) if place >= 0]
-        return [document for documents in found for document in documents]
+        living = [part.documents(at) for part, at in zip(self.parts, state, strict=True) if at >= 0]
+        return [document for documents in living for document in documents]
 
     @cached_property
     def counts(self) -> tuple[int, dict[int, int]]:
-        """How many living documents there are, and of those with several living docids, how many each has."""
+        """The number of living documents, and the number of living docids of each document with several."""
         living = [part.arrays.document if part.mask is None else part.arrays.document[part.mask] for part in self.parts]
         documents, docids = np.unique(np.concatenate(living), return_counts=True)
         several = docids > 1
@@ -119,7 +119,7 @@ class Walk:
 class _Step:
     token: Tensor  # (n, C)
     state: Tensor  # (n, C)
-    there: Tensor  # (n, C) the slot holds a child, dead or alive
+    there: Tensor  # (n, C) the slot holds a child, living or deleted
     exists: Tensor  # (n, C) and something below it lives
     ended: Tensor  # (n, C) a docid ends there
     lone: Tensor  # (n, C) nothing branches below it
@@ -142,10 +142,10 @@ class _Part:
                 *(arrays.count, arrays.tail, arrays.tail_start),
             )
         )
-        # Whether a node is a leaf, and whether a docid ends in it: children are many, so this is looked up, not found.
+        # Whether a node is a leaf, and whether a docid ends in it: stored, as computing it for all children is slow.
         self.leaf, self.end = (_tensor(array, device) for array in (arrays.leaf, arrays.end))
         self.mask = alive
-        self.before = None  # (entries + 1,) how many live before each entry
+        self.before = None  # (entries + 1,) the number of living entries before each
         if alive is not None:
             self.before = _tensor(starts_of(alive).astype(np.int32), device)
 
@@ -159,11 +159,11 @@ class _Part:
 
     @cached_property
     def bisections(self) -> int:
-        """Halvings that find a child among the most there are."""
+        """The number of steps of a binary search among the largest number of children."""
         return max(self.arrays.widest).bit_length()
 
     def step(self, state: Tensor, slots: int) -> _Step:
-        """The children of each state (n,) in so many slots."""
+        """The children of each state (n,), in `slots` slots."""
         begin, degree = self._span(state)
         slot = torch.arange(slots, device=state.device)
         there = slot < degree[:, None]
@@ -189,16 +189,16 @@ class _Part:
             right = (low < high) & (self.token[middle.clamp(max=self.nodes - 1)] < token)
             low, high = torch.where(right, middle + 1, low), torch.where(right | (low >= high), high, middle)
         end = (begin + degree)[:, None]
-        hit = (low < end) & (self.token[low.clamp(max=self.nodes - 1)] == token)
-        found = torch.where(hit, low, -1)
+        is_child = (low < end) & (self.token[low.clamp(max=self.nodes - 1)] == token)
+        child = torch.where(is_child, low, -1)
         at, until = self.rest(state)
         if len(self.tail):
             same = self.tail[at.clamp(max=len(self.tail) - 1)].long()[:, None] == token
-            found = torch.where((at < until)[:, None] & same, (self.nodes + at + 1)[:, None], found)
-        return found
+            child = torch.where((at < until)[:, None] & same, (self.nodes + at + 1)[:, None], child)
+        return child
 
     def living(self, state: Tensor) -> Tensor:
-        """How many living entries lie at and below each state; 0 for -1."""
+        """The number of living entries at and below each state; 0 for -1."""
         node = self._node(state)
         first = torch.where(self._is_node(state), self.first[node].long(), self._entry(state))
         count = torch.where(self._is_node(state), self.count[node].long(), 1)
@@ -215,7 +215,7 @@ class _Part:
         return self.lone(state) & (at >= end)
 
     def rest(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Where in the tails a lone state is, and where its tail ends; nowhere (0, 0) for the others."""
+        """The position in the tails of each state that is alone, and the end of its tail; (0, 0) for other states."""
         entry = torch.where(self._is_node(state), self.first[self._node(state)].long(), self._entry(state))
         entry = entry.clamp(0, max(len(self.tail_start) - 2, 0))
         begin = torch.where(self._is_node(state), self.tail_start[entry].long(), state - self.nodes)
@@ -229,7 +229,7 @@ class _Part:
             first = int(self.arrays.first[state])
             return slice(first, first + int(self.arrays.count[state]))
         starts = self.arrays.tail_start
-        # Of their own type: NumPy would copy millions of starts to compare them with a Python number.
+        # In the type of the starts: NumPy would convert millions of them to compare them with a Python number.
         entry = int(np.searchsorted(starts, starts.dtype.type(state - self.nodes - 1), side="right")) - 1
         return slice(entry, entry + 1)
 
@@ -245,9 +245,9 @@ class _Part:
         return torch.where((state >= 0) & self._is_node(state), state, 0)
 
     def _entry(self, state: Tensor) -> Tensor:
-        """The entry in whose tail a state is; the symbol before it belongs to that entry."""
-        place = (state - self.nodes - 1).clamp(min=0).contiguous()
-        return (torch.searchsorted(self.tail_start, place.to(self.tail_start.dtype), right=True) - 1).clamp(min=0)
+        """The entry in whose tail a state is: that of the symbol before its position."""
+        position = (state - self.nodes - 1).clamp(min=0).contiguous()
+        return (torch.searchsorted(self.tail_start, position.to(self.tail_start.dtype), right=True) - 1).clamp(min=0)
 
     def _span(self, state: Tensor) -> tuple[Tensor, Tensor]:
         """The first child and the number of children of each state."""

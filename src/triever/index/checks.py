@@ -1,4 +1,4 @@
-"""What an index is given and what it reads from its files: as it should be, or an error that says what is wrong."""
+"""Checks of the arguments of an index; an error says what is wrong."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from triever.errors import UsageError
 from triever.index.top import CHUNK
 
 
-def at_least(name: str, value: int, least: int) -> None:
-    """An error that names the option if the value is below."""
-    if value < least:
-        raise UsageError(f"{name} = {value} should be at least {least}", "leave it out for the usual value")
+def at_least(name: str, value: int, minimum: int) -> None:
+    """Raise an error that names the option if its value is below the minimum."""
+    if value < minimum:
+        raise UsageError(f"{name} = {value} should be at least {minimum}", "leave it out for the usual value")
 
 
 def checked(vectors: np.ndarray, dtype: str) -> np.ndarray:
@@ -21,7 +21,7 @@ def checked(vectors: np.ndarray, dtype: str) -> np.ndarray:
     array = np.asarray(vectors)
     if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu":
         raise UsageError(f"vectors of shape {array.shape} and type {array.dtype}", "give an array of numbers (n, d)")
-    with np.errstate(over="ignore"):  # what a float16 cannot hold becomes infinite, and is refused below
+    with np.errstate(over="ignore"):  # numbers too large for float16 become infinite, and are refused below
         array = np.ascontiguousarray(array.astype(dtype, copy=False))
     rows = max(1, CHUNK // array.shape[1])
     for first in range(0, len(array), rows):
@@ -31,7 +31,7 @@ def checked(vectors: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def checked_tokens(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors as float16, all finite, and starts that divide them among documents."""
+    """Vectors as float16, all finite, and the starts of the documents in them."""
     flat, starts = checked(flat, "float16"), np.asarray(starts, np.int64)
     if starts.ndim != 1 or not len(starts) or starts[0] or starts[-1] != len(flat) or (np.diff(starts) < 0).any():
         raise UsageError("starts do not divide the tokens", f"let them rise from 0 to {len(flat)}")
@@ -41,7 +41,7 @@ def checked_tokens(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np
 def checked_queries(
     queries: np.ndarray | Tensor, mask: np.ndarray | Tensor | None, width: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Queries (q, length, d) as float32 and their mask (q, length), on the device; what does not count is 0."""
+    """Queries (q, length, d) as float32, 0 where masked, and their mask (q, length), on the device."""
     asked = _tensor(queries).to(device, torch.float32)
     if asked.ndim != 3 or asked.shape[2] != width:
         problem = f"queries of shape {tuple(asked.shape)} for token vectors of {width} numbers"
@@ -56,18 +56,18 @@ def checked_queries(
 
 
 def _tensor(values: np.ndarray | Tensor) -> Tensor:
-    """A tensor; of an array a copy, because torch wants arrays that can be written to."""
+    """A tensor; an array is copied, because torch wants writable arrays."""
     return values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
 
 
 def same_width(new: np.ndarray, width: int) -> None:
-    """An error unless new vectors (n, d) are as wide as the old ones."""
+    """Raise an error unless new vectors (n, d) are as wide as the old ones."""
     if new.shape[1] != width:
         raise UsageError(f"new vectors of {new.shape[1]} numbers, old ones of {width}", "use one model")
 
 
 def mask_of(keep: np.ndarray, count: int) -> np.ndarray:
-    """The mask as it should be, or an error."""
+    """The mask as a bool array; an error unless its shape is (count,)."""
     keep = np.asarray(keep)
     if keep.shape != (count,) or keep.dtype != bool:
         raise UsageError(f"keep has the shape {keep.shape} and {keep.dtype}", f"give a mask of {count} rows")

@@ -1,8 +1,8 @@
-"""Token vectors in few bits: the number of the nearest centroid, and what is left, rounded in each dimension.
+"""Token vectors in few bits: the number of the nearest centroid, and the residual, rounded in each dimension.
 
-What is left after the centroid falls into 2 ** bits buckets that hold equally many values of a sample; a value
-comes back as the mean of its bucket. With 16 bits the vectors stay as they are, as float16, and the centroids
-only serve to find candidates. Knows nothing about documents.
+Each number of the residual falls into one of 2 ** bits buckets, which hold equally many values of a sample, and is
+decoded as the mean of its bucket. With 16 bits the vectors stay float16, and the centroids only serve to find
+candidates. Knows nothing about documents.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
 
 BUCKETS = {16: 0, 4: 16, 2: 4}
-"""How many buckets there are for each number of bits that vectors may have."""
+"""The number of buckets for each allowed number of bits."""
 MOST_CENTROIDS = 2**16
-"""The number of a centroid is kept in two bytes."""
+"""The largest number of centroids: the number of a centroid is stored in two bytes."""
 AT_ONCE = 256
-"""Up to so many centroids are found at once; the seeding of k-means takes a pass over the sample for each."""
+"""The largest number of centroids of one k-means, whose seeding takes a pass over the sample for each."""
 PER_CENTROID = 32
-"""So many vectors are taken for each centroid to learn them from."""
+"""The number of vectors for each centroid from which centroids are learned."""
 BUCKET_SAMPLE = 2**16
-"""So many vectors are taken to learn the buckets from."""
+"""The number of vectors from which buckets are learned."""
 
 ARRAYS = ("centroids", "cutoffs", "weights")
 PLAIN = {"bits": int, "unit": bool, "cosine": float}
-"""What is saved of a codec besides its arrays."""
+"""The fields of a codec that are saved besides its arrays."""
 
 
 @dataclass(frozen=True, eq=False)
 class Codec:
-    """How vectors become bytes and come back."""
+    """Encodes vectors as bytes and decodes them."""
 
     bits: int
     centroids: np.ndarray  # (c, d) float32
     cutoffs: np.ndarray  # (d, 2 ** bits - 1) float32, rising; (d, 0) with 16 bits
     weights: np.ndarray  # (d, 2 ** bits) float32, the mean of each bucket; (d, 0) with 16 bits
-    unit: bool  # whether the vectors had length one: then they have it again when they come back
-    cosine: float  # between vectors of a sample and what comes back, the mean
+    unit: bool  # whether vectors have length one: decoded ones are then normalised
+    cosine: float  # the mean cosine between vectors of a sample and their decoded ones
     device: torch.device
 
     @classmethod
     def learn(cls, vectors: np.ndarray, bits: int, centroids: int, seed: int, device: torch.device) -> Codec:
-        """From vectors (n, d); `centroids` may be 0 for about four times the root of n."""
+        """A codec learned from vectors (n, d); 0 `centroids` stands for about four times the square root of n."""
         count = centroid_count(len(vectors), centroids)
         learned = _clustered(_sample(vectors, PER_CENTROID * count, seed).to(device), count, seed)
         sample = _sample(vectors, BUCKET_SAMPLE, seed + 1).to(device)
@@ -73,35 +73,35 @@ class Codec:
 
     @property
     def width(self) -> int:
-        """How many numbers a vector has."""
+        """The number of dimensions of a vector."""
         return self.centroids.shape[1]
 
     @property
     def packed_width(self) -> int:
-        """How many bytes, or with 16 bits how many numbers, hold what is left of a vector."""
+        """The number of bytes of an encoded residual; with 16 bits, the number of dimensions."""
         return self.width if self.bits == 16 else -(-self.width * self.bits // 8)
 
     @property
     def bytes(self) -> int:
-        """Of centroids and buckets."""
+        """The bytes of centroids and buckets."""
         return sum(array.nbytes for array in self.arrays())
 
     def arrays(self) -> list[np.ndarray]:
         """Centroids and buckets."""
         return [self.centroids, self.cutoffs, self.weights]
 
-    def plain(self) -> dict[str, Any]:
-        """What there is besides the arrays, as plain values."""
+    def plain(self) -> dict[str, float]:
+        """The fields besides the arrays, as JSON values."""
         return {key: getattr(self, key) for key in PLAIN}
 
     def write(self, writer: Writer, name: str) -> None:
-        """Put the arrays into an artifact, in files whose names begin with `name`."""
+        """Write the arrays into an artifact, in files whose names begin with `name`."""
         for role in ARRAYS:
             writer.array(f"{name}_{role}", getattr(self, role))
 
     @classmethod
     def read(cls, snapshot: Snapshot, name: str, plain: Mapping[str, Any], device: torch.device) -> Codec:
-        """Take it out of an artifact, memory-mapped; a ValueError says what does not fit."""
+        """Read a codec from an artifact, memory-mapped; a ValueError says what does not fit."""
         values: dict[str, Any] = {key: kind(plain[key]) for key, kind in PLAIN.items()}
         codec = cls(**values, **{role: snapshot.array(f"{name}_{role}") for role in ARRAYS}, device=device)
         require(codec.bits in BUCKETS, "has an impossible number of bits")
@@ -115,11 +115,11 @@ class Codec:
         return codec
 
     def encode(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The centroid of each vector (n,) uint16, and the rest (n, packed width) uint8, or as they are float16."""
+        """The centroid of each vector (n,) uint16, and its residual (n, packed width) uint8; of 16 bits, float16."""
         numbers = np.empty(len(vectors), np.uint16)
         packed = np.empty((len(vectors), self.packed_width), np.uint8)
         if whole := self.bits == 16:
-            packed = vectors.astype(np.float16, copy=False)  # the array itself is kept, and a mapped one stays mapped
+            packed = vectors.astype(np.float16, copy=False)  # not a copy: a mapped array stays mapped
         rows = max(1, CHUNK // self.width)
         for first in range(0, len(vectors), rows):
             part = slice(first, first + rows)
@@ -131,7 +131,7 @@ class Codec:
         return numbers, packed
 
     def _pack(self, rest: Tensor) -> Tensor:
-        """Several buckets to a byte, the first in its lowest bits: (n, packed width) uint8."""
+        """(n, packed width) uint8: several buckets in a byte, the first in its lowest bits."""
         bucket = torch.searchsorted(self._edges, rest.T.contiguous(), right=True, out_int32=True).T  # (n, d)
         together = 8 // self.bits
         bucket = torch.nn.functional.pad(bucket, (0, self.packed_width * together - self.width))
@@ -139,10 +139,10 @@ class Codec:
         return (bucket.reshape(len(rest), -1, together) << shift).sum(-1).to(torch.uint8)
 
     def decode(self, numbers: Tensor, packed: Tensor) -> Tensor:
-        """The vectors again (n, d) float32, on the device of the codec."""
+        """The decoded vectors (n, d) float32, on the device of the codec."""
         if self.bits == 16:
             return packed.to(self.device, torch.float32)
-        # One look-up for each byte gives all the numbers in it.
+        # One look-up decodes all numbers of a byte.
         base = 256 * torch.arange(packed.shape[1], dtype=torch.int32, device=self.device)
         places = packed.to(self.device, torch.int32) + base
         rest = self._table.index_select(0, places.view(-1)).view(torch.float32)
@@ -162,9 +162,9 @@ class Codec:
 
     @cached_property
     def _table(self) -> Tensor:
-        """(packed width * 256,): what a byte at a place means, two or four float32 as one wide element.
+        """(packed width * 256,): the numbers of each byte at each position, two or four float32 as one wide element.
 
-        Wide elements, because torch finds 800,000 of these four times faster than as many rows of two numbers.
+        The elements are wide because torch looks up 800,000 of them four times faster than rows of two numbers.
         """
         together = 8 // self.bits
         weights = np.zeros((self.packed_width * together, 2**self.bits), np.float32)
@@ -177,38 +177,38 @@ class Codec:
 
 
 def wide(numbers: Tensor) -> Tensor:
-    """Two-byte numbers as torch can index with them."""
+    """Two-byte numbers as int64, with which torch can index."""
     return numbers.view(torch.int16).long() & 0xFFFF
 
 
 def centroid_count(vectors: int, wanted: int) -> int:
-    """As many as asked for, or a power of two near four times the root; never more than vectors."""
+    """The wanted number of centroids, or a power of two near four times the square root; never more than vectors."""
     usual = 2 ** round(np.log2(4 * max(1, vectors) ** 0.5))
     return min(wanted or usual, vectors, MOST_CENTROIDS)
 
 
-def _sample(vectors: np.ndarray, most: int, seed: int) -> Tensor:
-    """At most so many of the vectors, (n, d) float32, the same each time."""
-    if len(vectors) > most:
-        chosen = np.random.default_rng(seed).choice(len(vectors), most, replace=False)
+def _sample(vectors: np.ndarray, limit: int, seed: int) -> Tensor:
+    """(n, d) float32, a sorted random sample of at most `limit` vectors, the same for the same seed."""
+    if len(vectors) > limit:
+        chosen = np.random.default_rng(seed).choice(len(vectors), limit, replace=False)
         vectors = vectors[np.sort(chosen)]
     return torch.from_numpy(np.array(vectors, np.float32))
 
 
 def _clustered(vectors: Tensor, k: int, seed: int) -> Tensor:
-    """Centroids (k, d): at once where they are few, else first some groups, then centroids in each of them."""
+    """Centroids (k, d): by one k-means if they are few, else by one for groups and one within each group."""
     if k <= AT_ONCE:
         return kmeans(vectors, k, seed=seed) if k else vectors[:0]
     groups = kmeans(vectors, round(k**0.5), seed=seed)
     number, _ = nearest(vectors, groups)
-    share = _shares(torch.bincount(number, minlength=len(groups)), k)
+    shares = _shares(torch.bincount(number, minlength=len(groups)), k)
     inside = [vectors[number == group] for group in range(len(groups))]
-    few = [kmeans(part, one, seed=seed) for part, one in zip(inside, share, strict=True) if one]
-    return _improved(vectors, torch.cat(few))
+    centroids = [kmeans(part, share, seed=seed) for part, share in zip(inside, shares, strict=True) if share]
+    return _improved(vectors, torch.cat(centroids))
 
 
 def _shares(counts: Tensor, k: int) -> list[int]:
-    """k divided among groups as their sizes are, none above its size."""
+    """k divided among groups in proportion to their sizes, none above its size."""
     exact = counts.double() * k / counts.sum()
     share = exact.floor().long()
     missing = k - int(share.sum())
@@ -217,7 +217,7 @@ def _shares(counts: Tensor, k: int) -> list[int]:
 
 
 def _improved(vectors: Tensor, centroids: Tensor, rounds: int = 3) -> Tensor:
-    """Lloyd's algorithm, some rounds of it: the borders between groups give way."""
+    """Centroids after a few rounds of Lloyd's algorithm over all vectors, across the borders of groups."""
     for _ in range(rounds):
         number, _ = nearest(vectors, centroids)
         count = torch.bincount(number, minlength=len(centroids))[:, None]
@@ -227,7 +227,7 @@ def _improved(vectors: Tensor, centroids: Tensor, rounds: int = 3) -> Tensor:
 
 
 def _buckets(rest: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """In each dimension, cutoffs (d, 2 ** bits - 1) between equally full buckets, and these' means (d, 2 ** bits)."""
+    """Cutoffs (d, 2 ** bits - 1) between equally full buckets of each dimension, and their means (d, 2 ** bits)."""
     buckets = BUCKETS[bits]
     if not buckets or not len(rest):
         return rest.new_zeros(rest.shape[1], max(0, buckets - 1)), rest.new_zeros(rest.shape[1], buckets)
@@ -237,5 +237,5 @@ def _buckets(rest: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     bucket = torch.searchsorted(cutoffs, rising, right=True)
     count = torch.zeros(len(rising), buckets, device=rest.device).scatter_add_(1, bucket, torch.ones_like(rising))
     total = torch.zeros_like(count).scatter_add_(1, bucket, rising)
-    # A bucket is empty where many values are the same; nothing will ever fall into it but rounding errors.
+    # A bucket is empty if many values are equal; only rounding errors can fall into it.
     return cutoffs, torch.where(count > 0, total / count.clamp(min=1), middles)

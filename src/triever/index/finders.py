@@ -1,8 +1,8 @@
-"""Searches of faiss that need not look at every vector: a graph of neighbours, and lists of short codes.
+"""Approximate searches by faiss: a graph of neighbours, and lists of short codes.
 
-They are saved as plain arrays that are checked before faiss sees them, not in faiss's own format: its reader
-trusts what it reads (numbers that point behind the end of an array, names of other files to open), and an
-artifact may come from a stranger. The vectors of the graph are then on the disk once, not twice.
+They are saved as plain arrays that are checked before faiss gets them, not in faiss's own format: its reader trusts
+its input (offsets behind the end of an array, names of other files to open), and an artifact may come from a
+stranger. This way the vectors of the graph are also on the disk once, not twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from triever.memory_parts import Product, Products
 from triever.validation import require, require_array, require_finite
 
 TRAINING = 39
-"""So many vectors faiss wants to learn each centroid from; with fewer there is nothing worth learning."""
+"""The number of vectors for each centroid that faiss needs for training; with fewer, no lists are made."""
 
 
 def _faiss() -> Any:
@@ -33,49 +33,49 @@ def _faiss() -> Any:
 
 
 class Finder(Protocol):
-    """Finds places near a query among the vectors it was built from."""
+    """Finds the vectors near a query, by their positions among those it was built from."""
 
     arrays_of: ClassVar[tuple[str, ...]]
     part: ClassVar[str]
-    """What it is called where memory is told."""
+    """Its name as a part of memory."""
 
     @classmethod
     def build(cls, vectors: np.ndarray, options: IndexOptions) -> Self | None:
-        """From vectors (n, d); None where there are too few of them to be worth it."""
+        """A finder for vectors (n, d); None if there are too few."""
         ...
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray], vectors: np.ndarray, options: IndexOptions) -> Self:
-        """From what `arrays` gave; a ValueError says what is wrong with it."""
+        """The finder from the result of `arrays`; a ValueError says what is wrong with it."""
         ...
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What it has to keep besides the vectors."""
+        """The arrays that are saved besides the vectors."""
         ...
 
     def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
-        """The places it finds for each query, those alive only; perhaps fewer than there are."""
+        """Scores and positions for each query, of living vectors only; perhaps fewer than k."""
         ...
 
     @property
     def bytes(self) -> int:
-        """Of what it holds in memory."""
+        """The bytes in memory."""
         ...
 
     @classmethod
     def products(cls, count: int, width: int, options: IndexOptions) -> Products | None:
-        """The same computed, for so many vectors; None where there are too few of them to be worth it."""
+        """The bytes in memory, computed for `count` vectors; None if there are too few."""
         ...
 
 
 def chunks(vectors: np.ndarray) -> Iterator[np.ndarray]:
-    """The vectors as faiss takes them, some at a time: a mapped array never comes into memory twice."""
+    """The vectors as float32, in chunks, so that a mapped array is never in memory twice."""
     rows = max(1, CHUNK // vectors.shape[1])
     for first in range(0, len(vectors), rows):
         yield np.ascontiguousarray(vectors[first : first + rows], np.float32)
 
 
-def _selector(alive: np.ndarray | None) -> dict[str, Any]:
+def _selector(alive: np.ndarray | None) -> dict[str, object]:
     return {} if alive is None else {"sel": _faiss().IDSelectorBitmap(np.packbits(alive, bitorder="little"))}
 
 
@@ -90,7 +90,7 @@ class Graph:
 
     @classmethod
     def build(cls, vectors: np.ndarray, options: IndexOptions) -> Graph | None:
-        """Place one vector after the other. None for none."""
+        """A graph of the vectors, inserted one after the other; None without vectors."""
         if not len(vectors):
             return None
         graph = cls._empty(vectors.shape[1], options)
@@ -106,13 +106,13 @@ class Graph:
         return cls(index, options)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The number of layers of each vector (n,), and all neighbours end to end, -1 for none."""
+        """The number of layers of each vector (n,), and all neighbours end to end, -1 for unused links."""
         faiss, hnsw = _faiss(), self.index.hnsw
         return {"levels": faiss.vector_to_array(hnsw.levels), "neighbours": faiss.vector_to_array(hnsw.neighbors)}
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray], vectors: np.ndarray, options: IndexOptions) -> Graph:
-        """The same graph over the same vectors."""
+        """The graph from its arrays, over the same vectors."""
         levels = np.ascontiguousarray(arrays["levels"], np.int32)
         neighbours = np.ascontiguousarray(arrays["neighbours"], np.int32)
         offsets = _graph_offsets(levels, neighbours, len(vectors), options.hnsw_m)
@@ -127,20 +127,20 @@ class Graph:
         return graph
 
     def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
-        """Walk the graph; deleted vectors are stepped over, not returned."""
+        """Walk the graph; deleted vectors are passed through, but not returned."""
         wide = max(k, self.options.ef_search)
         params = _faiss().SearchParametersHNSW(efSearch=wide, **_selector(alive))
         return filled(*self.index.search(queries, k, params=params), k)
 
     @property
     def bytes(self) -> int:
-        """Of the graph and of its own copy of the vectors."""
+        """The bytes of the graph and of its own copy of the vectors."""
         hnsw, vectors = self.index.hnsw, _faiss().downcast_index(self.index.storage).codes.size()
         return vectors + 4 * hnsw.levels.size() + 8 * hnsw.offsets.size() + 4 * hnsw.neighbors.size()
 
     @classmethod
     def products(cls, count: int, width: int, options: IndexOptions) -> Products | None:
-        """Of every m vectors one is in the next layer too, by chance."""
+        """The bytes of a graph; one of every m vectors, at random, is in the next layer too."""
         if not count:
             return None
         m = options.hnsw_m
@@ -154,9 +154,9 @@ class Graph:
 
 
 def _graph_offsets(levels: np.ndarray, neighbours: np.ndarray, count: int, m: int) -> np.ndarray:
-    """Where the neighbours of each vector begin (n + 1,), once it is sure that no link leads outside.
+    """The offsets of the neighbours of each vector (n + 1,); a ValueError if a link leads outside.
 
-    A vector has 2m neighbours in the lowest layer and m in each other one that it is in.
+    A vector has 2m neighbours in the lowest layer and m in each of its other layers.
     """
     require(levels.shape == (count,) and neighbours.ndim == 1, "has another number of vectors")
     require(1 <= levels.min(initial=1) <= levels.max(initial=1) < 64, "has impossible layers")
@@ -164,7 +164,7 @@ def _graph_offsets(levels: np.ndarray, neighbours: np.ndarray, count: int, m: in
     offsets = starts_of(slots)
     require(len(neighbours) == offsets[-1], "has another number of links")
     require(-1 <= neighbours.min(initial=0) <= neighbours.max(initial=-1) < count, "has a link that leads nowhere")
-    high = np.flatnonzero(levels > 1)  # few: links of the upper layers must end in vectors of those layers
+    high = np.flatnonzero(levels > 1)  # few vectors; links of the upper layers must lead to vectors of those layers
     inside = np.arange(m * (int(levels.max(initial=1)) + 1))[None] < slots[high, None]
     where = (offsets[high, None] + np.arange(inside.shape[1]))[inside]
     layer = np.broadcast_to(np.maximum(np.arange(inside.shape[1]) // m - 1, 0), inside.shape)[inside]
@@ -175,7 +175,7 @@ def _graph_offsets(levels: np.ndarray, neighbours: np.ndarray, count: int, m: in
 
 @dataclass(frozen=True)
 class Lists:
-    """Vectors as short codes in lists of near ones (IVF-PQ). Its scores are those of the codes."""
+    """Vectors as short codes in lists of near vectors (IVF-PQ). Scores are those of the codes."""
 
     arrays_of: ClassVar[tuple[str, ...]] = ("coarse", "codebooks", "sizes", "members", "codes")
     part: ClassVar[str] = "codes"
@@ -184,7 +184,7 @@ class Lists:
 
     @classmethod
     def build(cls, vectors: np.ndarray, options: IndexOptions) -> Lists | None:
-        """Learn lists and codes, then fill them. None where there are too few vectors to learn from."""
+        """Lists and codes, learned from the vectors and filled with them; None if there are too few to learn from."""
         if len(vectors) < TRAINING << options.nbits:
             return None
         made = cls._empty(vectors.shape[1], _list_count(len(vectors), options.nlist), options)
@@ -202,12 +202,14 @@ class Lists:
         return cls(index, options)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Centroids of the lists and of the codes, and the lists end to end: their members and these' codes."""
+        """Centroids of lists and codes; and all lists end to end, with their members and codes."""
         faiss, index = _faiss(), self.index
-        sizes = np.array([index.invlists.list_size(one) for one in range(index.nlist)], np.int64)
-        ids = [_copied(faiss, index.invlists.get_ids(one), int(size)) for one, size in enumerate(sizes)]
+        sizes = np.array([index.invlists.list_size(number) for number in range(index.nlist)], np.int64)
+        ids = [_copied(faiss, index.invlists.get_ids(number), int(size)) for number, size in enumerate(sizes)]
         width = index.code_size
-        codes = [_copied(faiss, index.invlists.get_codes(one), int(size) * width) for one, size in enumerate(sizes)]
+        codes = [
+            _copied(faiss, index.invlists.get_codes(number), int(size) * width) for number, size in enumerate(sizes)
+        ]
         return {
             "coarse": index.quantizer.reconstruct_n(0, index.nlist),  # (lists, d)
             "codebooks": faiss.vector_to_array(index.pq.centroids),  # (2 ** nbits * d,)
@@ -218,7 +220,7 @@ class Lists:
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray], vectors: np.ndarray, options: IndexOptions) -> Lists:
-        """The same lists."""
+        """The lists from their arrays."""
         sizes, members, codes = (np.asarray(arrays[name]) for name in ("sizes", "members", "codes"))
         count, width = vectors.shape
         made, faiss = cls._empty(width, len(sizes), options), _faiss()
@@ -234,28 +236,28 @@ class Lists:
         faiss.copy_array_to_vector(np.ascontiguousarray(arrays["codebooks"], np.float32), index.pq.centroids)
         index.is_trained, index.ntotal = True, count
         ends = np.cumsum(sizes)
-        for one in np.flatnonzero(sizes).tolist():
-            inside = slice(int(ends[one] - sizes[one]), int(ends[one]))
+        for number in np.flatnonzero(sizes).tolist():
+            inside = slice(int(ends[number] - sizes[number]), int(ends[number]))
             ids = np.ascontiguousarray(members[inside], np.int64)
             part = np.ascontiguousarray(codes[inside])
-            index.invlists.add_entries(one, len(ids), faiss.swig_ptr(ids), faiss.swig_ptr(part))
+            index.invlists.add_entries(number, len(ids), faiss.swig_ptr(ids), faiss.swig_ptr(part))
         return made
 
     def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
-        """Read the lists nearest to each query."""
+        """Search the lists nearest to each query."""
         nprobe = self.options.nprobe or max(8, self.index.nlist // 32)
         params = _faiss().SearchParametersIVF(nprobe=min(nprobe, self.index.nlist), **_selector(alive))
         return filled(*self.index.search(queries, k, params=params), k)
 
     @property
     def bytes(self) -> int:
-        """Of codes, members and centroids."""
+        """The bytes of codes, members and centroids."""
         lists, coarse = self.index.invlists, _faiss().downcast_index(self.index.quantizer).codes.size()
         return lists.compute_ntotal() * (lists.code_size + 8) + coarse + 4 * self.index.pq.centroids.size()
 
     @classmethod
     def products(cls, count: int, width: int, options: IndexOptions) -> Products | None:
-        """Codes and members of the lists, their centroids, and those of the codes."""
+        """The bytes of codes and members of the lists, of their centroids, and of those of the codes."""
         if count < TRAINING << options.nbits:
             return None
         pieces, bits = _piece_count(width, options.pq_m), options.nbits
@@ -267,19 +269,19 @@ class Lists:
         ]
 
 
-def _copied(faiss: Any, pointer: Any, count: int) -> np.ndarray:
-    """What faiss has there, as an array of ours."""
+def _copied(faiss: Any, pointer: object, count: int) -> np.ndarray:
+    """A copy of an array of faiss."""
     return faiss.rev_swig_ptr(pointer, count).copy()
 
 
 def _list_count(vectors: int, wanted: int) -> int:
-    """As many lists as asked for, or a power of two near four times the root, if all can be learned."""
+    """The wanted number of lists, or a power of two near four times the square root; fewer if there are few vectors."""
     usual = 2 ** int(np.log2(4 * vectors**0.5))
     return max(1, min(wanted or usual, vectors // TRAINING))
 
 
 def _piece_count(width: int, wanted: int) -> int:
-    """Into how many codes a vector is cut: all of them stand for as many numbers."""
+    """The number of codes of a vector, each of which stands for equally many dimensions."""
     divisors = [pieces for pieces in range(1, width + 1) if width % pieces == 0]
     if not wanted:
         return max(pieces for pieces in divisors if pieces <= max(1, width // 4))
@@ -288,11 +290,11 @@ def _piece_count(width: int, wanted: int) -> int:
     return wanted
 
 
-def _sample(vectors: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the vectors, the same each time."""
-    if len(vectors) <= most:
+def _sample(vectors: np.ndarray, limit: int) -> np.ndarray:
+    """A sorted random sample of at most `limit` vectors, always the same."""
+    if len(vectors) <= limit:
         return vectors
-    return vectors[np.sort(np.random.default_rng(0).choice(len(vectors), most, replace=False))]
+    return vectors[np.sort(np.random.default_rng(0).choice(len(vectors), limit, replace=False))]
 
 
 FINDERS: dict[str, type[Finder]] = {"hnsw": Graph, "ivfpq": Lists}

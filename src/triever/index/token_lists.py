@@ -1,7 +1,7 @@
-"""Tokens of documents end to end, with a list of tokens for each centroid: how they are kept, and looked into.
+"""Tokens of documents end to end, with a list of tokens for each centroid: stored, and searched.
 
-A part is arrays, in memory or mapped; a shelf is a part where it is searched. Documents are numbered within it.
-Knows nothing about what was added or deleted later.
+TokenLists are arrays, in memory or mapped; SearchedTokens are the same on the device of a search. Documents are
+numbered within them. Knows nothing about later additions and deletions.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class TokenLists:
 
     starts: np.ndarray  # (documents + 1,) int64, document i has the tokens starts[i]:starts[i + 1]
     numbers: np.ndarray  # (tokens,) uint16, the centroid of each
-    packed: np.ndarray  # (tokens, bytes) uint8, or (tokens, d) float16: the rest of each
+    packed: np.ndarray  # (tokens, bytes) uint8, or (tokens, d) float16: the residual of each
     list_starts: np.ndarray  # (centroids + 1,) int64, where each list begins
-    listed: np.ndarray  # (tokens,) int32, or int64 where they are too many: places of tokens, rising within a list
+    listed: np.ndarray  # (tokens,) int32, or int64 if they are too many: tokens, sorted within a list
 
     @classmethod
     def of(cls, starts: np.ndarray, numbers: np.ndarray, packed: np.ndarray, centroids: int) -> TokenLists:
-        """With the lists, which follow from the rest."""
-        listed = np.argsort(numbers, kind="stable")  # of two-byte numbers in linear time
+        """The arrays with the lists, which follow from the others."""
+        listed = np.argsort(numbers, kind="stable")  # takes linear time for two-byte numbers
         if len(numbers) <= np.iinfo(np.int32).max:
             listed = listed.astype(np.int32)
         return cls(starts, numbers, packed, starts_of(np.bincount(numbers, minlength=centroids)), listed)
@@ -47,44 +47,44 @@ class TokenLists:
 
     @property
     def bytes(self) -> int:
-        """Of all arrays together."""
+        """The bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays())
 
     def arrays(self) -> list[np.ndarray]:
-        """All of them."""
+        """All arrays."""
         return [getattr(self, field.name) for field in fields(self)]
 
     @property
     def centroids(self) -> int:
-        """How many lists there are."""
+        """The number of lists."""
         return len(self.list_starts) - 1
 
     def empty(self) -> TokenLists:
-        """One of the same kind, without documents."""
+        """The same without documents."""
         return TokenLists.of(np.zeros(1, np.int64), self.numbers[:0], self.packed[:0], self.centroids)
 
     def joined(self, behind: TokenLists, alive: np.ndarray) -> TokenLists:
-        """The living documents of this part and of one that comes behind it, as one part; alive (both,) bool."""
+        """The living documents of this part and the one behind it, as one part; alive (documents of both,) bool."""
         ours, theirs = np.split(alive, [len(self)])
         both = zip(self._kept(ours), behind._kept(theirs), strict=True)
         lengths, numbers, packed = (np.concatenate(pair) for pair in both)
         return TokenLists.of(starts_of(lengths), numbers, packed, self.centroids)
 
     def _kept(self, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Lengths, numbers and packed of some of the documents (documents,) bool."""
+        """Lengths, numbers and residuals of the documents that are kept (documents,) bool."""
         lengths = np.diff(self.starts)
         tokens = np.repeat(keep, lengths)
         return lengths[keep], self.numbers[tokens], self.packed[tokens]
 
     def write(self, writer: Writer, name: str) -> None:
-        """Put the arrays into an artifact, in files whose names begin with `name`."""
+        """Write the arrays into an artifact, in files whose names begin with `name`."""
         for field in fields(self):
             writer.array(f"{name}_{field.name}", getattr(self, field.name))
 
     @classmethod
     def read(cls, snapshot: Snapshot, name: str, codec: Codec, documents: int, tokens: int) -> TokenLists:
-        """Take it out of an artifact, memory-mapped; a ValueError says what does not fit."""
-        if snapshot.has(f"{name}_members"):  # the first indexes listed documents, and get lists of tokens
+        """Read the arrays from an artifact, memory-mapped; a ValueError says what does not fit."""
+        if snapshot.has(f"{name}_members"):  # the oldest indexes listed documents: make lists of tokens
             starts, numbers, packed = (snapshot.array(f"{name}_{role}") for role in ("starts", "numbers", "packed"))
             part = cls.of(starts, numbers, packed, len(codec.centroids))
         else:
@@ -93,7 +93,7 @@ class TokenLists:
         return part
 
     def _check(self, codec: Codec, documents: int, tokens: int) -> None:
-        """An error unless every number in the arrays points inside the others."""
+        """Raise a ValueError unless the arrays fit each other, and all numbers in them are in range."""
         dtype = np.float16 if codec.bits == 16 else np.uint8
         require(self.starts.shape == (documents + 1,) and self.numbers.shape == (tokens,), "has other documents")
         require(self.packed.shape == (tokens, codec.packed_width) and self.packed.dtype == dtype, "has other vectors")
@@ -112,7 +112,7 @@ class TokenLists:
 
 @dataclass(frozen=True, eq=False)
 class SearchedTokens:
-    """A part where it is searched."""
+    """TokenLists on the device of a search."""
 
     part: TokenLists
     codec: Codec
@@ -137,9 +137,9 @@ class SearchedTokens:
         device = self.codec.device
         return shared(self.part.list_starts).to(device), resident(self.part.listed, device)
 
-    def vectors(self, places: Tensor) -> Tensor:
+    def vectors(self, tokens: Tensor) -> Tensor:
         """The vectors of tokens (n, d) float32."""
-        numbers, packed = (held.index_select(0, places.to(held.device)) for held in (self._numbers, self._packed))
+        numbers, packed = (held.index_select(0, tokens.to(held.device)) for held in (self._numbers, self._packed))
         return self.codec.decode(numbers, packed)
 
     def tokens(self, document: int) -> Tensor:
@@ -147,41 +147,42 @@ class SearchedTokens:
         return self.vectors(torch.arange(int(self.part.starts[document]), int(self.part.starts[document + 1])))
 
     def maxima(self, documents: Tensor, query: Tensor) -> Tensor:
-        """How well the best token of each document (m,) fits each query token (length, d): (m, length).
+        """(m, length) the largest inner product of each query token (length, d) with the tokens of each document (m,).
 
-        -inf where a document has no tokens.
+        It is -inf if a document has no tokens.
         """
-        found = torch.full((len(documents), len(query)), -torch.inf, device=self.codec.device)
+        maxima = torch.full((len(documents), len(query)), -torch.inf, device=self.codec.device)
         starts = self._starts[documents]
         lengths = self._starts[documents + 1] - starts
         for block in blocks(lengths, CHUNK // max(len(query), self.codec.width)):
-            places, owner = spread(starts[block], lengths[block])
-            self._take_in(found[block], owner, places, query)
-        return found
+            tokens, owner = spread(starts[block], lengths[block])
+            self._take_in(maxima[block], owner, tokens, query)
+        return maxima
 
     def listed(self, near: Tensor, query: Tensor, floor: Tensor, alive: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The documents (m,) with tokens in the lists of some centroids (c,), rising, and a rough score of each (m,).
+        """The documents (m,) with tokens in the lists of centroids `near` (c,), sorted, and a rough score of each (m,).
 
-        It is that of these tokens alone for the query (length, d); for no query token less than `floor` (length,).
+        The score is that of these tokens alone for the query (length, d); each query token counts at least `floor`
+        (length,).
         """
-        places = self._in_lists(near)
-        owner = torch.bucketize(places, self._starts, right=True) - 1
+        tokens = self._in_lists(near)
+        owner = torch.bucketize(tokens, self._starts, right=True) - 1
         if alive is not None:
             living = alive[owner]
-            places, owner = places[living], owner[living]
+            tokens, owner = tokens[living], owner[living]
         documents, owner = owner.unique_consecutive(return_inverse=True)
-        found = floor.repeat(len(documents), 1)
+        fits = floor.repeat(len(documents), 1)
         step = max(1, CHUNK // max(len(query), self.codec.width))
-        for some, row in zip(places.split(step), owner.split(step), strict=True):
-            self._take_in(found, row, some, query)
-        return documents, found.sum(1)
+        for part, row in zip(tokens.split(step), owner.split(step), strict=True):
+            self._take_in(fits, row, part, query)
+        return documents, fits.sum(1)
 
-    def _take_in(self, found: Tensor, row: Tensor, places: Tensor, query: Tensor) -> None:
-        """Raise the best fits in some rows (n,) to those of tokens (n,), where these are better."""
-        found.scatter_reduce_(0, row[:, None].expand(-1, len(query)), self.vectors(places) @ query.T, "amax")
+    def _take_in(self, fits: Tensor, row: Tensor, tokens: Tensor, query: Tensor) -> None:
+        """Raise the rows (n,) of `fits` to the inner products of tokens (n,), where these are larger."""
+        fits.scatter_reduce_(0, row[:, None].expand(-1, len(query)), self.vectors(tokens) @ query.T, "amax")
 
     def _in_lists(self, near: Tensor) -> Tensor:
-        """The places of all tokens in the lists of some centroids (c,), rising: those of a document side by side."""
+        """All tokens in the lists of centroids `near` (c,), sorted, so that those of a document are neighbours."""
         list_starts, listed = self._lists
         begin = list_starts[near]
         at, _ = spread(begin, list_starts[near + 1] - begin)
@@ -189,7 +190,7 @@ class SearchedTokens:
 
 
 def spread(starts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The places from each start on, end to end, and which start each belongs to.
+    """The positions start to start + length for each start, end to end, and the number of the start of each.
 
     >>> [part.tolist() for part in spread(torch.tensor([7, 3]), torch.tensor([1, 2]))]
     [[7, 3, 4], [0, 1, 1]]
@@ -199,11 +200,11 @@ def spread(starts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return torch.arange(len(owner), device=starts.device) + (starts - before)[owner], owner
 
 
-def blocks(lengths: Tensor, most: int) -> Iterator[slice]:
-    """Slices of consecutive documents with at most so many tokens together, or of one that has more."""
+def blocks(lengths: Tensor, limit: int) -> Iterator[slice]:
+    """Slices of consecutive documents with at most `limit` tokens together, or of one document that has more."""
     ends = lengths.cumsum(0).cpu().numpy()
     first, before = 0, 0
     while first < len(ends):
-        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        last = max(first + 1, int(np.searchsorted(ends, before + limit, side="right")))
         yield slice(first, last)
         first, before = last, int(ends[last - 1])

@@ -1,21 +1,21 @@
 """One vector for each token of each document, searched by late interaction.
 
-Every token of the query takes the document's token that fits it best; `maxsim` is the sum of these inner
+Each query token is matched with the document's token of the largest inner product; `maxsim` is the sum of these
 products, `avgmax` their mean. Masked tokens of a query do not count. Knows nothing about models or text:
 documents are rows of consecutive tokens.
 
-A search first collects candidates: each query token looks into the lists of its nearest centroids, the tokens found
-there are compared with all query tokens, and the documents that come out best are scored by all their tokens.
-An index is a value; adding and deleting give new values, and rows are always numbered as if the index had been
-built from what is left. What was added since lies in an annex, what was deleted is a mask; centroids and codec
-stay as they were learned.
+A search first collects candidates: the tokens in the lists of the nearest centroids of each query token are compared
+with all query tokens, and the best documents are then scored by all their tokens. An index never changes; adding and
+deleting give new indexes, and rows are always numbered as if the index had been built from the remaining documents.
+Added documents are in an annex, deleted ones are masked; centroids and codec stay as they were learned. A slot is the
+number of a document in both parts, including deleted ones.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
 
 QUERY_TOKENS = 2048
-"""So many query tokens are compared with all documents at once."""
+"""The number of query tokens that are compared with all documents at once."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class TokenOptions:
     """How token vectors are kept and searched: `TokenOptions(bits=4, probes=8)`."""
 
     score: Literal["maxsim", "avgmax"] = option("maxsim", "over query tokens: maxsim (sum) or avgmax (mean)")
-    bits: int = option(16, "bits of each number: 16 as it is, 4 or 2 compressed")
-    centroids: int = option(0, "clusters of tokens; 0 takes about four times the root of their number")
-    probes: int = option(16, "clusters that each query token looks into; more find more, in more time")
-    candidates: int | None = option(None, "documents scored exactly; none set: 4 k, at least 256; 0: all of them")
+    bits: int = option(16, "bits of each number: 16 (uncompressed), 4 or 2")
+    centroids: int = option(0, "clusters of tokens; 0: about four times the square root of the number of tokens")
+    probes: int = option(16, "clusters searched for each query token; more find more, in more time")
+    candidates: int | None = option(None, "documents scored exactly; unset: 4 k, at least 256; 0: all")
     device: str = option("cpu", "where scores are computed: cpu, cuda, or auto: cuda where there is one")
-    seed: int = option(0, "of the clusters")
+    seed: int = option(0, "seed of the clustering")
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -69,7 +69,7 @@ class TokenIndex:
     options: TokenOptions
     codec: Codec
     main: SearchedTokens
-    annex: SearchedTokens  # what was added since
+    annex: SearchedTokens  # added later
     changes: Changes
 
     @classmethod
@@ -99,12 +99,12 @@ class TokenIndex:
 
     @property
     def width(self) -> int:
-        """How many numbers a vector has."""
+        """The number of dimensions of a vector."""
         return self.codec.width
 
     @property
     def bytes(self) -> int:
-        """Of what a search reads: tokens, lists, centroids, masks."""
+        """The bytes that a search reads: tokens, lists, centroids, masks."""
         mask = sum(array.nbytes for array in self.changes.arrays())
         annex = self.annex.part.bytes if len(self.annex) else 0
         return self.main.part.bytes + annex + self.codec.bytes + mask
@@ -119,7 +119,7 @@ class TokenIndex:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """How many tokens each document has (documents,)."""
+        """(documents,) the number of tokens of each document."""
         both = np.concatenate([np.diff(self.main.part.starts), np.diff(self.annex.part.starts)])
         return self.changes.living(both)
 
@@ -127,8 +127,8 @@ class TokenIndex:
     def _with_tokens(self) -> int:
         return int((self.lengths > 0).sum())
 
-    def info(self) -> dict[str, Any]:
-        """What it is like: documents, tokens, centroids, bytes, and how true the vectors stayed."""
+    def info(self) -> dict[str, float]:
+        """Counts of documents, tokens, centroids and bytes, and the mean cosine of decoded vectors."""
         tokens = int(self.lengths.sum())
         return {
             "documents": len(self),
@@ -141,37 +141,39 @@ class TokenIndex:
         }
 
     @cached_property
-    def _shelves(self) -> list[tuple[int, SearchedTokens, Tensor | None]]:
-        """Both parts that have documents: the place of their first, and which are alive, None for all."""
+    def _parts(self) -> list[tuple[int, SearchedTokens, Tensor | None]]:
+        """The first slot, the documents and the living ones (None for all) of each part that has documents."""
         both = zip((0, len(self.main)), (self.main, self.annex), self.changes.masks, strict=True)
         return [
-            (first, shelf, None if mask is None else torch.tensor(mask, device=self.codec.device))
-            for first, shelf, mask in both
-            if len(shelf)
+            (first, part, None if mask is None else torch.tensor(mask, device=self.codec.device))
+            for first, part, mask in both
+            if len(part)
         ]
 
     # Searching
 
     def search(self, queries: np.ndarray | Tensor, mask: np.ndarray | Tensor | None, k: int) -> ScoresAndRows:
-        """The scores (q, k) and rows (q, k) of the best for each query (q, length, d), best first.
+        """The scores (q, k) and rows (q, k) of the best documents for each query (q, length, d), best first.
 
-        `mask` (q, length) says which tokens count. Where fewer than k documents have tokens, the rest are -inf
-        and -1. Of equal scores the smaller row comes first.
+        `mask` (q, length) says which tokens count. If fewer than k documents have tokens, the rest are -inf and -1.
+        Of equal scores the smaller row comes first.
         """
         asked, counts = checked_queries(queries, mask, self.width, self.codec.device)
         at_least("k", k, 1)
         limit = len(self) if self.options.candidates == 0 else max(k, self.options.candidates or max(4 * k, 256))
-        if limit >= len(self):  # to choose candidates would not make it less
+        if limit >= len(self):  # all documents are candidates
             step = max(1, QUERY_TOKENS // max(1, asked.shape[1]))
-            several = zip(asked.split(step), counts.split(step), strict=True)
-            found = [self._search_all(some, count, k) for some, count in several]
+            parts = zip(asked.split(step), counts.split(step), strict=True)
+            results = [self._search_all(part, count, k) for part, count in parts]
         else:
-            found = [self._search_one(query[count], k, limit) for query, count in zip(asked, counts, strict=True)]
-        scores, places = stacked([nothing(0, k), *found])
-        return scores, self.changes.rows(places)
+            results = [
+                self._search_candidates(query[count], k, limit) for query, count in zip(asked, counts, strict=True)
+            ]
+        scores, slots = stacked([nothing(0, k), *results])
+        return scores, self.changes.rows(slots)
 
     def _total(self, maxima: Tensor, counts: Tensor) -> Tensor:
-        """Scores (..., ) of the best fit for each query token (..., length), of which some count (..., length)."""
+        """Scores (..., ) from the maxima of query tokens (..., length), of which only `counts` (..., length) count."""
         total = torch.where(counts, maxima, 0.0).sum(-1)
         number = counts.sum(-1)
         if self.options.score == "avgmax":
@@ -179,76 +181,78 @@ class TokenIndex:
         return total.masked_fill(number == 0, -torch.inf)
 
     def _search_all(self, queries: Tensor, counts: Tensor, k: int) -> ScoresAndRows:
-        """Score every document for some queries (q, length, d), of whose tokens some count (q, length)."""
+        """Score every document for queries (q, length, d), of whose tokens those in `counts` (q, length) count."""
         asked = queries.flatten(0, 1)  # (q * length, d)
         running = Running(len(queries), k, self.codec.device)
         step = max(1, CHUNK // max(1, len(asked)))
-        for first, shelf, alive in self._shelves:
-            for begin in range(0, len(shelf), step):
-                documents = torch.arange(begin, min(begin + step, len(shelf)), device=self.codec.device)
-                maxima = shelf.maxima(documents, asked)
+        for first, part, alive in self._parts:
+            for begin in range(0, len(part), step):
+                documents = torch.arange(begin, min(begin + step, len(part)), device=self.codec.device)
+                maxima = part.maxima(documents, asked)
                 scores = self._total(maxima.view(len(documents), *counts.shape), counts).T  # (q, documents)
                 if alive is not None:
                     scores = scores.masked_fill(~alive[documents], -torch.inf)
                 running.add(scores, first + begin)
-        return running.found()
+        return running.result()
 
-    def _search_one(self, query: Tensor, k: int, limit: int) -> ScoresAndRows:
+    def _search_candidates(self, query: Tensor, k: int, limit: int) -> ScoresAndRows:
         """Score the candidates for one query (length, d), all of whose tokens count: (1, k) and (1, k)."""
-        places = self._candidates(query, k, limit)
-        if not len(places):
+        slots = self._candidates(query, k, limit)
+        if not len(slots):
             return nothing(1, k)
-        scores, order = best(self._score_places(query, places)[None], k)
-        return filled(scores.cpu().numpy(), places[order].cpu().numpy(), k)
+        scores, order = best(self._score_slots(query, slots)[None], k)
+        return filled(scores.cpu().numpy(), slots[order].cpu().numpy(), k)
 
     def _candidates(self, query: Tensor, k: int, limit: int) -> Tensor:
-        """The places of at most `limit` documents, rising; at least k, if as many have tokens."""
+        """The slots of at most `limit` documents, sorted; at least k, if as many have tokens."""
         fits = query @ self.codec.centers.T  # (length, centroids)
         if not fits.numel():
             return torch.empty(0, dtype=torch.long)
         wanted, probes = min(k, self._with_tokens), self.options.probes
-        places, rough = self._listed(query, fits, probes)
-        while len(places) < wanted and probes < fits.shape[1]:
-            probes *= 4  # the lists were short, or their documents are gone
-            places, rough = self._listed(query, fits, probes)
-        return places if len(places) <= limit else places[best(rough[None], limit)[1][0].sort().values]
+        slots, rough = self._listed(query, fits, probes)
+        while len(slots) < wanted and probes < fits.shape[1]:
+            probes *= 4  # the lists were short, or their documents deleted
+            slots, rough = self._listed(query, fits, probes)
+        return slots if len(slots) <= limit else slots[best(rough[None], limit)[1][0].sort().values]
 
     def _listed(self, query: Tensor, fits: Tensor, probes: int) -> tuple[Tensor, Tensor]:
-        """The places (m,) of all that the nearest centroids list, rising, with a rough score of each (m,).
+        """The slots (m,) of all documents in the lists of the nearest centroids, sorted, and their rough scores (m,).
 
-        Tokens are compared by their vectors: centroids alone are too blunt to tell one name from another. They are
-        compared with the whole query, not only with the token that found them: their vectors are at hand. Where a
-        document has nothing better, it is taken to fit a query token as the last centroid looked into does.
+        Tokens are compared by their vectors: centroids alone are too coarse to tell one name from another. They are
+        compared with the whole query, not only with the token whose list they are in, since their vectors are decoded
+        anyway. A query token without a better match in a document counts as much as the farthest centroid probed.
         """
         scores, near = best(fits, probes)
         near, floor = near.unique(), scores[:, -1]
-        found = [(first, *shelf.listed(near, query, floor, alive)) for first, shelf, alive in self._shelves]
-        return torch.cat([first + one for first, one, _ in found]), torch.cat([rough for *_, rough in found])
+        listed = [(first, *part.listed(near, query, floor, alive)) for first, part, alive in self._parts]
+        return torch.cat([first + documents for first, documents, _ in listed]), torch.cat(
+            [rough for *_, rough in listed]
+        )
 
-    def _score_places(self, query: Tensor, places: Tensor) -> Tensor:
-        """The exact scores (m,) of documents by their places, rising or not."""
-        scores = torch.full((len(places),), -torch.inf, device=self.codec.device)
+    def _score_slots(self, query: Tensor, slots: Tensor) -> Tensor:
+        """The exact scores (m,) of documents by their slots, in any order."""
+        scores = torch.full((len(slots),), -torch.inf, device=self.codec.device)
         counts = torch.ones(len(query), dtype=torch.bool, device=self.codec.device)
-        for first, shelf, _ in self._shelves:
-            inside = (places >= first) & (places < first + len(shelf))
-            scores[inside] = self._total(shelf.maxima(places[inside] - first, query), counts)
+        for first, part, _ in self._parts:
+            inside = (slots >= first) & (slots < first + len(part))
+            scores[inside] = self._total(part.maxima(slots[inside] - first, query), counts)
         return scores
 
     def score(self, query: np.ndarray | Tensor, rows: np.ndarray) -> np.ndarray:
-        """The exact scores (m,) of some rows (m,) for a query (length, d); -inf for documents without tokens."""
+        """The exact scores (m,) of rows (m,) for a query (length, d); -inf for documents without tokens."""
         asked, _ = checked_queries(query[None], None, self.width, self.codec.device)
-        places = torch.from_numpy(self.changes.slot_of[self._checked_rows(rows)]).to(self.codec.device)
-        return self._score_places(asked[0], places).cpu().numpy()
+        slots = torch.from_numpy(self.changes.slot_of[self._checked_rows(rows)]).to(self.codec.device)
+        return self._score_slots(asked[0], slots).cpu().numpy()
 
     def matches(self, query: np.ndarray | Tensor, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """For each query token (length, d) the document's token that fits best (length,), and how well (length,).
+        """For each query token (length, d), the best token of the document (length,), and their product (length,).
 
-        -1 and -inf if the document has none.
+        They are -1 and -inf if the document has no tokens.
         """
         asked, _ = checked_queries(query[None], None, self.width, self.codec.device)
-        place = int(self.changes.slot_of[self._checked_rows(np.array([row]))[0]])
-        added = place - len(self.main)
-        vectors = self.main.tokens(place) if added < 0 else self.annex.tokens(added)
+        slot = int(self.changes.slot_of[self._checked_rows(np.array([row]))[0]])
+        in_annex = slot - len(self.main)
+        vectors = self.main.tokens(slot) if in_annex < 0 else self.annex.tokens(in_annex)
         if not len(vectors):
             return np.full(asked.shape[1], -1), np.full(asked.shape[1], -np.inf, np.float32)
         fit, token = best(asked[0] @ vectors.T, 1)
@@ -263,15 +267,15 @@ class TokenIndex:
     # Changing
 
     def with_added(self, flat: np.ndarray, starts: np.ndarray) -> TokenIndex:
-        """These and more documents, whose rows come behind. Centroids and codec stay as they are.
+        """An index with these documents too, in the last rows. Centroids and codec stay as they are.
 
-        Where the corpus has become another one, build a new index: its centroids will fit better.
+        If the corpus has changed much, build a new index: its centroids will fit better.
         """
         flat, starts = checked_tokens(flat, starts)
         same_width(flat, self.width)
         if len(starts) == 1:
             return self
-        if not len(self.codec.centroids):  # nothing could be learned so far: no document had a token
+        if not len(self.codec.centroids):  # nothing is learned yet: no document has a token
             empty = np.zeros(len(self), np.int64)
             return TokenIndex.of(flat, np.concatenate([empty, starts]), self.options)
         new = TokenLists.of(starts, *self.codec.encode(flat), len(self.codec.centroids))
@@ -280,7 +284,7 @@ class TokenIndex:
         return larger._merged() if larger.changes.due else larger
 
     def without(self, keep: np.ndarray) -> TokenIndex:
-        """Only the rows that are kept (n,) bool. What was deleted is taken out once less than half is left."""
+        """An index of the rows that are kept (n,) bool. Deleted documents are removed when less than half is left."""
         keep = mask_of(keep, len(self))
         if keep.all():
             return self
@@ -288,7 +292,7 @@ class TokenIndex:
         return smaller._merged() if smaller.changes.due else smaller
 
     def rebuilt(self, options: TokenOptions) -> TokenIndex:
-        """The same documents in another kind of index; what compression has lost is not found again."""
+        """The same documents in an index with other options; compressed vectors stay inexact."""
         part = self._merged().main.part
         if self.codec.bits == 16:
             return TokenIndex.of(part.packed, part.starts, options)
@@ -296,7 +300,7 @@ class TokenIndex:
         return TokenIndex.of(flat.cpu().numpy(), part.starts, options)
 
     def _merged(self) -> TokenIndex:
-        """The same as one part without what was deleted."""
+        """The same index as one part, without deleted documents."""
         if self.changes.none:
             return self
         part = self.main.part.joined(self.annex.part, self.changes.mask)
@@ -305,7 +309,7 @@ class TokenIndex:
     # Keeping
 
     def write(self, writer: Writer, name: str = "tokens") -> None:
-        """Put it into an artifact, as one part without what was deleted, in files whose names begin with `name`."""
+        """Write the index into an artifact, without deleted documents, in files whose names begin with `name`."""
         part = self._merged().main.part
         part.write(writer, name)
         self.codec.write(writer, name)
@@ -314,13 +318,13 @@ class TokenIndex:
 
     @classmethod
     def read(cls, snapshot: Snapshot, name: str = "tokens", device: str | None = None) -> TokenIndex:
-        """Take it out of an artifact, memory-mapped, to `device` or where it was; to cpu if that is not here."""
+        """Read an index from an artifact, memory-mapped, for `device` or its old device; for cpu if that is missing."""
         state = snapshot.json(f"{name}_state")
         try:
             options = config.build(TokenOptions, state["options"] | ({"device": device} if device else {}))
             where = device_of(options.device, opening=True)
             if options.device != "auto":
-                options = replace(options, device=str(where))  # as it is built anew after changes
+                options = replace(options, device=str(where))  # the device of a rebuild after changes
             codec = Codec.read(snapshot, name, state, where)
             part = TokenLists.read(snapshot, name, codec, int(state["documents"]), int(state["tokens"]))
         except (KeyError, TypeError, ValueError) as error:
@@ -329,14 +333,14 @@ class TokenIndex:
 
 
 def _centroids_wanted(options: TokenOptions) -> int:
-    """How many centroids were asked for; 0 lets the number of tokens decide."""
-    # Where every document is scored by its own vectors, nobody looks into a list: one is enough.
+    """The number of centroids; 0 lets the number of tokens decide."""
+    # If every document is scored by uncompressed vectors, lists are not used: one is enough.
     unlisted = options.candidates == 0 and options.bits == 16
     return options.centroids or int(unlisted)
 
 
 def token_products(documents: int, tokens: int, width: int, options: TokenOptions) -> dict[str, Products]:
-    """What an index of so many documents with so many tokens in all takes, by part."""
+    """The bytes of an index of `documents` documents with `tokens` tokens in all, by part."""
     centroids = centroid_count(tokens, _centroids_wanted(options))
     buckets = BUCKETS[options.bits]
     vector = f"{width} numbers of {options.bits} bits"

@@ -1,14 +1,14 @@
 """One vector for each document, searched by inner product: exactly, through a graph, or through short codes.
 
 Knows nothing about models or text: documents are rows. Callers who want the cosine give vectors of length
-one. An index is a value; adding and deleting give new values that share the old arrays, and rows are always
-numbered as if the index had been built from what is left.
+one. An index never changes; adding and deleting give new indexes that share the old arrays, and rows are always
+numbered as if the index had been built from the remaining vectors.
 
     flat     every vector is compared, in chunks, on the CPU or on a CUDA device
     hnsw     a graph of near neighbours (faiss), walked from far to near
-    ivfpq    vectors as short codes in lists (faiss), of which a query reads some
+    ivfpq    vectors as short codes in lists (faiss), some of which are searched for a query
 
-What was added since lies in an annex that is searched exactly; what was deleted is a mask.
+Added vectors are in an annex that is searched exactly; deleted ones are masked.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
 
 QUERIES = 1024
-"""So many queries are compared with a chunk of vectors at once."""
+"""The number of queries that are compared with a chunk of vectors at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """An array of vectors, and the tensor on which it is compared."""
+    """An array of vectors, and its tensor on the device of a search."""
 
     array: np.ndarray  # (n, d) float32 or float16
     device: torch.device
@@ -56,7 +56,7 @@ class Vectors:
         return resident(self.array, self.device)
 
     def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
-        """The k greatest inner products, of those alive (n,)."""
+        """The k greatest inner products with the living vectors (n,), and their positions."""
         k = min(k, len(self))
         several = np.split(queries, range(QUERIES, len(queries), QUERIES))
         return stacked(self._search(part, k, alive) for part in several)
@@ -71,18 +71,18 @@ class Vectors:
             if mask is not None:
                 scores.masked_fill_(mask[first : first + rows], -torch.inf)
             running.add(scores, first)
-        return running.found()
+        return running.result()
 
     def products(self, queries: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """The inner product of each query with those at its places (queries, k); -inf where the place is -1."""
+        """The inner products of each query with the vectors at its places (queries, k); -inf where the place is -1."""
         scores = np.full(places.shape, -np.inf, np.float32)
         step = max(1, CHUNK // max(1, places.shape[1] * self.array.shape[1]))
         for first in range(0, len(queries), step):
             part = slice(first, first + step)
             near = torch.from_numpy(np.maximum(places[part], 0)).to(self.tensor.device)
             rows = self.tensor[near].to(self.device, torch.float32)  # (queries, k, d)
-            found = torch.einsum("qd,qkd->qk", torch.from_numpy(queries[part]).to(self.device), rows)
-            scores[part] = np.where(places[part] < 0, -np.inf, found.cpu().numpy())
+            products = torch.einsum("qd,qkd->qk", torch.from_numpy(queries[part]).to(self.device), rows)
+            scores[part] = np.where(places[part] < 0, -np.inf, products.cpu().numpy())
         return scores
 
 
@@ -91,10 +91,10 @@ class VectorIndex:
     """Vectors by row: `VectorIndex.of(vectors, IndexOptions()).search(queries, k=10)`."""
 
     options: IndexOptions
-    main: Vectors  # what the finder knows
-    annex: Vectors  # what was added since
+    main: Vectors  # in the finder
+    annex: Vectors  # added later
     changes: Changes
-    finder: Finder | None  # None where every vector is compared
+    finder: Finder | None  # None if every vector is compared
 
     @classmethod
     def of(cls, vectors: np.ndarray, options: IndexOptions | None = None) -> VectorIndex:
@@ -109,14 +109,14 @@ class VectorIndex:
 
     @property
     def width(self) -> int:
-        """How many numbers a vector has."""
+        """The number of dimensions of a vector."""
         return self.main.array.shape[1]
 
     @property
     def bytes(self) -> int:
-        """Of what a search reads: vectors, graph or codes, masks.
+        """The bytes that a search reads: vectors, graph or codes, masks.
 
-        Rescoring looks up a few of the stored vectors; they may stay on the disk, and are not counted.
+        Rescoring reads only a few of the stored vectors, which may stay on the disk, and are not counted.
         """
         main = self.main.array.nbytes if self.finder is None else self.finder.bytes
         return main + sum(array.nbytes for array in self._changed())
@@ -129,7 +129,7 @@ class VectorIndex:
         return {self.finder.part: [self.finder.bytes], "stored vectors": [self.main.array], "changes": changes}
 
     def _changed(self) -> list[np.ndarray]:
-        """What is held besides the main part."""
+        """The arrays besides the main part."""
         return [self.annex.array, *self.changes.arrays(), *([self.changes.slot_of] if self.changes.arrays() else [])]
 
     @property
@@ -144,26 +144,25 @@ class VectorIndex:
         return np.concatenate([part.array if mask is None else part.array[mask] for part, mask in both])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """The vectors of some rows (m, d)."""
+        """The vectors (m, d) of rows (m,)."""
         rows = np.asarray(rows, np.int64)
-        places = rows if self.changes.alive is None else self.changes.slot_of[rows]
-        found = np.empty((len(places), self.width), self.main.array.dtype)
-        added = places >= len(self.main)
-        found[~added] = self.main.array[places[~added]]
-        found[added] = self.annex.array[places[added] - len(self.main)]
-        return found
+        slots = rows if self.changes.alive is None else self.changes.slot_of[rows]
+        taken = np.empty((len(slots), self.width), self.main.array.dtype)
+        added = slots >= len(self.main)
+        taken[~added] = self.main.array[slots[~added]]
+        taken[added] = self.annex.array[slots[added] - len(self.main)]
+        return taken
 
     def rebuilt(self, options: IndexOptions) -> VectorIndex:
-        """The same vectors in another kind of index."""
+        """The same vectors in an index with other options."""
         return VectorIndex.of(self.vectors(), options)
 
     def search(self, queries: np.ndarray, k: int) -> ScoresAndRows:
-        """The scores (q, k) and rows (q, k) of the best for each query (q, d), best first.
+        """The scores (q, k) and rows (q, k) of the best vectors for each query (q, d), best first.
 
-        Where there are fewer than k, the rest are -inf and -1; never while there are more. Of equal scores the
-        smaller row comes first.
+        Only if there are fewer than k vectors, the rest are -inf and -1. Of equal scores the smaller row comes first.
         """
-        wanted = np.array(checked(queries, "float32"))  # a copy: torch wants arrays that can be written to
+        wanted = np.array(checked(queries, "float32"))  # a copy: torch wants writable arrays
         if wanted.shape[1] != self.width:
             raise UsageError(f"queries of {wanted.shape[1]} numbers, vectors of {self.width}", "use one model for both")
         at_least("k", k, 1)
@@ -184,7 +183,7 @@ class VectorIndex:
             return self.main.search(queries, k, alive)
         scores, places = self._search_finder(self.finder, queries, min(k, living), alive)
         short = (places >= 0).sum(1) < min(k, living)
-        if short.any():  # a part of the graph that no link reaches, or lists that are too short: look at all
+        if short.any():  # unreachable vectors of the graph, or short lists: search all
             scores[short], places[short] = self.main.search(queries[short], min(k, living), alive)
         return scores, places
 
@@ -197,7 +196,7 @@ class VectorIndex:
         return filled(by[0].numpy(), by[1].numpy(), k)
 
     def with_added(self, vectors: np.ndarray) -> VectorIndex:
-        """These and more, whose rows come behind. The main part stays as it is until the annex has grown."""
+        """An index with these vectors too, in the last rows. The main part stays until the annex has grown."""
         new = checked(vectors, self.options.dtype)
         same_width(new, self.width)
         if not len(new):
@@ -209,7 +208,7 @@ class VectorIndex:
         return replace(self, annex=annex, changes=changes)
 
     def without(self, keep: np.ndarray) -> VectorIndex:
-        """Only the rows that are kept (n,) bool. Built anew once less than half is left."""
+        """An index of the rows that are kept (n,) bool. It is rebuilt when less than half is left."""
         keep = mask_of(keep, len(self))
         if keep.all():
             return self
@@ -217,16 +216,16 @@ class VectorIndex:
         return VectorIndex.of(smaller.vectors(), self.options) if smaller.changes.due else smaller
 
     def write(self, writer: Writer, name: str = "vectors") -> None:
-        """Put it into an artifact, in files whose names begin with `name`.
+        """Write the index into an artifact, in files whose names begin with `name`.
 
-        Exact indexes go without what was deleted. The others keep it behind their mask until they are built
-        anew: taking it out would mean to build them anew now.
+        Exact indexes are written without deleted vectors. The others keep these, masked, until the next rebuild:
+        removing them would take a rebuild now.
         """
-        one = self if self.finder else VectorIndex.of(self.vectors(), self.options)
-        arrays = {"main": one.main.array, "annex": one.annex.array}
-        if one.changes.alive is not None:
-            arrays["alive"] = one.changes.alive
-        arrays |= one.finder.arrays() if one.finder else {}
+        compact = self if self.finder else VectorIndex.of(self.vectors(), self.options)
+        arrays = {"main": compact.main.array, "annex": compact.annex.array}
+        if compact.changes.alive is not None:
+            arrays["alive"] = compact.changes.alive
+        arrays |= compact.finder.arrays() if compact.finder else {}
         for role, array in arrays.items():
             writer.array(f"{name}_{role}", array)
         state = {"options": config.to_dict(self.options), "arrays": {key: list(arrays[key].shape) for key in arrays}}
@@ -234,13 +233,13 @@ class VectorIndex:
 
     @classmethod
     def read(cls, snapshot: Snapshot, name: str = "vectors", device: str | None = None) -> VectorIndex:
-        """Take it out of an artifact, memory-mapped, to `device` or where it was; to cpu if that is not here."""
+        """Read an index from an artifact, memory-mapped, for `device` or its old device; for cpu if that is missing."""
         state = snapshot.json(f"{name}_state")
         try:
             options = config.build(IndexOptions, state["options"] | ({"device": device} if device else {}))
             where = device_of(options.device, opening=True)
             if options.device != "auto":
-                options = replace(options, device=str(where))  # as it is built anew after changes
+                options = replace(options, device=str(where))  # the device of a rebuild after changes
             arrays = {role: snapshot.array(f"{name}_{role}") for role in state["arrays"]}
             _check_stored(arrays, state["arrays"], options)
             finder = _read_finder(arrays, options)
@@ -251,16 +250,20 @@ class VectorIndex:
 
 
 def vector_products(count: int, width: int, options: IndexOptions) -> dict[str, Products]:
-    """What an index of so many vectors takes, by part."""
+    """The bytes of an index of `count` vectors, by part."""
     number = {"float32": 4, "float16": 2}[options.dtype]
     vectors = [Product(count, "vectors", number * width, f"{width} numbers of {number}")]
     finder = FINDERS.get(options.kind)
-    found = finder.products(count, width, options) if finder else None
-    return {finder.part: found, "stored vectors": vectors} if finder and found else {"vectors": vectors}
+    finder_products = finder.products(count, width, options) if finder else None
+    return (
+        {finder.part: finder_products, "stored vectors": vectors}
+        if finder and finder_products
+        else {"vectors": vectors}
+    )
 
 
 def _check_stored(arrays: dict[str, np.ndarray], shapes: dict[str, list[int]], options: IndexOptions) -> None:
-    """An error unless the arrays are those that the state describes, and fit each other."""
+    """Raise a ValueError unless the arrays are those that the state describes, and fit each other."""
     for role, array in arrays.items():
         require(list(array.shape) == shapes[role], f"has {role} of another shape")
     main, annex, alive = arrays["main"], arrays["annex"], arrays.get("alive")

@@ -1,1 +1,1 @@
-"""Checks of Parquet files that nobody has vouched for, before Arrow decodes them."""
+"""Checks of untrusted Parquet files, before Arrow decodes them."""

@@ -1,8 +1,8 @@
-"""How much memory Arrow will need for a Parquet file, from the headers of its pages, before it decodes any.
+"""The memory that Arrow will need for a Parquet file, from the headers of its pages, before it decodes any.
 
-Arrow takes what a page's header declares, and a page of a few bytes can stand for gigabytes: through compression,
-through a dictionary whose one long value is meant by every row, and through lists without end. The headers that are
-read here are those that Arrow itself goes by, so that they may lie about anything but this.
+Arrow allocates as much as a page's header declares, and a page of a few bytes can stand for gigabytes: by compression,
+by a dictionary whose one long value every row refers to, and by endless lists. The headers that are read here are
+those that Arrow itself uses, so that a file cannot deceive this check.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _WINDOW = 64 * 2**20  # bytes of the rows that are decoded together
 _PAGES = 112 * 2**20  # bytes of a page that is unpacked here
 _LEVELS = 16  # bytes beside each value of a list
 _LARGEST_FOOTER = 16 * 2**20
-_MOST_STRUCTS = 250_000  # in a footer; Arrow takes up to a kilobyte for each
-_MOST_PAGES = 2**20  # in a column of a row group
-_MOST_ENTRIES = 2**20  # of a dictionary that are looked at one by one
+_MAX_STRUCTS = 250_000  # in a footer; Arrow takes up to a kilobyte for each
+_MAX_PAGES = 2**20  # in a column of a row group
+_MAX_ENTRIES = 2**20  # of a dictionary that are looked at one by one
 _DEEPEST = 64  # levels of a schema
 _ROWS_FREELY, _ROWS_FOR_EACH_BYTE = 10**6, 200
 _LARGEST_HEADER = 16 * 2**20  # Arrow's own limit
@@ -49,14 +49,14 @@ _REWRITE = "write the file again with smaller pages and row groups"
 
 
 class Limits(NamedTuple):
-    """How much of a file may be in memory at once."""
+    """Limits of the parts of a file that are in memory at once."""
 
     rows: int = BATCH
     pages: int = 112 * 2**20  # bytes of the pages of all columns that are open together; DuckDB's have 100 MB
     together: int = 128 * 2**20  # bytes of a column of lists in one row group, which may all be one row
 
     def batches(self) -> Iterator[int]:
-        """How many rows a batch may have, from many to two."""
+        """The sizes to try for a batch, in rows, from the largest down to two."""
         rows = self.rows
         while rows > 1:
             yield rows
@@ -68,23 +68,23 @@ LIMITS = Limits()
 
 
 class Page(NamedTuple):
-    """What a page's header says: bytes unpacked and packed, the number of values, and how they are encoded."""
+    """The header of a page: bytes unpacked and packed, the number of values, and their encoding."""
 
     kind: int
     size: int
     packed: int
     values: int
     encoding: int
-    levels: int  # bytes before the values, never packed; in older pages they are packed with them
-    spelled: tuple[int, int]  # how levels of repetition and of definition are encoded in older pages
+    levels: int  # bytes of levels before the values, not packed; 0 in older pages, which pack them with the values
+    spelled: tuple[int, int]  # the encodings of repetition and definition levels in older pages
     is_packed: bool
-    start: int  # of what follows the header
+    start: int  # the offset after the header
 
 
 class Leaf(NamedTuple):
     """A column as Parquet has it, without structure.
 
-    Arrow may have to hold all of its values `together`: those of lists, and those of which it makes a dictionary.
+    If it is `together`, Arrow may have to hold all its values at once: those of lists, and of a dictionary type.
     """
 
     index: int
@@ -105,15 +105,15 @@ class Chunk(NamedTuple):
 
 
 class Footer:
-    """Where the footer of a file describes its columns, for pyarrow cannot be asked: it may end the process.
+    """The descriptions of columns in the footer of a file.
 
-    It does not catch what Arrow throws about a column that is described wrongly.
+    pyarrow cannot be asked: it does not catch what Arrow throws about a wrong description, and ends the process.
     """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._groups: list[list[int]] = []
-        reader = Compact(data, _MOST_STRUCTS)
+        reader = Compact(data, _MAX_STRUCTS)
         for field in reader.fields():
             if field == (2, LIST):
                 _check_schema(reader)
@@ -123,16 +123,18 @@ class Footer:
                 reader.skip(field[1])
 
     def chunk(self, group: int, leaf: Leaf) -> Chunk:
-        """What is said of a leaf in a row group."""
+        """The description of a leaf in a row group."""
         try:
             at = self._groups[group][leaf.index]
         except IndexError:
             raise Flaw(*_DAMAGED) from None
-        said = Compact(self._data, _MOST_STRUCTS, at).struct().get((3, STRUCT), {})
-        start, dictionary = said.get((9, I64), -1), said.get((11, I64), 0)
+        description = Compact(self._data, _MAX_STRUCTS, at).struct().get((3, STRUCT), {})
+        start, dictionary = description.get((9, I64), -1), description.get((11, I64), 0)
         if 0 < dictionary < start:
             start = dictionary
-        return Chunk(said.get((1, I32)) == _TEXT, said.get((4, I32), -1), said.get((5, I64), 0), start)
+        return Chunk(
+            description.get((1, I32)) == _TEXT, description.get((4, I32), -1), description.get((5, I64), 0), start
+        )
 
 
 def _structs(reader: Compact) -> range:
@@ -143,17 +145,17 @@ def _structs(reader: Compact) -> range:
 
 
 def _columns(reader: Compact) -> list[int]:
-    """Where each column of the row group that comes next is described."""
-    places: list[int] = []
+    """The offsets of the descriptions of the columns in the next row group."""
+    offsets: list[int] = []
     for field in reader.fields():
         if field == (1, LIST):
-            places = [_place(reader) for _ in _structs(reader)]
+            offsets = [_skipped_struct(reader) for _ in _structs(reader)]
         else:
             reader.skip(field[1])
-    return places
+    return offsets
 
 
-def _place(reader: Compact) -> int:
+def _skipped_struct(reader: Compact) -> int:
     at = reader.at
     reader.skip(STRUCT)
     return at
@@ -161,18 +163,18 @@ def _place(reader: Compact) -> int:
 
 @dataclass(slots=True)
 class Need:
-    """What decoding one leaf of a row group takes."""
+    """The memory that decoding one leaf of a row group takes."""
 
     sizes: list[int] = dataclasses.field(default_factory=list)  # of pages that hold their values themselves
     rows: list[int] = dataclasses.field(default_factory=list)
     page: int = 0  # bytes of the largest page, and of the dictionary
-    coded: int = 0  # values of which only the longest is known: those of a dictionary, of deltas, and of large pages
+    coded: int = 0  # values with only a known maximum length: of dictionaries, of deltas, and of large pages
     longest: int = 0
     wholly_coded: bool = True
     by_number: bool = False  # read as numbers in a dictionary
 
     def window(self, rows: int) -> int:
-        """Bytes of so many rows at most, wherever they begin."""
+        """The largest number of bytes of `rows` consecutive rows."""
         ends = np.cumsum(self.rows)
         bytes_before = np.concatenate([[0], np.cumsum(self.sizes)])
         last = np.searchsorted(ends, ends + rows - 1, side="left").clip(max=len(ends) - 1)
@@ -180,12 +182,12 @@ class Need:
         return plain + min(rows, self.coded) * self.longest
 
     def together(self) -> int:
-        """Bytes of all values."""
+        """The bytes of all values."""
         return sum(self.rows) * _LEVELS + sum(self.sizes) + self.coded * self.longest
 
 
 def read_footer(raw: IO[bytes], size: int) -> Footer | None:
-    """The footer, or nothing if it is damaged; a Flaw if Arrow could not open it in little memory."""
+    """The footer, or None if it is damaged; a Flaw if Arrow would need too much memory to open it."""
     tail = _read(raw, size - 8, 8)
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or length > size - 8:
@@ -207,7 +209,7 @@ def check_rows(rows: int, size: int) -> None:
 
 
 def leaves_of(file: ParquetFile, columns: Collection[str]) -> list[Leaf]:
-    """What these columns of an open file are made of."""
+    """The leaves of these columns of an open file."""
     from pyarrow import types
 
     dictionaries = {field.name for field in file.schema_arrow if types.is_dictionary(field.type)}
@@ -224,9 +226,9 @@ def leaves_of(file: ParquetFile, columns: Collection[str]) -> list[Leaf]:
 def batch_rows(
     raw: IO[bytes], size: int, chunks: Mapping[Leaf, Chunk], limits: Limits = LIMITS
 ) -> tuple[int, list[str]]:
-    """How many rows of a row group to read at once, and the paths of what is to be read as numbers in a dictionary.
+    """The number of rows of a row group to read at once, and the paths of leaves to read as dictionaries.
 
-    A Flaw if even one row may take too much.
+    A Flaw if even one row may take too much memory.
     """
     needs = {leaf: _need(raw, size, chunk, leaf, limits.rows) for leaf, chunk in chunks.items()}
     open_pages = sum(need.page for need in needs.values())
@@ -257,14 +259,14 @@ def _need(raw: IO[bytes], size: int, chunk: Chunk, leaf: Leaf, rows: int) -> Nee
         need.page = max(need.page, page.size + 8 * page.values * (page.encoding in _DELTAS))
         need.coded += page.values if coded else 0
         need.wholly_coded = need.wholly_coded and is_text and page.encoding in _CODED
-        if len(need.rows) > _MOST_PAGES:
-            raise Flaw(f"the column {leaf.name} has more than {_MOST_PAGES:,} pages in one row group", _REWRITE)
+        if len(need.rows) > _MAX_PAGES:
+            raise Flaw(f"the column {leaf.name} has more than {_MAX_PAGES:,} pages in one row group", _REWRITE)
     if dictionary and is_text:
         at_once = need.coded if leaf.together else min(need.coded, rows)
         if at_once * dictionary.size < _WINDOW // 4:
             need.longest = max(need.longest, dictionary.size)
         elif need.wholly_coded and need.coded <= at_once and dictionary.size < _WINDOW // 4:
-            need.by_number = True  # each value once, however often it is meant; Arrow holds them three times
+            need.by_number = True  # each value is held once, not once for each row; Arrow makes three copies
         else:
             content = _content(raw, dictionary, chunk.codec, leaf)
             need.longest = max(need.longest, _longest_text(content, dictionary))
@@ -287,7 +289,7 @@ def _pages(raw: IO[bytes], size: int, chunk: Chunk) -> Iterator[Page]:
 
 
 def _page(raw: IO[bytes], at: int) -> Page:
-    """The header of the page that begins here, which is short unless it tells the least and the greatest value."""
+    """The page whose header begins at an offset; headers are short unless they hold the minimum and maximum value."""
     for length in (2**8, 2**13, _LARGEST_HEADER):
         reader = Compact(_read(raw, at, length), 100)
         try:
@@ -312,7 +314,7 @@ def _described(header: Struct, start: int) -> Page:
 
 
 def _longest_known(raw: IO[bytes], page: Page, codec: int, leaf: Leaf) -> int | None:
-    """Bytes of the longest text in a page, where rows are few beside the bytes that they may have; None elsewhere."""
+    """The bytes of the longest text in a page, or an upper limit; None for a page whose own size is the limit."""
     if page.encoding in _CODED:
         return 0  # the dictionary knows
     if page.encoding == _DELTA_BYTES:
@@ -323,14 +325,14 @@ def _longest_known(raw: IO[bytes], page: Page, codec: int, leaf: Leaf) -> int | 
 
 
 def _longest_text(content: memoryview | None, page: Page) -> int:
-    """Bytes of the longest text of a page; of the whole page where that is not known."""
-    if content is None or page.values > _MOST_ENTRIES:
+    """The bytes of the longest text of a page, or of the whole page if that is unknown."""
+    if content is None or page.values > _MAX_ENTRIES:
         return page.size
     return min(_longest(content, page.values), page.size)
 
 
 def _content(raw: IO[bytes], page: Page, codec: int, leaf: Leaf) -> memoryview | None:
-    """The values of a page, unpacked, without the levels before them; None if they cannot be unpacked here."""
+    """The unpacked values of a page, without the levels before them; None if they cannot be unpacked here."""
     unpack = _unpacker(codec) if page.is_packed else lambda data, _size: data
     if unpack is None or page.size > _PAGES:
         return None
@@ -351,7 +353,7 @@ def _content(raw: IO[bytes], page: Page, codec: int, leaf: Leaf) -> memoryview |
 
 
 def _check_deltas(content: memoryview | None, page: Page) -> None:
-    """A Flaw if there are said to be more lengths than values: Arrow takes memory for as many as are said."""
+    """Raise a Flaw if a page declares more lengths than values: Arrow allocates memory for all that are declared."""
     if content is None:
         raise Flaw(*_UNUSUAL)
     reader = Compact(bytes(content), 0)
@@ -363,19 +365,19 @@ def _check_deltas(content: memoryview | None, page: Page) -> None:
         raise Flaw(*_DAMAGED) from None
 
 
-def _deltas(reader: Compact, most: int) -> tuple[int, int, int]:
-    """How many deltas there are, and of how many parts of which length a block of them is made."""
+def _deltas(reader: Compact, limit: int) -> tuple[int, int, int]:
+    """The number of deltas, the number of parts in a block of them, and the length of a part."""
     block, parts, count, _first = (reader.varint() & 0xFFFFFFFF for _ in range(4))
-    if count > most or not 0 < parts <= block:
+    if count > limit or not 0 < parts <= block:
         raise ValueError("no deltas")
     return count, parts, block // parts
 
 
-def _skip_deltas(reader: Compact, most: int) -> None:
-    count, parts, length = _deltas(reader, most)
+def _skip_deltas(reader: Compact, limit: int) -> None:
+    count, parts, length = _deltas(reader, limit)
     left = count - 1
     while left > 0:
-        reader.varint()  # the least of them
+        reader.varint()  # the smallest delta of the block
         widths = reader.take(parts)
         for width in widths[: -(-left // length)]:
             reader.forward(width * length // 8)
@@ -383,7 +385,7 @@ def _skip_deltas(reader: Compact, most: int) -> None:
 
 
 def _longest(data: memoryview, count: int) -> int:
-    """The greatest length of so many texts, or of fewer if some are null, each of which has its length before it."""
+    """The greatest length of up to `count` texts, each with its length before it; null texts are not there."""
     at = longest = 0
     length_at = struct.Struct("<I").unpack_from
     try:

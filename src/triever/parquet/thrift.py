@@ -1,6 +1,6 @@
 """Thrift's compact protocol, as far as Parquet's footers and page headers need it.
 
-Nothing is allocated because a number in the data says so: what is declared and not there is a ValueError.
+No memory is allocated for declared but missing data, which is a ValueError.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ class Truncated(ValueError):
 
 
 class Compact:
-    """A position in bytes, from which values are read one after the other; at most so many structs in all."""
+    """Reads values from bytes, one after the other; at most `max_structs` structs in all."""
 
-    def __init__(self, data: bytes, most: int, at: int = 0) -> None:
+    def __init__(self, data: bytes, max_structs: int, at: int = 0) -> None:
         self.at = at
         self._data = data
-        self._left = most
+        self._left = max_structs
 
     def struct(self) -> Struct:
         """The next struct with its numbers and structs; lists, maps and texts are skipped.
 
-        Of a field that comes twice the later value counts, and of a struct that does both together, as in Arrow.
+        Of two values of one field the later counts, and two structs of one field are merged, as in Arrow.
         """
-        found: Struct = {}
+        values: Struct = {}
         for field in self.fields():
             value = self._value(field[1])
-            found[field] = {**found.get(field, {}), **value} if field[1] == STRUCT else value
-        return found
+            values[field] = {**values.get(field, {}), **value} if field[1] == STRUCT else value
+        return values
 
     def fields(self) -> Iterator[tuple[int, int]]:
         """Number and type of each field of the struct that begins here; the caller takes or skips each value."""
@@ -51,7 +51,7 @@ class Compact:
             yield number, head & 15
 
     def skip(self, kind: int, depth: int = 0) -> None:
-        """Leave out the next value, which has this type."""
+        """Skip the next value, which has this type."""
         if depth > _DEEPEST:
             raise OverflowError("nested too deeply")
         if kind in _BITS:
@@ -69,7 +69,7 @@ class Compact:
             self.forward(self._length(kind))
 
     def list_header(self) -> tuple[int, int]:
-        """How many elements of which type the list that begins here has."""
+        """The number and the type of the elements of the list that begins here."""
         head = self._byte()
         count = self.varint() if head >> 4 == 15 else head >> 4
         if count > len(self._data) - self.at:  # each takes a byte at least
@@ -108,18 +108,18 @@ class Compact:
         return value
 
     def take(self, count: int) -> bytes:
-        """The next bytes as they are."""
+        """The next `count` bytes."""
         self.forward(count)
         return self._data[self.at - count : self.at]
 
     def forward(self, count: int) -> None:
-        """Leave out so many bytes."""
+        """Skip `count` bytes."""
         if count > len(self._data) - self.at:
             raise Truncated
         self.at += count
 
     def varint(self) -> int:
-        """The next number as it is spelled: seven bits in each byte."""
+        """The next number, unsigned, of seven bits in each byte."""
         value = self._byte()
         if value < 128:  # most of them
             return value
@@ -133,6 +133,6 @@ class Compact:
 
 
 def _signed(value: int, bits: int) -> int:
-    """Zigzag: 0, -1, 1, -2, …; what is beyond the bits is dropped, as Arrow does."""
+    """The number of a zigzag code: 0, -1, 1, -2, …; higher bits are dropped, as in Arrow."""
     value &= (1 << bits) - 1
     return (value >> 1) ^ -(value & 1)

@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from triever.data.formats.json_text import as_object, kind_of, parse_json
+from triever.data.formats.json_text import as_object, is_texts, kind_of, parse_json
 from triever.data.records import Document, Query, normalise, wrong_id
 from triever.errors import Flaw
+
+if TYPE_CHECKING:
+    from triever.validation import Json
 
 Judgement: TypeAlias = tuple[str, str, int]
 """Query id, document id, grade."""
@@ -34,7 +37,7 @@ DOCUMENT_IDS = (
 )
 _MAIN_TEXTS = ("text", "contents", "content", "body", "passage", "segment")
 OTHER_TEXTS = ("abstract", "article", "document", "paragraph", "context", "description", "summary")
-"""What a text is called where it has none of the usual names; the same words mean other things elsewhere."""
+"""Names of a text field in formats without the usual ones; elsewhere the same words mean other things."""
 DOCUMENT_TEXTS = (*_MAIN_TEXTS, *OTHER_TEXTS)
 QUERY_IDS = ("_id", "id", "qid", "query_id", "query-id", "queryid", "question_id", "uuid")
 QUERY_TEXTS = ("text", "query", "question", "input")
@@ -45,14 +48,14 @@ JUDGED_DOCUMENTS = (
 )
 GRADES = ("score", "relevance", "rel", "label", "grade")
 
-MAX_GRADE = 2**31 - 1  # what the tools of the field hold a grade in
+MAX_GRADE = 2**31 - 1  # the tools of the field hold grades in 32 bits
 
 _SHOWN = 200  # characters of a value in a message
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}(\.0*)?")
 
 
-def make_document(row: Any) -> Document:
-    """A document from named fields; whatever has no meaning of its own goes to the metadata."""
+def make_document(row: Json) -> Document:
+    """A document from named fields; all other fields go to the metadata."""
     fields = as_object(row)
     key = _take_id(fields, DOCUMENT_IDS)
     title = _string(_take(fields, ("title",)), "title")
@@ -63,7 +66,7 @@ def make_document(row: Any) -> Document:
     return Document(key, _string(_joined(text), "text"), title, expansions, _metadata(fields))
 
 
-def make_query(row: Any) -> Query:
+def make_query(row: Json) -> Query:
     """A query from named fields; answers and evidence may stand in the metadata, as in BEIR."""
     fields = as_object(row)
     key = _take_id(fields, QUERY_IDS)
@@ -75,8 +78,8 @@ def make_query(row: Any) -> Query:
     return Query(key, _string(text, "text"), answers, _evidence(metadata), metadata)
 
 
-def make_expansions(row: Any) -> tuple[str, tuple[str, ...]]:
-    """A document's id and texts that stand for it, from named fields."""
+def make_expansions(row: Json) -> tuple[str, tuple[str, ...]]:
+    """A document's id and its expansions, from named fields."""
     fields = as_object(row)
     key = normalise(_take_id(fields, DOCUMENT_IDS))
     if "texts" not in fields:
@@ -84,7 +87,7 @@ def make_expansions(row: Any) -> tuple[str, tuple[str, ...]]:
     return key, _strings(fields["texts"], "texts")
 
 
-def make_judgement(row: Any) -> list[Judgement]:
+def make_judgement(row: Json) -> list[Judgement]:
     """A judgement from named fields."""
     fields = as_object(row)
     query = _take_id(fields, JUDGED_QUERIES, "query id")
@@ -92,15 +95,15 @@ def make_judgement(row: Any) -> list[Judgement]:
     return [(normalise(query), normalise(document), grade(str(_take(fields, GRADES))))]
 
 
-def clean_id(value: Any, what: str = "id") -> str:
+def clean_id(value: object, field: str = "id") -> str:
     """An id as a string that every format of the field can carry."""
     if type(value) is int:
         return str(value)
     if value is None:
-        raise Flaw(f"the {what} is missing", "give every record an id")
+        raise Flaw(f"the {field} is missing", "give every record an id")
     if type(value) is not str:
-        raise Flaw(f"the {what} is {kind_of(value)}", "ids are strings or whole numbers")
-    if wrong := wrong_id(value, what):
+        raise Flaw(f"the {field} is {kind_of(value)}", "ids are strings or whole numbers")
+    if wrong := wrong_id(value, field):
         raise Flaw(*wrong)
     return value
 
@@ -131,29 +134,29 @@ def score(text: str) -> float:
     return value
 
 
-def _take_id(fields: dict[str, Any], names: Sequence[str], what: str = "id") -> str:
+def _take_id(fields: dict[str, Json], names: Sequence[str], field: str = "id") -> str:
     value = _take(fields, names)
     if value is None:
-        raise Flaw(f"the {what} is missing", f"give every record an id, called {', '.join(names[:-1])} or {names[-1]}")
-    return clean_id(value, what)
+        raise Flaw(f"the {field} is missing", f"give every record an id, called {', '.join(names[:-1])} or {names[-1]}")
+    return clean_id(value, field)
 
 
-def _take(fields: dict[str, Any], names: Sequence[str]) -> Any:
-    """The first of these fields that is there and not null; other spellings than these count last."""
+def _take(fields: dict[str, Json], names: Sequence[str]) -> Json:
+    """Remove and return the first of these fields that is not null; names in other cases are tried last."""
     for name in names:
         if name in fields and (value := fields.pop(name)) is not None:
             return value
     spelled = {key.lower(): key for key in fields if not key.islower() and fields[key] is not None}
-    found = next((name for name in names if name in spelled), None)
-    return fields.pop(spelled[found]) if found else None
+    match = next((name for name in names if name in spelled), None)
+    return fields.pop(spelled[match]) if match else None
 
 
-def _joined(text: Any) -> Any:
-    """Texts that come as lists of sentences, such as SciFact's abstracts, are put together."""
-    return " ".join(text) if type(text) is list and text and all(type(part) is str for part in text) else text
+def _joined(text: Json) -> Json:
+    """A list of sentences, such as SciFact's abstracts, as one text; any other value as it is."""
+    return " ".join(text) if text and is_texts(text) else text
 
 
-def _string(value: Any, name: str) -> str:
+def _string(value: Json, name: str) -> str:
     if type(value) is str:
         if "\0" in value:
             raise Flaw(f"{name} holds a NUL character", "remove it")
@@ -163,20 +166,20 @@ def _string(value: Any, name: str) -> str:
     raise Flaw(f"{name} is {kind_of(value)}, not a string", f"write {name} as a string")
 
 
-def _strings(value: Any, name: str) -> tuple[str, ...]:
+def _strings(value: Json, name: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if type(value) is str:
         return (value,)
-    if type(value) is not list or not all(type(item) is str for item in value):
+    if not is_texts(value):
         raise Flaw(f"{name} is not a list of strings", f'write them as {{"{name}": ["…", "…"]}}')
     if any("\0" in item for item in value):
         raise Flaw(f"{name} holds a NUL character", "remove it")
     return tuple(value)
 
 
-def _metadata(fields: dict[str, Any]) -> dict[str, Any]:
-    """The metadata object, with what is left of the record beside it."""
+def _metadata(fields: dict[str, Json]) -> dict[str, Json]:
+    """The metadata object, together with the remaining fields of the record."""
     if not fields:
         return fields
     value = fields.pop("metadata", None)
@@ -189,13 +192,9 @@ def _metadata(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, **value} if fields else value
 
 
-def _evidence(metadata: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
+def _evidence(metadata: dict[str, Json]) -> tuple[tuple[str, ...], ...]:
     value = metadata.get("evidence")
-    if type(value) is not list or not all(_all_ids(ids) for ids in value):
-        return ()  # some other meaning of the word, which stays in the metadata
+    if type(value) is not list or not all(is_texts(ids) for ids in value):
+        return ()  # "evidence" has another meaning here, and stays in the metadata
     del metadata["evidence"]
-    return tuple(tuple(ids) for ids in value)
-
-
-def _all_ids(value: Any) -> bool:
-    return type(value) is list and all(type(item) is str for item in value)
+    return tuple(tuple(ids) for ids in value if is_texts(ids))

@@ -8,23 +8,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from triever.data.formats.json_text import DECODER, check_escapes, check_values, invalid_json
 from triever.data.formats.lines import CHUNK, MAX_LINE, read_text, too_long
 from triever.data.formats.problems import Problems
 from triever.errors import DataError, Flaw
 
+if TYPE_CHECKING:
+    from triever.validation import Json
+
 _SPACE = " \t\n\r"
-_BEHIND = tuple(_SPACE + ",:]}")  # what shows that a value is over: half of 1.5 is a number too
+_BEHIND = tuple(_SPACE + ",:]}")  # one of these must follow a value: the first half of 1.5 is a number too
 _LONGEST_TOKEN = 32  # characters of a half-read number, literal or escape
 _CUT_SHORT = ("the JSON ends too early", "the file was cut short: download or copy it again")
 
 
-def read_items(path: str | Path, problems: Problems) -> Iterator[tuple[int, Any]]:
+def read_items(path: str | Path, problems: Problems) -> Iterator[tuple[int, Json]]:
     """Every item of the array, with the line it begins on.
 
-    Nothing tells where the next item begins after a broken one, so lenient reading ends there.
+    After a broken item, the beginning of the next one is unknown, so lenient reading ends there.
     """
     window = _Window(read_text(path, problems))
     try:
@@ -38,12 +41,12 @@ def read_items(path: str | Path, problems: Problems) -> Iterator[tuple[int, Any]
         problems.report_end(path, window.line, flaw.problem, flaw.hint)
 
 
-def first_item(path: str | Path) -> tuple[str, Any]:
-    """What a JSON file begins with: ("array" | "data", its first item), or ("object", the object)."""
+def first_item(path: str | Path) -> tuple[str, Json]:
+    """The beginning of a JSON file: ("array" | "data", the first item), or ("object", the object)."""
     window = _Window(read_text(path, Problems(skip_bad=True)))
     if window.peek() == "[":
         return "array", next(window.array(), (0, None))[1]
-    members: dict[str, Any] = {}
+    members: dict[str, Json] = {}
     start = window.taken
     for key in window.members():
         if key == "data" and window.peek() == "[":
@@ -55,7 +58,7 @@ def first_item(path: str | Path) -> tuple[str, Any]:
 
 
 def is_one_object(path: str | Path) -> bool:
-    """Whether a file is a single JSON object and nothing else; a pipe, or what cannot be opened, is none."""
+    """Whether a file is a single JSON object; false of a pipe and of a file that cannot be opened."""
     window = _Window(read_text(path, Problems(skip_bad=True)))
     try:
         return window.peek() == "{" and isinstance(window.value(), dict) and not window.peek()
@@ -82,7 +85,7 @@ class _Window:
             if self._at < len(self._text) or not self._grow():
                 return self._text[self._at : self._at + 1]
 
-    def value(self) -> Any:
+    def value(self) -> Json:
         """The next value of any kind."""
         self.peek()
         while True:
@@ -94,7 +97,7 @@ class _Window:
                 if self._text[end : end + 1] in _BEHIND or not self._grow():
                     return self._consume(value, end)
 
-    def array(self) -> Iterator[tuple[int, Any]]:
+    def array(self) -> Iterator[tuple[int, Json]]:
         """The items of the array that begins here."""
         self._expect("[")
         if self.peek() == "]":
@@ -115,7 +118,7 @@ class _Window:
         while True:
             if self.peek() not in ('"', ""):
                 self._expect('"')
-            key = self.value()
+            key = cast(str, self.value())  # it begins with a quote
             self._expect(":")
             yield key
             if self._expect(",}") == "}":
@@ -130,15 +133,15 @@ class _Window:
         raise Flaw(f'the JSON object has no "{wanted}" list', "expected SQuAD's layout, or a list of objects")
 
     def _expect(self, allowed: str) -> str:
-        found = self.peek()
-        if not found:
+        character = self.peek()
+        if not character:
             raise Flaw(*_CUT_SHORT)
-        if found not in allowed:
-            raise Flaw(f"invalid JSON: {found!r} where {' or '.join(allowed)} should be", "check the file")
+        if character not in allowed:
+            raise Flaw(f"invalid JSON: {character!r} where {' or '.join(allowed)} should be", "check the file")
         self._at += 1
-        return found
+        return character
 
-    def _consume(self, value: Any, end: int) -> Any:
+    def _consume(self, value: Json, end: int) -> Json:
         try:
             check_escapes(value, self._text, self._at, end)
         except RecursionError as error:
@@ -151,7 +154,7 @@ class _Window:
         return value
 
     def _grow(self) -> bool:
-        """Read on; as much as is held, so that a long item is tried only a few times, but little beyond the limit."""
+        """Double the text that is held, up to the limit, so that a long item is decoded only a few times."""
         held = self._text[self._at :]
         wanted = max(CHUNK, min(len(held), MAX_LINE + 1 - len(held)))
         fresh: list[str] = []

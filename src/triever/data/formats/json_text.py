@@ -6,24 +6,27 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 from triever.errors import Flaw
 
+if TYPE_CHECKING:
+    from triever.validation import Json
+
 MAX_VALUES = 2**21
-"""Values in one record: a list of numbers of the largest allowed length has as many."""
+"""The limit of values in one record: as many as a list of numbers of the largest allowed length has."""
 
 _SHORT = 2**20
 _SUSPECT_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 _UNCLEAN = re.compile("[\0\ud800-\udfff]")
 
 
-def parse_object(line: str) -> dict[str, Any]:
+def parse_object(line: str) -> dict[str, Json]:
     """The JSON object on one line."""
     return as_object(parse_json(line))
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str) -> Json:
     """A JSON value whose strings hold no NUL and no half of a surrogate pair."""
     if len(text) > _SHORT:
         check_values(text, 0)
@@ -38,19 +41,19 @@ def parse_json(text: str) -> Any:
 
 
 def check_values(text: str, start: int) -> None:
-    """A Flaw if the text from here on may hold so many values that they take far more memory than the text.
+    """Raise a Flaw if the text from `start` may hold so many values that they take far more memory than the text.
 
-    An empty list takes 2 characters, and 60 bytes of memory: a short text may hold as many as it likes.
+    An empty list takes 2 characters, and 60 bytes of memory; short texts are not checked.
     """
     if len(text) - start > _SHORT and sum(text.count(mark, start) for mark in ",[{") > MAX_VALUES:
         raise Flaw(f"the JSON holds more than {MAX_VALUES:,} values", "split the record")
 
 
-def check_escapes(value: Any, source: str, start: int, end: int) -> None:
-    """A Flaw if an escape in the source made a character that text must not hold.
+def check_escapes(value: object, source: str, start: int, end: int) -> None:
+    """Raise a Flaw if an escape in the source stands for a NUL or half of a surrogate pair.
 
-    Decoded UTF-8 cannot hold lone surrogates, so only escapes matter: nearly every line passes here
-    without its strings being looked at.
+    Decoded UTF-8 cannot hold lone surrogates, so only escapes matter: the strings of nearly every line
+    need no check.
     """
     if _SUSPECT_ESCAPE.search(source, start, end) and (bad := unclean(value)):
         hint = "write the whole surrogate pair, or remove it" if ord(bad) else "remove it"
@@ -82,28 +85,38 @@ DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 _decode = DECODER.decode
 
 
-def unclean(value: Any) -> str:
-    """The first character in any string of a JSON value that text must not hold."""
+def unclean(value: object) -> str:
+    """The first NUL or half surrogate in any string of a JSON value, or ""."""
     if isinstance(value, str):
-        found = _UNCLEAN.search(value)
-        return found.group() if found else ""
+        match = _UNCLEAN.search(value)
+        return match.group() if match else ""
     if isinstance(value, dict):
         return _first(unclean(part) for item in value.items() for part in item)
     return _first(unclean(item) for item in value) if isinstance(value, list | tuple) else ""
 
 
-def _first(found: Iterable[str]) -> str:
-    return next(filter(None, found), "")
+def _first(characters: Iterable[str]) -> str:
+    return next(filter(None, characters), "")
 
 
-def as_object(row: Any) -> dict[str, Any]:
+def as_object(row: Json) -> dict[str, Json]:
     """The row itself, if it is a JSON object."""
     if type(row) is dict:
         return row
     raise Flaw(f"the record is {kind_of(row)}, not a JSON object", "write one JSON object per line")
 
 
-def kind_of(value: Any) -> str:
+def is_texts(value: object) -> TypeGuard[list[str]]:
+    """Whether a JSON value is a list of strings."""
+    return type(value) is list and all(type(item) is str for item in value)
+
+
+def is_objects(value: object) -> TypeGuard[list[dict[str, Json]]]:
+    """Whether a JSON value is a list of objects."""
+    return type(value) is list and all(type(item) is dict for item in value)
+
+
+def kind_of(value: object) -> str:
     """A JSON value's type in words.
 
     >>> kind_of(None), kind_of([1]), kind_of(1.5)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from triever.data.formats.fields import Judgement, clean_id
-from triever.data.formats.json_text import parse_object
+from triever.data.formats.json_text import is_objects, is_texts, parse_object
 from triever.data.records import Document, Query, normalise
 from triever.errors import Flaw
+
+if TYPE_CHECKING:
+    from triever.validation import Json
+
+if TYPE_CHECKING:
+    pass
 
 
 def kilt_document(line: str) -> Document:
@@ -17,7 +23,7 @@ def kilt_document(line: str) -> Document:
     title, paragraphs = page.get("wikipedia_title"), page.get("text")
     if not isinstance(title, str):
         raise Flaw("wikipedia_title is not a string", "expected a page of KILT's knowledge source")
-    if not isinstance(paragraphs, list) or not all(isinstance(part, str) for part in paragraphs):
+    if not is_texts(paragraphs):
         raise Flaw("text is not a list of paragraphs", "expected a page of KILT's knowledge source")
     categories = page.get("categories")
     return Document(key, _join(paragraphs, title), title, metadata={"categories": categories} if categories else {})
@@ -37,7 +43,7 @@ def kilt_query(line: str) -> Query:
 
 
 def kilt_judgements(line: str) -> list[Judgement]:
-    """Every page that any output names, as relevant."""
+    """Judgements that make every page named by an output relevant."""
     item = parse_object(line)
     query = normalise(clean_id(item.get("id")))
     pages = dict.fromkeys(page for output in _outputs(item) for page in _pages(output))
@@ -49,16 +55,16 @@ def _join(paragraphs: list[str], title: str) -> str:
     return "\n".join(parts[1:] if parts[:1] == [title] else parts)  # pages open with their own title
 
 
-def _outputs(item: dict[str, Any]) -> list[dict[str, Any]]:
+def _outputs(item: dict[str, Json]) -> list[dict[str, Json]]:
     outputs = item.get("output", [])
-    if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
+    if not is_objects(outputs):
         raise Flaw("output is not a list of objects", "expected an item of a KILT task")
     return outputs
 
 
-def _pages(output: dict[str, Any]) -> tuple[str, ...]:
+def _pages(output: dict[str, Json]) -> tuple[str, ...]:
     sources = output.get("provenance") or []
-    if not isinstance(sources, list) or not all(isinstance(source, dict) for source in sources):
+    if not is_objects(sources):
         raise Flaw("provenance is not a list of objects", "expected an item of a KILT task")
     named = (source["wikipedia_id"] for source in sources if source.get("wikipedia_id") is not None)
     return tuple(dict.fromkeys(clean_id(page, "wikipedia_id") for page in named))

@@ -16,20 +16,23 @@ import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from triever.arguments import as_path
 from triever.data.formats.problems import Problems
 from triever.errors import DataError, nearest
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 MAX_LINE = 16 * 2**20
 """Bytes in a line; the longest real documents of the field stay far below."""
 
 MAX_GROWTH = 200
-"""How many times its size in a file data may have in memory; compressed text has rarely 20."""
+"""The limit of the size of data in memory, as a multiple of its size in the file; compressed text rarely has 20."""
 
 UNPACKED_FREELY = 64 * 2**20
-"""Bytes to which any compressed data may grow: a small file of blanks is no bomb."""
+"""The size in bytes to which any compressed data may grow: a small file of blanks is no bomb."""
 
 CHUNK = 2**20
 _PIECE = 2**16
@@ -46,7 +49,7 @@ _BOMS = (  # the longer ones first: UTF-32's begins with UTF-16's
 
 
 class _Bomb(OSError):
-    """Compressed data that grows beyond all measure."""
+    """Compressed data that grows beyond the limit."""
 
 
 _DAMAGE = (EOFError, OSError, zlib.error)
@@ -83,7 +86,7 @@ def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]
 
 
 def read_text(path: str | Path, problems: Problems) -> Iterator[str]:
-    """The whole text in chunks of up to a megabyte, for files whose lines mean nothing."""
+    """The whole text in chunks of up to a megabyte, for formats that are not made of lines."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     line, column = 1, 0  # where the next chunk begins
     with open_bytes(path) as stream:
@@ -107,7 +110,7 @@ def read_text(path: str | Path, problems: Problems) -> Iterator[str]:
 
 
 def open_bytes(path: str | Path) -> io.BufferedReader:
-    """The file's bytes, decompressed if its first bytes say gzip or zstd, whatever its name says."""
+    """The file's bytes, decompressed if its first bytes are those of gzip or zstd, whatever its name is."""
     raw = open_plain(path)
     head = raw.peek(4)[:4]
     if head.startswith(_GZIP):
@@ -129,37 +132,37 @@ def open_plain(path: str | Path) -> io.BufferedReader:
 
 
 def grows_too_much(grown: int, size: int) -> bool:
-    """Whether data of this size in a file has grown beyond all measure in memory."""
+    """Whether data that takes `size` bytes in a file takes too many, `grown`, in memory."""
     return grown > UNPACKED_FREELY and grown > MAX_GROWTH * size
 
 
 def growth() -> str:
-    """What is wrong then."""
+    """The problem with data that grows too much."""
     return f"the data grows to more than {MAX_GROWTH} times its size"
 
 
 def require_file(path: str | Path) -> None:
-    """A DataError unless the path is a regular file."""
+    """Raise a DataError unless the path is a regular file."""
     as_path(path)
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist", _neighbours(Path(path))) from None
     except OSError as error:
         raise DataError(*_refused(path, error)) from None
-    mode = found.st_mode
+    mode = status.st_mode
     if stat.S_ISDIR(mode):
         raise DataError(f"{path} is a folder, not a file", "name one of the files in it")
     if not stat.S_ISREG(mode):
         raise DataError(f"{path} is not a regular file (a pipe, socket or device)", "save it to a file first")
-    if any(found.st_dev == device for device in _kernel_devices()):
+    if any(status.st_dev == device for device in _kernel_devices()):
         raise DataError(f"{path} is made up by the system while it is read", "save it to a file first")
 
 
 @functools.cache
 def _kernel_devices() -> tuple[int, ...]:
-    """What /proc and /sys are on: their files look regular, and some of them never end."""
-    return tuple(os.stat(place).st_dev for place in ("/proc/self", "/sys/kernel") if os.path.exists(place))
+    """The devices of /proc and /sys, whose files look regular, and some of which never end."""
+    return tuple(os.stat(path).st_dev for path in ("/proc/self", "/sys/kernel") if os.path.exists(path))
 
 
 def read_head(path: str | Path) -> bytes:
@@ -169,17 +172,17 @@ def read_head(path: str | Path) -> bytes:
 
 
 def is_compressed(path: str | Path) -> bool:
-    """Whether the first bytes say gzip or zstd."""
+    """Whether the first bytes are those of gzip or zstd."""
     with open_bytes(path) as stream:
         return isinstance(stream, _Unpacked)
 
 
 def foreign(head: bytes) -> tuple[str, str] | None:
-    """What a file is, and what to do, when its first bytes are well known and mean no records."""
+    """What a file is and what to do, if its first bytes are those of a known format without records; else None."""
     start = head.lstrip()[:64].lower()
-    for magic, what, hint in _FOREIGN:
+    for magic, description, hint in _FOREIGN:
         if head.startswith(magic) or start.startswith(magic):
-            return what, hint
+            return description, hint
     return None
 
 
@@ -195,10 +198,16 @@ _FOREIGN = (
 )
 
 
-class _Pieces(io.RawIOBase):
-    """A decompressor that hands out what it has before it meets damage; read() would lose a whole buffer."""
+class _Decompressor(Protocol):
+    """A file of gzip's or Arrow's that decompresses."""
 
-    def __init__(self, source: Any, size: int) -> None:
+    def read1(self, size: int, /) -> bytes: ...
+
+
+class _Pieces(io.RawIOBase):
+    """A decompressor that returns all data before damage; read() would lose a whole buffer of it."""
+
+    def __init__(self, source: _Decompressor, size: int) -> None:
         self._source = source
         self._size = size
         self._grown = 0
@@ -206,9 +215,10 @@ class _Pieces(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        piece = self._source.read1(min(len(buffer), _PIECE))
-        buffer[: len(piece)] = piece
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer)
+        piece = self._source.read1(min(len(view), _PIECE))
+        view[: len(piece)] = piece
         self._grown += len(piece)
         if grows_too_much(self._grown, self._size):
             raise _Bomb
@@ -218,7 +228,7 @@ class _Pieces(io.RawIOBase):
 class _Unpacked(io.BufferedReader):
     """Decompressed bytes; closing them closes the file below too, which gzip itself does not do."""
 
-    def __init__(self, source: Any, below: io.BufferedReader) -> None:
+    def __init__(self, source: _Decompressor, below: io.BufferedReader) -> None:
         super().__init__(_Pieces(source, os.fstat(below.fileno()).st_size), CHUNK)
         self._below = below
 
@@ -228,11 +238,11 @@ class _Unpacked(io.BufferedReader):
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that took the file's place meanwhile would be waited for
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that has replaced the file meanwhile would block
 
 
-def _zstd(raw: io.BufferedReader) -> Any:
-    import pyarrow  # a fifth of a second, which only readers of zstd should pay
+def _zstd(raw: io.BufferedReader) -> _Decompressor:
+    import pyarrow  # it takes a fifth of a second, which only readers of zstd should pay
 
     return pyarrow.CompressedInputStream(raw, "zstd")
 
@@ -258,9 +268,9 @@ def _skip_line(stream: io.BufferedReader) -> None:
         pass
 
 
-def too_long(what: str) -> tuple[str, str]:
-    """The one limit, for whatever a record is in its format."""
-    return f"the {what} is longer than {MAX_LINE // 2**20} MiB", "split the document into passages"
+def too_long(unit: str) -> tuple[str, str]:
+    """The problem of a line, row or item that exceeds the limit, and what to do."""
+    return f"the {unit} is longer than {MAX_LINE // 2**20} MiB", "split the document into passages"
 
 
 def _not_utf8(raw: bytes, at: int, before: int = 0) -> tuple[str, str]:
@@ -276,7 +286,7 @@ def _nul(at: int) -> tuple[str, str]:
 
 
 def _damage(error: Exception) -> tuple[str, str]:
-    """A stable sentence for what gzip, zlib and Arrow say in words that change between versions."""
+    """A stable message for errors of gzip, zlib and Arrow, whose words change between versions."""
     again = "download or copy the file again"
     if isinstance(error, _Bomb):
         return growth(), "unpack it yourself, if you trust it"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from triever.data.formats.fields import (
     DOCUMENT_IDS,
@@ -26,8 +26,12 @@ from triever.errors import DataError, Flaw
 from triever.files import atomic
 from triever.parquet.pages import Footer, Leaf, batch_rows, check_rows, leaves_of, read_footer
 
+if TYPE_CHECKING:
+    from pyarrow import Array, DataType, Field, RecordBatch, Scalar, Schema
+    from pyarrow.parquet import ParquetFile
+
 _ROW_GROUP = 10_000
-_PIECE = 4 * 2**20  # bytes that become Python's strings together
+_PIECE = 4 * 2**20  # bytes that become Python's strings at once
 _BUFFER = 2**20  # bytes of the file that a column reads ahead
 _BUFFERS = 16 * 2**20
 _MOST_LEAVES = 256
@@ -37,8 +41,12 @@ _OTHERS = frozenset((*GRADES, "metadata", "answers", "evidence", "expansions"))
 _DAMAGED = ("the Parquet data is damaged", "the file is damaged: download or copy it again")
 
 
-def parquet_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Row numbers (from 1) and rows; columns whose names mean nothing here are not read."""
+Row: TypeAlias = dict[str, Any]
+"""Values by the names of their columns: Python's values for whatever types a file has."""
+
+
+def parquet_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, Row]]:
+    """Row numbers (from 1) and rows; columns with unknown names are not read."""
     import pyarrow
 
     number = grown = 0
@@ -50,10 +58,10 @@ def parquet_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, di
                     raise Flaw(growth(), "write the file again without dictionaries, if you trust it")
                 for row in _rows(piece, size):
                     number += 1
-                    if type(row) is dict:
-                        yield number, row
-                    else:
+                    if isinstance(row, Flaw):
                         problems.report(path, number, row.problem, row.hint)
+                    else:
+                        yield number, row
         except Flaw as flaw:
             problems.report_end(path, number + 1, flaw.problem, flaw.hint)
         except (pyarrow.ArrowException, OSError):
@@ -61,7 +69,7 @@ def parquet_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, di
 
 
 def parquet_columns(path: str | Path) -> list[str]:
-    """The names of the columns that mean something here."""
+    """The names of the columns that are read."""
     with _Table(path) as table:
         return table.columns
 
@@ -97,8 +105,8 @@ class _Table:
         self._file.close()
         self._raw.close()
 
-    def pieces(self) -> Iterator[tuple[Any, int]]:
-        """Batches of rows that are small, or a single row, with their sizes in bytes."""
+    def pieces(self) -> Iterator[tuple[RecordBatch, int]]:
+        """Small batches of rows, or single rows, with their sizes in bytes."""
         for number in range(self._file.metadata.num_row_groups):
             chunks = {leaf: self._footer.chunk(number, leaf) for leaf in self._leaves}
             rows, dictionaries = batch_rows(self._raw, self.size, chunks)
@@ -108,7 +116,7 @@ class _Table:
             for batch in file.iter_batches(rows, row_groups=[number], columns=self.columns):
                 yield from _split(batch, _size(batch))
 
-    def _checked(self) -> tuple[Footer, Any]:
+    def _checked(self) -> tuple[Footer, ParquetFile]:
         import pyarrow
 
         try:
@@ -121,7 +129,7 @@ class _Table:
         hint = "the file was cut short or damaged: download or copy it again"
         raise DataError(f"{self._path} has no readable Parquet footer", hint)
 
-    def _open(self, **options: Any) -> Any:
+    def _open(self, **options: Any) -> ParquetFile:
         from pyarrow import parquet
 
         buffer = min(_BUFFER, _BUFFERS // max(1, len(self._leaves)))
@@ -134,7 +142,7 @@ class _Table:
         return leaves
 
 
-def _split(batch: Any, size: int) -> Iterator[tuple[Any, int]]:
+def _split(batch: RecordBatch, size: int) -> Iterator[tuple[RecordBatch, int]]:
     if size <= _PIECE or len(batch) == 1:
         yield batch, size
         return
@@ -143,14 +151,14 @@ def _split(batch: Any, size: int) -> Iterator[tuple[Any, int]]:
         yield from _split(part, _size(part))
 
 
-def _size(batch: Any) -> int:
-    """Bytes of the values of a batch; of dictionaries and views, Arrow counts what they may mean, not what they do."""
+def _size(batch: RecordBatch) -> int:
+    """The bytes of the values of a batch; Arrow's own count leaves out that dictionaries and views repeat values."""
     plain = not any("dictionary" in str(kind) or "view" in str(kind) for kind in batch.schema.types)
     return batch.nbytes if plain else sum(map(_array_size, batch.columns))
 
 
-def _array_size(values: Any) -> int:
-    """Bytes of the values of an array, each counted as often as it is meant."""
+def _array_size(values: Array) -> int:
+    """The bytes of the values of an array, each counted as often as it occurs."""
     from pyarrow import types
     from pyarrow.compute import call_function
 
@@ -167,8 +175,8 @@ def _array_size(values: Any) -> int:
     return values.nbytes
 
 
-def _rows(batch: Any, size: int) -> list[Any]:
-    """The rows as named fields without nulls; a Flaw in the place of each that is bad."""
+def _rows(batch: RecordBatch, size: int) -> list[Row | Flaw]:
+    """The rows as named fields without nulls; a Flaw instead of each bad row."""
     if size > MAX_LINE and len(batch) == 1:
         return [Flaw(*too_long("row"))]
     names = batch.schema.names
@@ -179,16 +187,16 @@ def _rows(batch: Any, size: int) -> list[Any]:
     return [_fields(names, values) for values in rows]
 
 
-def _fields(names: list[str], values: tuple[Any, ...]) -> dict[str, Any]:
+def _fields(names: list[str], values: tuple[object, ...]) -> Row:
     return {name: value for name, value in zip(names, values) if value is not None}  # noqa: B905 - for each row
 
 
-def _first_flaw(values: tuple[Any, ...]) -> Flaw | None:
+def _first_flaw(values: tuple[object, ...]) -> Flaw | None:
     return next((value for value in values if isinstance(value, Flaw)), None)
 
 
-def _values(name: str, column: Any) -> tuple[list[Any], bool]:
-    """Python's values, with a Flaw in the place of each that is no text; and whether there may be any."""
+def _values(name: str, column: Array) -> tuple[list[object], bool]:
+    """Python's values, with a Flaw instead of each bad one; and whether there may be any Flaw."""
     from pyarrow import types
 
     if types.is_nested(column.type):
@@ -201,12 +209,12 @@ def _values(name: str, column: Any) -> tuple[list[Any], bool]:
         return [_value(name, value) for value in column], True
 
 
-def _value(name: str, scalar: Any) -> Any:
+def _value(name: str, scalar: Scalar) -> object:
     try:
         value = scalar.as_py()
     except UnicodeDecodeError as error:
-        found = f"{name} holds the byte 0x{error.object[error.start]:02x}, which is not UTF-8"
-        return Flaw(found, "write the column again as UTF-8")
+        problem = f"{name} holds the byte 0x{error.object[error.start]:02x}, which is not UTF-8"
+        return Flaw(problem, "write the column again as UTF-8")
     except _UNREADABLE:
         return Flaw(f"{name} holds a value that Python cannot hold", "write the column again as strings")
     return Flaw(f"{name} holds a NUL character", "remove it") if unclean(value) else value
@@ -215,7 +223,7 @@ def _value(name: str, scalar: Any) -> Any:
 _UNREADABLE = (ValueError, ArithmeticError, LookupError, ImportError, NotImplementedError)
 
 
-def _known_columns(path: str | Path, file: Any) -> list[str]:
+def _known_columns(path: str | Path, file: ParquetFile) -> list[str]:
     fields = [field for field in file.schema_arrow if _is_known(field)]
     for field in fields:
         name = field.name.lower()
@@ -226,31 +234,31 @@ def _known_columns(path: str | Path, file: Any) -> list[str]:
     return [field.name for field in fields]
 
 
-def _is_known(field: Any) -> bool:
-    """Whether a column means something here; a `document` or `context` may also be a structure, which does not."""
+def _is_known(field: Field) -> bool:
+    """Whether a column is read; a `document` or `context` is read only if it is a text, and no structure."""
     name = field.name.lower()
     return name in _IDS | _TEXTS | _OTHERS and (name not in OTHER_TEXTS or _is_text(field.type))
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(kind: DataType) -> bool:
     from pyarrow import types
 
     value = kind.value_type if types.is_dictionary(kind) else kind
     return types.is_string(value) or types.is_large_string(value) or types.is_string_view(value)
 
 
-def _is_integer(kind: Any) -> bool:
+def _is_integer(kind: DataType) -> bool:
     from pyarrow import types
 
     return types.is_integer(kind)
 
 
-def write_parquet(path: str | Path, rows: Iterable[dict[str, Any]], what: str) -> None:
-    """Rows of documents, queries or qrels; metadata becomes JSON, for Parquet has no open-ended objects."""
+def write_parquet(path: str | Path, rows: Iterable[Row], kind: str) -> None:
+    """Write rows of documents, queries or qrels; metadata becomes JSON, as Parquet has no open-ended objects."""
     import pyarrow
     from pyarrow import parquet
 
-    schema, rest = _schema(what), iter(rows)
+    schema, rest = _schema(kind), iter(rows)
     with atomic(path) as file, parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         while group := list(islice(rest, _ROW_GROUP)):
             try:
@@ -259,7 +267,7 @@ def write_parquet(path: str | Path, rows: Iterable[dict[str, Any]], what: str) -
                 raise DataError(f"{path} cannot be written: {error}", "clean the texts or metadata") from error
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
+def _flat(row: Row) -> Row:
     if unclean(row):
         raise ValueError(f"{row['_id']} holds a NUL or half a character")
     if "metadata" not in row:
@@ -270,7 +278,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "answers": answers, "evidence": evidence, "metadata": packed}
 
 
-def _schema(what: str) -> Any:
+def _schema(kind: str) -> Schema:
     from pyarrow import int32, large_string, list_, schema, string
 
     texts = list_(string())
@@ -279,5 +287,5 @@ def _schema(what: str) -> Any:
         "queries": {"_id": string(), "text": string(), "answers": texts, "evidence": list_(texts)},
         "qrels": {"query-id": string(), "corpus-id": string(), "score": int32()},
     }
-    metadata = {} if what == "qrels" else {"metadata": string()}
-    return schema(list({**fields[what], **metadata}.items()))
+    metadata = {} if kind == "qrels" else {"metadata": string()}
+    return schema(list({**fields[kind], **metadata}.items()))

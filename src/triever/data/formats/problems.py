@@ -1,6 +1,6 @@
-"""What happens when a record is bad: strict reading stops, lenient reading counts and goes on.
+"""Bad records: strict reading stops at the first, lenient reading counts them and goes on.
 
-Knows nothing of formats: whoever finds a flaw says where it is, what is wrong and what to do.
+Knows nothing of formats: the reader reports where the record is, what is wrong and what to do.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from triever.errors import BadRecord
 
 KEPT_EXAMPLES = 10
 KNOWN = 10**5
-"""Bad records that are told from those of another reading; beyond them, each counts as often as it is met."""
+"""How many bad records are remembered, to be counted once; beyond these, each counts as often as it is read."""
 BAD_RECORDS = "bad records"
-"""Why most of what is left out is left out."""
+"""The usual reason why a record is left out."""
 
 
 class Problems:
@@ -35,7 +35,7 @@ class Problems:
         self._known: set[int] = set()
 
     def report(self, path: str | Path, line: int, problem: str, hint: str = "", reason: str = BAD_RECORDS) -> None:
-        """Raise BadRecord, or count it, also by its reason in few words, and keep the first few as examples."""
+        """Raise BadRecord; or count the record in total and by its reason, and keep the first few as examples."""
         if self.skip_bad and len(self._known) >= KNOWN:
             self.reports += 1
             self.count += 1
@@ -54,7 +54,7 @@ class Problems:
             self.examples.append(str(error))
 
     def report_end(self, path: str | Path, line: int, problem: str, hint: str = "") -> None:
-        """The same for what ends the reading: one bad record by count, but all that follows is missing."""
+        """Report a problem that ends the reading: it counts as one bad record, but the rest of the file is missing."""
         lost = ", and the rest of the file is missing" if self.skip_bad else ""
         self.report(path, line, f"{problem}{lost}", hint)
 

@@ -1,4 +1,4 @@
-"""Files that are compressed as their names say."""
+"""Files to write to, compressed if their names end in .gz or .zst."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import io
 import os
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from triever.files import atomic
+
+if TYPE_CHECKING:
+    from pyarrow import NativeFile
 
 _BUFFER = 2**20
 
@@ -20,7 +23,8 @@ def compressed(path: str | Path) -> Generator[BinaryIO, None, None]:
     """An atomic file whose content is compressed if its name ends in .gz or .zst."""
     with atomic(path) as file:
         if str(path).endswith(".gz"):
-            packer: Any = gzip.GzipFile("", "wb", 6, file, mtime=0)  # no name, no time: equal data, equal bytes
+            # Without name and time, so that equal data gives equal bytes.
+            packer: gzip.GzipFile | NativeFile = gzip.GzipFile("", "wb", 6, file, mtime=0)
         elif str(path).endswith((".zst", ".zstd")):
             packer = _zstd(file)
         else:
@@ -30,10 +34,10 @@ def compressed(path: str | Path) -> Generator[BinaryIO, None, None]:
             yield buffer
 
 
-def _zstd(file: BinaryIO) -> Any:
+def _zstd(file: BinaryIO) -> NativeFile:
     import pyarrow
 
-    # Arrow closes it, and the file itself is still to be synced; it must be one that writes all it is given or fails:
-    # of a short write, as on a disk that is nearly full, Arrow takes no notice.
-    own = open(os.dup(file.fileno()), "wb")  # noqa: SIM115
-    return pyarrow.CompressedOutputStream(pyarrow.PythonFile(own, "w"), "zstd")
+    # Arrow closes its file, and the file itself is still to be synced: hence a duplicate. It must be buffered, as that
+    # writes all or fails; Arrow does not notice a short write, as on a disk that is nearly full.
+    duplicate = open(os.dup(file.fileno()), "wb")  # noqa: SIM115
+    return pyarrow.CompressedOutputStream(pyarrow.PythonFile(duplicate, "w"), "zstd")

@@ -1,6 +1,6 @@
-"""Which of the field's formats a file is in, from its first records; names only break ties.
+"""The format of a file, recognised by its first records; its name only breaks ties.
 
-Nothing is read here but the beginning of the file.
+Only the beginning of the file is read here.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from triever.data.formats.fields import (
     DOCUMENT_IDS,
@@ -26,7 +26,7 @@ from triever.data.formats.fields import (
     score,
 )
 from triever.data.formats.json_items import first_item
-from triever.data.formats.json_text import parse_json
+from triever.data.formats.json_text import as_object, parse_json
 from triever.data.formats.lines import MAX_LINE, foreign, is_compressed, read_head, read_lines, read_text
 from triever.data.formats.parquet import parquet_columns
 from triever.data.formats.problems import BAD_RECORDS, Problems
@@ -35,6 +35,9 @@ from triever.data.formats.text_files import ENDINGS
 from triever.data.formats.trec import qrels_header
 from triever.errors import BadRecord, DataError, Flaw
 from triever.parquet.pages import MAGIC
+
+if TYPE_CHECKING:
+    from triever.validation import Json
 
 _HEAD_LINES = 20
 _PATIENCE = 1000  # bad lines before a good one
@@ -46,7 +49,7 @@ _DOCUMENT_NAME = re.compile(r"corpus|collection|passage|document|docs", re.IGNOR
 
 
 class Format(StrEnum):
-    """The formats, by the words in which messages speak of them."""
+    """The formats; the values are their names in messages."""
 
     JSONL = "JSON lines"
     JSON = "a JSON list"
@@ -67,7 +70,7 @@ class Format(StrEnum):
 
 
 class Role(StrEnum):
-    """What the records of a file can be."""
+    """The kinds of records in a file."""
 
     DOCUMENTS = "documents"
     QUERIES = "queries"
@@ -78,7 +81,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A file's format and the roles that it plays; `sure` is False when only its name decided."""
+    """A file's format and the roles of its records; `sure` is False when only its name decided."""
 
     format: Format
     roles: tuple[Role, ...]
@@ -94,10 +97,10 @@ _QRELS = Kind(Format.QRELS, (Role.QRELS,))
 
 
 def sniff(path: str | Path) -> Kind:
-    """The kind of a file; a DataError that says what it might be if it is none.
+    """The kind of a file; a DataError with a hint if its format is unknown.
 
     JSON without any known field counts as JSON lines here: the reader will say what its records lack.
-    A .txt or .md file that is nothing else is one document.
+    A .txt or .md file in no other format is one document.
     """
     if kind := recognise(path):
         return kind
@@ -112,8 +115,8 @@ def sniff(path: str | Path) -> Kind:
 def recognise(path: str | Path) -> Kind | None:
     """The kind of a file, or None for one that holds no records of any known format.
 
-    A header that names known columns says most. TREC's files come next: their ids may look like anything,
-    but nothing else looks like their columns. Markdown is never guessed at: "3 apples 5" is no judgement there.
+    A header that names known columns is the surest sign. TREC's files come next: their ids may look like anything,
+    but nothing else looks like their columns. Markdown files are never guessed at: "3 apples 5" is no judgement there.
     """
     if str(path).lower().endswith(".md"):
         return None
@@ -132,10 +135,10 @@ def recognise(path: str | Path) -> Kind | None:
 
 
 def unknown(path: str | Path) -> DataError:
-    """Why a file without a kind cannot be used."""
+    """The error for a file of unknown kind."""
     head = read_head(path)
-    if found := foreign(head):
-        return DataError(f"{path} {found[0]}", found[1])
+    if reason := foreign(head):
+        return DataError(f"{path} {reason[0]}", reason[1])
     if head.startswith(MAGIC):
         return DataError(f"{path} has no columns of ids and texts", "name its columns _id, title and text")
     try:
@@ -170,20 +173,20 @@ def _first_lines(path: str | Path) -> list[str]:
 
 
 class _Glance(Problems):
-    """The bad records among the first of a file, which is given up when they are many."""
+    """The bad records at the beginning of a file; raises _Enough when there are too many."""
 
     def __init__(self) -> None:
         super().__init__(skip_bad=True)
 
     def report(self, path: str | Path, line: int, problem: str, hint: str = "", reason: str = BAD_RECORDS) -> None:
-        """Count it, or give up."""
+        """Count the record, or give up."""
         super().report(path, line, problem, hint, reason)
         if self.count > _PATIENCE:
             raise _Enough
 
 
 class _Enough(Exception):
-    """There is no telling what a file is."""
+    """The kind of a file cannot be recognised."""
 
 
 def _glance(path: str | Path, problems: _Glance) -> Iterator[tuple[int, str]]:
@@ -193,12 +196,12 @@ def _glance(path: str | Path, problems: _Glance) -> Iterator[tuple[int, str]]:
 
 
 def _opening(path: str | Path) -> str:
-    """The first piece of text, of at most a megabyte, up to the first byte that is none."""
+    """The first text of a file, at most a megabyte, up to the first byte that is not UTF-8."""
     return next(read_text(path, Problems(skip_bad=True)), "")
 
 
 def _begins_as_json(path: str | Path, marks: str = "{[") -> bool:
-    """By the first character alone: a large JSON file may be a single line without end."""
+    """Whether the first character is one of `marks`; no more is read, as a large JSON file may be a single line."""
     return _opening(path).lstrip()[:1] in tuple(marks)
 
 
@@ -217,14 +220,14 @@ def _json_kind(path: str | Path) -> Kind | None:
     if shape == "data":
         return Kind(Format.SQUAD, EVERYTHING) if _has(first, "paragraphs") else None
     if shape == "object":
-        return _record_kind(path, Format.JSONL, first)
+        return _record_kind(path, Format.JSONL, as_object(first))
     if _has(first, "positive_ctxs"):
         return Kind(Format.DPR, EVERYTHING)
     return _record_kind(path, Format.JSON, first) if isinstance(first, dict) else _broken_start(path)
 
 
 def _broken_start(path: str | Path) -> Kind:
-    """The first record is bad: a later one tells the kind, and the reader will point at the bad one."""
+    """The kind of a file whose first record is bad, from a later one; the reader will report the bad one."""
     for line in _first_lines(path):
         try:
             record = parse_json(line)
@@ -235,7 +238,7 @@ def _broken_start(path: str | Path) -> Kind:
     return _by_name(path, Format.JSON if _begins_as_json(path, "[") else Format.JSONL)
 
 
-def _record_kind(path: str | Path, form: Format, record: dict[str, Any]) -> Kind | None:
+def _record_kind(path: str | Path, form: Format, record: dict[str, Json]) -> Kind | None:
     if form is Format.JSONL:
         if _has(record, "wikipedia_title") and isinstance(record.get("text"), list):
             return Kind(Format.KILT_PAGES, (Role.DOCUMENTS,))
@@ -249,7 +252,7 @@ def _record_kind(path: str | Path, form: Format, record: dict[str, Any]) -> Kind
 
 
 def _by_columns(path: str | Path, form: Format, columns: Sequence[str]) -> Kind | None:
-    """The kind of named fields. A title means documents, unless the name says queries: few of them have one."""
+    """The kind of named fields. A title means documents, as few queries have one, unless the file is called queries."""
     names = {name.lower() for name in columns}
     if all(_any(names, known) for known in (JUDGED_QUERIES, JUDGED_DOCUMENTS, GRADES)):
         return Kind(form, (Role.QRELS,))
@@ -273,7 +276,7 @@ def is_called_documents(path: Path) -> bool:
 
 
 def _is_called_queries(path: Path) -> bool:
-    """By its own name, or by that of its folder, as in queries/test.parquet."""
+    """Whether a file is called queries, by its own name or that of its folder, as in queries/test.parquet."""
     if _QUERIES.search(path.name):
         return True
     return path.parent.name.lower() in ("query", "queries") and not is_called_documents(path)
@@ -286,7 +289,7 @@ def _text_kind(path: str | Path, lines: Sequence[str]) -> Kind | None:
 
 
 def _trec_kind(lines: Sequence[str]) -> Kind | None:
-    whole = lines[:-1] or lines  # the last one is cut, or holds all that comes after
+    whole = lines[:-1] or lines  # the last one is cut, or holds the rest of the text
     return _most_common([_columns_kind(line) for line in whole if line.strip()])
 
 
@@ -317,7 +320,7 @@ def _table_kind(path: str | Path, line: str) -> Kind | None:
     return _by_name(path, Format.PAIRS) if tabs == 1 else None
 
 
-def _is(parse: Any, text: str) -> bool:
+def _is(parse: Callable[[str], float], text: str) -> bool:
     try:
         parse(text)
     except Flaw:
@@ -325,7 +328,7 @@ def _is(parse: Any, text: str) -> bool:
     return True
 
 
-def _has(record: Any, name: str) -> bool:
+def _has(record: Json, name: str) -> bool:
     return isinstance(record, dict) and name in record
 
 

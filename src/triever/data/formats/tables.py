@@ -6,7 +6,6 @@ import csv
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from triever.data.formats.fields import clean_id, shorten
 from triever.data.formats.json_text import MAX_VALUES
@@ -15,21 +14,21 @@ from triever.data.formats.problems import Problems
 from triever.data.records import Document, Query
 from triever.errors import Flaw
 
-MOST_COLUMNS = 10_000
+MAX_COLUMNS = 10_000
 
 
 def split_columns(line: str) -> list[str]:
-    """By tabs if there are any, so that ids may hold spaces; else by white space.
+    """The columns of a line, split by tabs if there are any, so that ids may hold spaces; else by white space.
 
     >>> split_columns("q 1\\t0\\td1\\t1"), split_columns("q1 0  d1 1")
     (['q 1', '0', 'd1', '1'], ['q1', '0', 'd1', '1'])
     """
-    return _by_tabs(line) if "\t" in line else line.split(None, MOST_COLUMNS)
+    return _by_tabs(line) if "\t" in line else line.split(None, MAX_COLUMNS)
 
 
 def _by_tabs(line: str) -> list[str]:
-    """All columns, or a few more than any table may have: a line of nothing but tabs has millions."""
-    return line.split("\t", MOST_COLUMNS)
+    """All columns, but at most one more than a table may have: a line of nothing but tabs has millions."""
+    return line.split("\t", MAX_COLUMNS)
 
 
 def passage(line: str) -> Document:
@@ -54,21 +53,21 @@ def marco_document(line: str) -> Document:
 
 
 def header(line: str) -> tuple[str, list[str]]:
-    """What parts the columns of a table, and their names, if the line is its header.
+    """The delimiter of a table and the names of its columns, if the line is its header.
 
     >>> header('"ID","Text"')
     (',', ['id', 'text'])
     """
     delimiter = "\t" if "\t" in line else max(",;", key=line.count)  # the semicolon is Excel's in half of Europe
-    return delimiter, [name.strip(' "').lower() for name in line.split(delimiter, MOST_COLUMNS)]
+    return delimiter, [name.strip(' "').lower() for name in line.split(delimiter, MAX_COLUMNS)]
 
 
-def table_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows below a header, as named fields, each with the line on which it begins."""
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))  # it belongs to all: never make it smaller
+def table_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows below a header, as named fields, each with the number of its first line."""
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))  # the limit is global: never make it smaller
     lines = _Lines(read_lines(path, problems))
     delimiter, names = header(next(lines, (0, ""))[1])
-    if len(names) > MOST_COLUMNS:
+    if len(names) > MAX_COLUMNS:
         problems.report_end(path, 1, *_TOO_WIDE)
         return
     parted, named = f"{_PARTED[delimiter]}-separated columns are:", ", ".join(names)
@@ -82,13 +81,13 @@ def table_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict
             problems.report(path, number, f"{count(cells)} instead of {len(names)}", f"{parted} {shorten(named)}")
 
 
-_TOO_WIDE = (f"the table has more than {MOST_COLUMNS:,} columns", "leave out those that hold no text")
+_TOO_WIDE = (f"the table has more than {MAX_COLUMNS:,} columns", "leave out those that hold no text")
 _UNCLOSED = ("a quoted cell is not closed", 'write quotes inside a quoted cell twice: "so ""to"" say"')
 _PARTED = {"\t": "tab", ",": "comma", ";": "semicolon"}
 
 
 class _Lines(Iterator[tuple[int, str]]):
-    """Numbered lines, some of which can be given back."""
+    """Numbered lines that can be given back, to be read again."""
 
     def __init__(self, lines: Iterator[tuple[int, str]]) -> None:
         self._lines = lines
@@ -98,15 +97,15 @@ class _Lines(Iterator[tuple[int, str]]):
         return self._kept.popleft() if self._kept else next(self._lines)
 
     def give_back(self, lines: list[tuple[int, str]]) -> None:
-        """These come next, in this order."""
+        """Make these the next lines, in this order."""
         self._kept.extendleft(reversed(lines))
 
 
 def _cells(number: int, line: str, lines: _Lines, delimiter: str, width: int) -> list[str] | None:
-    """The cells of the row that begins on a line; None if one is never closed.
+    """The cells of the row that begins on a line; None if a quoted cell is never closed.
 
-    Tabs part columns in files that know nothing of quotes, too: there, quotes count only where they
-    enclose a whole cell, or where the row is not whole without the lines that follow.
+    Files with tabs may have plain quotes in their texts: there, quotes count only where they enclose a whole cell,
+    or where the row is incomplete without the following lines.
     """
     plain = _by_tabs(line) if delimiter == "\t" else None
     if plain and len(plain) == width and not (plain[-1].startswith('"') and plain[-1].count('"') % 2):
@@ -120,30 +119,30 @@ def _cells(number: int, line: str, lines: _Lines, delimiter: str, width: int) ->
 
 
 def _over_lines(number: int, line: str, lines: _Lines, delimiter: str, width: int) -> list[str] | None:
-    """The cells of a row with line breaks in its quoted cells; such a row ends where quotes are even again."""
+    """The cells of a row with line breaks in quoted cells; the row ends where the number of quotes is even again."""
     taken: list[tuple[int, str]] = []
     parts, last, size = [line], number, len(line)
     for later, more in lines:
         taken.append((later, more))
-        parts.append("\n" * (later - last) + more)  # blank lines are not handed out
+        parts.append("\n" * (later - last) + more)  # read_lines leaves out blank lines
         last, size = later, size + len(more)
         if more.count('"') % 2:
             cells = _parsed("".join(parts), delimiter)
             if cells and len(cells) == width:
                 return cells
             break
-        if size > MAX_LINE or len(taken) > _MOST_LINES:
+        if size > MAX_LINE or len(taken) > _MAX_LINES:
             break
     lines.give_back(taken)
     return None
 
 
-_MOST_LINES = 5000  # in one cell: a stray quote should not cost the rest of the file
+_MAX_LINES = 5000  # in one cell: a stray quote should not cost the rest of the file
 
 
 def _parsed(text: str, delimiter: str, strict: bool = True) -> list[str] | None:
     if text.count(delimiter) > MAX_VALUES:
-        return [""] * (MOST_COLUMNS + 1)  # more cells than any table has, and than memory should hold
+        return [""] * (MAX_COLUMNS + 1)  # more cells than any table has, and than memory should hold
     try:
         return next(csv.reader([text], delimiter=delimiter, strict=strict), None)
     except csv.Error:
@@ -158,14 +157,14 @@ def _pair(line: str) -> tuple[str, str]:
 
 
 def count(columns: list[str]) -> str:
-    """How many columns there are, in words."""
-    if len(columns) > MOST_COLUMNS:
-        return f"more than {MOST_COLUMNS:,} columns"
+    """The number of columns, as text."""
+    if len(columns) > MAX_COLUMNS:
+        return f"more than {MAX_COLUMNS:,} columns"
     return "1 column" if len(columns) == 1 else f"{len(columns)} columns"
 
 
 def unquote(field: str) -> str:
-    """DPR's passages are quoted as CSV is; a text that merely begins and ends with a quote is not."""
+    """A cell without CSV's quotes, as of DPR's passages; a text that merely begins and ends with quotes stays."""
     if len(field) < 2 or field[0] != '"' or field[-1] != '"':
         return field
     inner = field[1:-1]

@@ -22,13 +22,13 @@ _FENCES = ("```", "~~~")
 
 
 def files_below(folder: str | Path, closed: Callable[[Path], None] = lambda _: None) -> Iterator[Path]:
-    """The files at any depth, in the order of their names; hidden ones and Triever's own are left out.
+    """The files at any depth, in the order of their names, without hidden files and Triever's own.
 
-    Folders that are links are not entered, as they may lead in a circle: they are handed to `closed`, together with
-    those that cannot be opened.
+    Folders that are links are not entered, as they may lead in a circle; `closed` is called with each of them, and
+    with each folder that cannot be opened.
     """
-    for place, folders, names in os.walk(folder, onerror=lambda error: closed(Path(error.filename))):
-        here = Path(place)
+    for parent, folders, names in os.walk(folder, onerror=lambda error: closed(Path(error.filename))):
+        here = Path(parent)
         folders[:] = sorted(name for name in folders if name[0] != "." and not is_artifact(here / name))
         for name in folders:
             if (here / name).is_symlink():
@@ -37,26 +37,26 @@ def files_below(folder: str | Path, closed: Callable[[Path], None] = lambda _: N
 
 
 def is_prose(path: str | Path) -> bool:
-    """Whether a file's name ends as those of text files do."""
+    """Whether a file's name ends in .txt or .md."""
     return str(path).lower().endswith(ENDINGS)
 
 
 def text_paths(path: str | Path) -> Iterator[Path]:
-    """The text files of a folder, or a file that is one itself."""
+    """The text files of a folder, or the file itself."""
     return filter(is_prose, files_below(path)) if os.path.isdir(path) else iter([Path(path)])
 
 
 def text_documents(path: str | Path, problems: Problems, root: str | Path = "") -> Iterator[Document]:
     """One document for each text file of a folder, or for one file.
 
-    Its path below the root is the id, or where it lies outside or there is none, its path below the folder that was
-    named. Its first heading is the title, or else its name.
+    The id is the path of the file below the root; without a root, or outside it, the path below the given folder.
+    The title is the first heading, or else the name of the file.
     """
     seen: set[int] = set()  # hashes, as of records
     for file, key in _text_ids(path, root):
         document = _document(file, key, problems)
         if document and hash(document.id) in seen:
-            other = next(one for one, its_key in _text_ids(path, root) if normalise(its_key) == document.id)
+            other = next(earlier for earlier, its_key in _text_ids(path, root) if normalise(its_key) == document.id)
             problems.report(file, 1, f"{other} has the id {document.id} too", _ONE_ID, "of one id")
         elif document:
             seen.add(hash(document.id))
@@ -84,20 +84,20 @@ def real_texts(path: str | Path, root: str | Path = "") -> Iterator[tuple[Path, 
 
 
 def text_file(path: str | Path, problems: Problems) -> Iterator[tuple[int, Document]]:
-    """A file on its own, as the one document that it is; its name is the id."""
+    """A single file as one document, on line 1; its name is the id."""
     for document in text_documents(path, problems):
         yield 1, document
 
 
 def _document(path: Path, key: str, problems: Problems) -> Document | None:
-    """The document, or nothing if it is bad."""
+    """The document of a file, or None if it is bad."""
     reason = "unreadable"
     try:
         read_head(path)
         reason = "not UTF-8"
         text = _whole_text(path)
         reason = "bad names"
-        # A name alone tells nothing: a blank file is an empty document.
+        # A blank file is an empty document, and does not get its name as a title.
         return Document(clean_id(key), text, (_title(text) or path.stem) if text.strip() else "")
     except _TooLarge as flaw:
         problems.report(path, 1, flaw.problem, flaw.hint, "too large")
@@ -142,7 +142,7 @@ def _title(text: str) -> str:
 
 
 def _heading(line: str) -> str:
-    """What stands behind one to six # and a space, without the # that may close it.
+    """The text after one to six # and a space, without the # that may close it.
 
     >>> _heading("## In C# #"), _heading("#tag")
     ('In C#', '')

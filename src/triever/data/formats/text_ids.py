@@ -14,7 +14,7 @@ from triever.data.records import normalise
 
 
 def text_id(path: Path, root: Path | None, start: Path) -> str:
-    """The id of a file by its real path: below the root, or where it lies outside, below the folder that was named."""
+    """The id of a file with this real path: its path below the root, or if it lies outside, below the start folder."""
     base = root if root and path.is_relative_to(root) else start
     return path.relative_to(base).as_posix()
 
@@ -40,14 +40,14 @@ def real_path(path: str | Path, root: str | Path = "") -> Path:
 def real_folder(path: str | Path) -> Path:
     """The real path of a folder, each name as its own folder spells it."""
     real = Path(os.path.realpath(path))
-    found = Path(real.anchor)
+    spelled_path = Path(real.anchor)
     for name in real.parts[1:]:
-        found /= spelled(str(found), name)
-    return found
+        spelled_path /= spelled(str(spelled_path), name)
+    return spelled_path
 
 
 def spelled(folder: str, name: str) -> str:
-    """A name as its folder spells it, for file systems that take Docs and docs for one."""
+    """A name as its folder spells it, for file systems in which Docs and docs are the same."""
     if os.path.lexists(os.path.join(folder, name.swapcase())):
         with suppress(OSError):
             names = os.listdir(folder)
@@ -61,9 +61,9 @@ def _folded(name: str) -> str:
 
 
 def root_to_keep(path: str | Path) -> str:
-    """A folder as an absolute path to be written down, with its links, which may point elsewhere one day.
+    """A folder as an absolute path to be saved; links stay, as they may point elsewhere one day.
 
-    Nothing for a path that no text can hold.
+    The result is "" for a path that is not valid Unicode.
     """
     plain = os.path.abspath(path)
     kept = plain if os.path.realpath(plain) == os.path.realpath(path) else os.path.realpath(path)  # .. behind a link

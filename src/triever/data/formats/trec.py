@@ -25,14 +25,14 @@ _TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
 _SHORT = {"description": "desc", "narrative": "narr"}
 _LABEL = re.compile(r"(number|topic|description|narrative)\s*:", re.IGNORECASE)
 
-_LINE = 64  # bytes that a line takes beside its characters
+_LINE = 64  # bytes that a line takes in addition to its characters
 
 Columns = tuple[int, int, int]
-"""Where the query id, the document id and the grade stand."""
+"""The columns of the query id, the document id and the grade."""
 
 
 def topic_blocks(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
-    """What stands between <top> and </top>, with the line of <top>; the number of <topic number="1"> as <num>."""
+    """The text between <top> and </top>, with the line of <top>; the number of <topic number="1"> becomes <num>."""
     block: list[str] | None = None
     start = size = 0
     for number, line in read_lines(path, problems):
@@ -74,7 +74,7 @@ def topic(block: str) -> Query:
 
 
 def qrels_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, tuple[str, Columns | None]]]:
-    """The lines of a qrels file below its header, if it has one, with the order that the header gives."""
+    """The lines of a qrels file below its header, with the order of the columns, or None without a header."""
     order: Columns | None = None
     quoted = False
     for at, (number, line) in enumerate(read_lines(path, problems)):
@@ -85,28 +85,30 @@ def qrels_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, tupl
 
 
 def qrels_header(line: str) -> Columns | None:
-    """The places of query, document and grade, if the line is a header that names them."""
+    """The columns of query, document and grade, if the line is a header that names them."""
     names = [name.strip(' "').lower() for name in split_columns(line)]
-    found = [_place(names, known) for known in (JUDGED_QUERIES, JUDGED_DOCUMENTS, GRADES)]
-    return (found[0], found[1], found[2]) if min(found) >= 0 else None
+    columns = [_column(names, known) for known in (JUDGED_QUERIES, JUDGED_DOCUMENTS, GRADES)]
+    return (columns[0], columns[1], columns[2]) if min(columns) >= 0 else None
 
 
 def judgement(row: tuple[str, Columns | None]) -> list[Judgement]:
-    """`query 0 document grade`, as TREC has it, or `query document grade`, as BEIR has it."""
+    """The judgement of a line `query 0 document grade`, as in TREC, or `query document grade`, as in BEIR."""
     line, order = row
     columns = split_columns(line)
     if len(columns) not in (3, 4):
         raise Flaw(f"{count(columns)} instead of 3 or 4", "columns are: query 0 document grade")
     at = order if order and max(order) < len(columns) else (0, len(columns) - 2, len(columns) - 1)
-    query, document = (normalise(clean_id(columns[place], what)) for place, what in zip(at, _WHAT, strict=False))
+    query, document = (
+        normalise(clean_id(columns[column], field)) for column, field in zip(at, _ID_FIELDS, strict=False)
+    )
     return [(query, document, grade(columns[at[2]].strip()))]
 
 
-_WHAT = ("query id", "document id")
+_ID_FIELDS = ("query id", "document id")
 
 
 def run_line(line: str) -> tuple[str, Hit]:
-    """`query Q0 document rank score tag`; the rank is ignored, as trec_eval ignores it."""
+    """Query id and hit of a line `query Q0 document rank score tag`; the rank is ignored, as in trec_eval."""
     columns = split_columns(line)
     if len(columns) != 6:
         raise Flaw(f"{count(columns)} instead of 6", "columns are: query Q0 document rank score tag")
@@ -114,7 +116,7 @@ def run_line(line: str) -> tuple[str, Hit]:
     return normalise(query), Hit(normalise(document), score(columns[4]))
 
 
-def _place(names: list[str], known: tuple[str, ...]) -> int:
+def _column(names: list[str], known: tuple[str, ...]) -> int:
     return next((at for at, name in enumerate(names) if name in known), -1)
 
 
@@ -126,7 +128,7 @@ def _plain(text: str) -> str:
 
 
 def _unlabelled(text: str) -> str:
-    """What follows a label such as "Number:" at the beginning."""
+    """The text without a label such as "Number:" at its beginning."""
     text = text.lstrip()
     label = _LABEL.match(text)
     return text[label.end() :] if label else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from triever.docids.quantize import Device, nearest_few
 from triever.docids.schemes.base import Docid, Scheme, is_docid
 from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Thing, scaled
-from triever.validation import require, require_count, require_list
+from triever.validation import Json, require, require_count, require_list
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -27,15 +27,15 @@ UNTRAINED = "the new docids are not those of documents with neighbours"
 
 @dataclass(eq=False)
 class Atomic(Scheme):
-    """One symbol for each document. A new one gets a new symbol, which a model has yet to learn.
+    """One symbol for each document. A new document gets a new symbol, which a model has yet to learn.
 
-    `untrained` has those symbols, each with the symbols of the nearest documents that were fitted: from their rows a
-    model may begin (`widened` of a T5). Without vectors it names none.
+    `untrained` has the new symbols, each with the symbols of the nearest fitted documents: a model may start from their
+    rows (`widened` of a T5). Without vectors, it has no such neighbours.
     """
 
     kind: ClassVar[str] = "atomic"
 
-    neighbours: int = option(5, "nearest documents whose rows a new document's row is made from")
+    neighbours: int = option(5, "number of nearest documents whose rows are averaged for a new document")
 
     untrained: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False)
     _count: int = field(default=0, init=False, repr=False)
@@ -51,9 +51,9 @@ class Atomic(Scheme):
         return self._count
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
-        # A copy: these are looked at long after the fit, when the caller may have changed theirs.
-        there = None if vectors is None or not documents else self._vectors(vectors, len(documents))
-        self._known = None if there is None else there.to(torch.float32, copy=True)
+        # A copy: these are used long after the fit, when the caller may have changed its vectors.
+        given = None if vectors is None or not documents else self._vectors(vectors, len(documents))
+        self._known = None if given is None else given.to(torch.float32, copy=True)
         self._count = len(documents)
         self.untrained = {}
         return [(number,) for number in range(self._count)]
@@ -65,7 +65,7 @@ class Atomic(Scheme):
         return (symbol,)
 
     def _nearest(self, vector: Tensor | None) -> list[int]:
-        """The symbols of the nearest fitted documents; those placed since have no rows worth averaging."""
+        """The symbols of the nearest fitted documents; later ones have no trained rows to average."""
         if vector is None or self._known is None:
             return []
         return nearest_few(self._vector(vector, self._known)[0], self._known, self.neighbours).tolist()
@@ -91,24 +91,25 @@ class Atomic(Scheme):
         return [Product(scaled(count, now, then), "documents", 4 * width, f"vectors of {width} numbers of 4")]
 
     def apart(self, symbols: Sequence[int], vectors: Tensor) -> Tensor:
-        """(symbols, d) how far the vectors of untrained symbols are from the mean of their neighbours'."""
+        """(symbols, d) the difference of the vectors of untrained symbols from the mean of their neighbours."""
         assert self._known is not None  # else they have no neighbours
         means = torch.stack([self._known[self.untrained[symbol]].mean(0) for symbol in symbols])
         return vectors.to(means) - means
 
-    def write(self, writer: Writer) -> dict[str, Any]:
+    def write(self, writer: Writer) -> dict[str, Json]:
         if self._known is not None:
             writer.array("docid_vectors", self._known.cpu().numpy())
-        return {"count": self._count, "untrained": [[symbol, near] for symbol, near in self.untrained.items()]}
+        untrained: list[Json] = [[symbol, [*near]] for symbol, near in self.untrained.items()]
+        return {"count": self._count, "untrained": untrained}
 
-    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
+    def read(self, snapshot: Snapshot, state: dict[str, Json]) -> None:
         self._count = require_count(state, "count")
         if snapshot.has("docid_vectors"):
             self._known = self._read_vectors(snapshot, "docid_vectors", None, None)
             require(len(self._known) <= self._count, "there are more vectors than docids")
         known = 0 if self._known is None else len(self._known)
         listed = require_list(state, "untrained")
-        require(all(isinstance(one, list) and len(one) == 2 for one in listed), UNTRAINED)
+        require(all(isinstance(pair, list) and len(pair) == 2 for pair in listed), UNTRAINED)
         require(all(is_docid([symbol]) and is_docid(near) for symbol, near in listed), UNTRAINED)
         self.untrained = {symbol: list(near) for symbol, near in listed}
-        require(all(one < known for near in self.untrained.values() for one in near), UNTRAINED)
+        require(all(symbol < known for near in self.untrained.values() for symbol in near), UNTRAINED)

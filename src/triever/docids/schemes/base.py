@@ -1,12 +1,12 @@
-"""What every docid scheme can do, and how documents of one beginning are numbered."""
+"""The base class of docid schemes, and the numbering of documents whose docids have the same prefix."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from triever.docids.quantize import Device, all_finite
 from triever.errors import UsageError
 from triever.errors import nearest as closest
 from triever.memory_parts import ENTRY, PLACE, TUPLE, Product, Products, Thing, dict_size, scaled
-from triever.validation import FLOATS, require, require_array, require_finite
+from triever.validation import FLOATS, Json, require, require_array, require_finite
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -26,34 +26,35 @@ if TYPE_CHECKING:
 Docid: TypeAlias = tuple[int, ...]
 
 
-def is_docid(value: Any) -> bool:
-    """Whether a JSON value is a docid, or the beginning of one."""
+def is_docid(value: object) -> bool:
+    """Whether a JSON value is a docid or a prefix."""
     return isinstance(value, list) and all(type(symbol) is int and symbol >= 0 for symbol in value)
 
 
 class Numbering(Counter[Docid]):
-    """How many documents have each beginning of a docid, so that the next one there gets the next number."""
+    """The number of documents with each prefix; the next document there gets the next number as its last symbol."""
 
-    def next(self, beginning: Docid, most: int) -> int:
-        """The number of one more document; after so many it begins again, so that documents share docids."""
+    def next(self, beginning: Docid, limit: int) -> int:
+        """The number of the next document; after `limit` numbers it begins again, so that documents share docids."""
         self[beginning] += 1
-        return (self[beginning] - 1) % most
+        return (self[beginning] - 1) % limit
 
-    def to_lists(self) -> list[list[Any]]:
-        """All of it as plain values; `of_lists` takes them back."""
+    def to_lists(self) -> list[Json]:
+        """All counts as a JSON value; `of_lists` reads it."""
         return [[list(beginning), count] for beginning, count in self.items()]
 
     @classmethod
-    def of_lists(cls, lists: Iterable[Sequence[Any]]) -> Numbering:
-        """What `to_lists` gave; a ValueError if it is something else."""
-        require(isinstance(lists, list), "the numbers of docids are no list")
-        for one in lists:
-            pair = isinstance(one, list) and len(one) == 2 and type(one[1]) is int and one[1] > 0
-            require(pair and is_docid(one[0]), "the numbers of docids are not those of beginnings")
+    def of_lists(cls, lists: object) -> Numbering:
+        """The numbering from the result of `to_lists`; a ValueError for any other value."""
+        if not isinstance(lists, list):
+            raise ValueError("the numbers of docids are no list")
+        for item in lists:
+            is_pair = isinstance(item, list) and len(item) == 2 and type(item[1]) is int and item[1] > 0
+            require(is_pair and is_docid(item[0]), "the numbers of docids are not those of beginnings")
         return cls({tuple(beginning): count for beginning, count in lists})
 
     def products(self, now: int, then: int) -> Products:
-        """What it takes with `then` documents in place of `now`."""
+        """The sizes in memory, scaled from `now` documents to `then`."""
         beginnings, symbols = scaled(len(self), now, then), scaled(sum(map(len, self)), now, then)
         return [
             Product(beginnings, "beginnings", TUPLE),
@@ -64,17 +65,17 @@ class Numbering(Counter[Docid]):
 
 @dataclass(eq=False)
 class Scheme(ABC):
-    """What every scheme can do."""
+    """The base class of docid schemes."""
 
     kind: ClassVar[str]
     needs_vectors: ClassVar[bool] = False
     shared: ClassVar[bool] = False
-    """Whether new documents have docids that are there already, so that a larger corpus has no more of them."""
+    """Whether new documents get docids that exist, so that a larger corpus does not have more docids."""
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """How many symbols there are."""
+        """The number of symbols."""
 
     @property
     def stop(self) -> int | None:
@@ -86,7 +87,7 @@ class Scheme(ABC):
         """A docid for each document.
 
         Vectors are (documents, d), of any type, and may be mapped from a file. Clusters are made on the device, or
-        without one where the vectors are.
+        else on that of the vectors.
         """
 
     @abstractmethod
@@ -94,22 +95,22 @@ class Scheme(ABC):
         """A docid for a new document, without changing any other."""
 
     def others(self, vectors: Tensor | None, docids: Sequence[Docid] | None = None) -> list[list[Docid]]:
-        """For documents (documents, d) that have their docids, docids that they may have besides; [] where none may.
+        """Additional docids for each document (documents, d), besides its first; [] if the scheme has none.
 
-        The docids are those that `fit` gave to all documents; without them, the documents are new ones.
+        `docids` are those that `fit` gave to all documents; without them, the documents are new ones.
         """
         return []
 
     def readable(self, docid: Docid) -> str:
-        """The docid for a person."""
+        """The docid as text."""
         return "-".join(map(str, docid))
 
     def parse(self, text: str) -> Docid:
-        """The docid that `readable` wrote."""
+        """The docid from the text of `readable`."""
         return tuple(int(part) for part in text.split("-"))
 
     def symbol(self, symbol: int) -> str:
-        """One symbol for a person."""
+        """One symbol as text."""
         return str(symbol)
 
     @property
@@ -119,24 +120,24 @@ class Scheme(ABC):
 
     @property
     def names_vectors(self) -> bool:
-        """Whether its symbols stand for vectors, where it is fitted with any."""
+        """Whether its symbols stand for vectors, if it is fitted with vectors."""
         return False
 
     def rows(self) -> Tensor | None:
-        """(symbols, d) the vectors that the first symbols stand for, where they stand for any."""
+        """(symbols, d) the vectors that the first symbols stand for, or None."""
         return None
 
     def stored(self) -> list[Thing]:
-        """What takes memory of all that places new documents; a tokenizer's is not known."""
+        """What takes memory, except a tokenizer, whose size is unknown."""
         return []
 
     def products(self, now: int, then: int) -> Products:
-        """The same computed, for `then` documents in place of `now`."""
+        """The sizes in memory, scaled from `now` documents to `then`."""
         return []
 
     @classmethod
-    def of_options(cls, value: Any, where: str) -> Scheme:
-        """A scheme that is an option: itself, its name, or a table with its kind."""
+    def of_options(cls, value: object, where: str) -> Scheme:
+        """The scheme of an option: a scheme, the name of one, or a table with its kind."""
         if isinstance(value, Scheme):
             return value
         values = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
@@ -147,16 +148,16 @@ class Scheme(ABC):
         return config.build(SCHEMES[kind], values, where=f"{where}.")
 
     def has_symbols(self, symbols: np.ndarray) -> bool:
-        """Whether all these symbols, which are below its width, are its own."""
+        """Whether all these symbols, which are below its width, exist in the scheme."""
         return True
 
     @abstractmethod
-    def write(self, writer: Writer) -> dict[str, Any]:
-        """Put what was learned into an artifact; what is not a file is given back."""
+    def write(self, writer: Writer) -> dict[str, Json]:
+        """Write what was learned into the files of an artifact; returns the rest, for its manifest."""
 
     @abstractmethod
-    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
-        """Take it out again."""
+    def read(self, snapshot: Snapshot, state: dict[str, Json]) -> None:
+        """Read what `write` wrote into files, and what it returned."""
 
     def _read_vectors(self, snapshot: Snapshot, name: str, *shape: int | None) -> Tensor:
         """Vectors of an artifact, in memory; a ValueError unless they have this shape and are finite."""
@@ -175,15 +176,15 @@ class Scheme(ABC):
         return vectors
 
     def _vector(self, vector: Tensor | None, like: Tensor | None) -> Tensor:
-        """The vector of one new document, as (1, d), of the size of those (..., d) that were fitted."""
+        """The vector of one new document as (1, d); an error unless it has the size of the fitted ones (..., d)."""
         if like is None:
             raise UsageError(f"the {self.kind} docids are not fitted", "call fit first")
-        found = self._vectors(None if vector is None else vector[None], 1).to(like)
-        if found.shape[1] != like.shape[-1]:
-            problem = f"the new vector has {found.shape[1]} numbers, and the fitted ones {like.shape[-1]}"
+        row = self._vectors(None if vector is None else vector[None], 1).to(like)
+        if row.shape[1] != like.shape[-1]:
+            problem = f"the new vector has {row.shape[1]} numbers, and the fitted ones {like.shape[-1]}"
             raise UsageError(problem, "use the encoder that the docids were fitted with")
-        return found
+        return row
 
 
 SCHEMES: dict[str, type[Scheme]] = {}
-"""Every scheme by its kind; the package fills it."""
+"""Every scheme by its kind; the package fills this table."""

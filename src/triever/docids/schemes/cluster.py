@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -29,45 +29,45 @@ from triever.docids.schemes.semantic import Semantic
 from triever.docids.unite import agglomerated, density_peaks
 from triever.errors import UsageError
 from triever.memory_parts import LIST, NUMBER, OWN_NUMBERS, PLACE, TUPLE, Product, Products, Thing, python_bytes
-from triever.validation import require, require_list
+from triever.validation import Json, require, require_list
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
 
 UNITE = {"agglomerative": agglomerated, "density": density_peaks}
-"""The ways to make larger clusters of small ones."""
+"""The ways to merge small clusters."""
 FINE = 4
-"""So many small ones for each of them."""
+"""The number of small clusters for each merged one."""
 SEVERAL = 4
-"""Clusters that a document may be in, at most."""
+"""The largest number of clusters of one document."""
 LOOKED_AT = 1000
-"""Vectors by which it is seen whether all have length one."""
+"""The number of vectors that are checked for length one."""
 
 _log = logging.getLogger("triever")
 
 
 @dataclass(eq=False)
 class Cluster(Scheme):
-    """A fixed number of clusters, however large the corpus; all documents of one share its docid."""
+    """A fixed number of clusters, however large the corpus; all documents of a cluster share its docid."""
 
     kind: ClassVar[str] = "cluster"
     needs_vectors: ClassVar[bool] = True
     shared: ClassVar[bool] = True
 
-    clusters: int = option(1000, "how many")
+    clusters: int = option(1000, "number of clusters")
     branch: int = option(
         0, "symbols at each step of a docid; 0: a docid is one symbol, which stands for the cluster's centroid"
     )
     method: Literal["kmeans", "balanced", "agglomerative", "density"] = option(
         "kmeans",
-        "kmeans; balanced, none much larger than another; agglomerative or density, small ones that are united",
+        "kmeans; balanced: clusters of equal size; agglomerative or density: small clusters are merged",
     )
     margin: float = option(
         0.0,
-        "a document is in other clusters too that are farther than its own by at most this share of the distance; "
-        "balanced ones take no more that way than their share of all",
+        "a document also joins other clusters that are farther than its own by at most this fraction of the distance; "
+        "balanced clusters stay of equal size",
     )
-    seed: int = option(0, "another seed, other clusters")
+    seed: int = option(0, "seed of the clustering")
 
     _centroids: Tensor | None = field(default=None, init=False, repr=False)
     _codes: list[Docid] = field(default_factory=list, init=False, repr=False)  # of each centroid; several may share one
@@ -95,29 +95,29 @@ class Cluster(Scheme):
         if self._centroids is None or not self.single:
             return None
         rows = means(self._centroids, torch.tensor([code[0] for code in self._codes]), self.width)
-        # Else a query would be drawn to small tight clusters, whose means are longer.
+        # Otherwise queries would prefer small tight clusters, whose means are longer.
         return functional.normalize(rows, dim=1) if self._unit else rows
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
-        found = self._vectors(vectors, len(documents))
-        self._unit = bool((found[:LOOKED_AT].float().norm(dim=1) - 1).abs().max() < 0.01)
-        count = min(self.clusters, len(found))
-        if count == len(found) > 1:
-            said = "docids.clusters = %s, and there are %s documents: each is a cluster of its own"
-            _log.warning(said, f"{self.clusters:,}", f"{count:,}")
-        centroids, cluster, number = self._clustered(found, count, device)
+        checked = self._vectors(vectors, len(documents))
+        self._unit = bool((checked[:LOOKED_AT].float().norm(dim=1) - 1).abs().max() < 0.01)
+        count = min(self.clusters, len(checked))
+        if count == len(checked) > 1:
+            message = "docids.clusters = %s, and there are %s documents: each is a cluster of its own"
+            _log.warning(message, f"{self.clusters:,}", f"{count:,}")
+        centroids, cluster, number = self._clustered(checked, count, device)
         self._centroids, cluster = centroids.cpu(), cluster.cpu()
         codes = self._coded(means(self._centroids, cluster, count))
-        self._codes = [codes[one] for one in cluster.tolist()]
-        return [self._codes[one] for one in number.tolist()]
+        self._codes = [codes[number] for number in cluster.tolist()]
+        return [self._codes[centroid] for centroid in number.tolist()]
 
     def _coded(self, means: Tensor) -> list[Docid]:
         """A docid for each cluster, by the means of their centroids (clusters, d)."""
         if self.single:
-            return [(one,) for one in range(len(means))]
-        # Coded as documents would be: near ones share the beginnings of their docids.
+            return [(cluster,) for cluster in range(len(means))]
+        # Coded as documents would be: near clusters share prefixes.
         coder = Semantic(self.branch, leaf=self.branch, seed=self.seed)
-        return coder.fit([Document(str(one), "") for one in range(len(means))], means)
+        return coder.fit([Document(str(cluster), "") for cluster in range(len(means))], means)
 
     def _clustered(self, vectors: Tensor, count: int, device: Device) -> tuple[Tensor, Tensor, Tensor]:
         """Centroids (m, d), the cluster that each belongs to (m,), and the centroid of each vector (n,)."""
@@ -132,9 +132,9 @@ class Cluster(Scheme):
         return centroids, unite(centroids, sizes, count) if unite else torch.arange(count), number
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
-        found = self._vector(vector, self._centroids)
-        assert self._centroids is not None  # `_vector` saw to it
-        return self._codes[int(nearest(found, self._centroids)[0])]
+        row = self._vector(vector, self._centroids)
+        assert self._centroids is not None  # `_vector` has checked it
+        return self._codes[int(nearest(row, self._centroids)[0])]
 
     def others(self, vectors: Tensor | None, docids: Sequence[Docid] | None = None) -> list[list[Docid]]:
         if not self.margin or vectors is None or self._centroids is None:
@@ -145,22 +145,22 @@ class Cluster(Scheme):
         else:
             near = distance <= (1 + self.margin) * distance[:, :1]
         listed = zip(number.tolist(), near.tolist(), strict=True)
-        return [[self._codes[one] for one, there in zip(*row, strict=True) if there] for row in listed]
+        return [[self._codes[centroid] for centroid, is_near in zip(*row, strict=True) if is_near] for row in listed]
 
     def _shared_out(self, vectors: Tensor, number: Tensor, distance: Tensor, docids: Sequence[Docid]) -> Tensor:
-        """(documents, near) which of the nearest clusters take a document besides its own, the nearest ones first.
+        """(documents, near) bool, which of the nearest clusters a document joins besides its own, nearest first.
 
-        What counts is how far its own cluster is, which need not be the nearest, and none ends up with more than its
-        share of all memberships that are asked for: balanced clusters stay so.
+        The margin is relative to the distance of its own cluster, which need not be the nearest. No cluster gets more
+        than its share of all memberships, so that clusters stay balanced.
         """
         assert self._centroids is not None
-        centroid = {code: at for at, code in enumerate(self._codes)}
-        own = torch.tensor([centroid[docid] for docid in docids])
-        reach = (1 + self.margin) * distances(vectors, self._centroids, own).sqrt()
-        asks = (distance <= reach[:, None]) & (number != own[:, None])
+        number_of = {code: at for at, code in enumerate(self._codes)}
+        centroid_of = torch.tensor([number_of[docid] for docid in docids])
+        reach = (1 + self.margin) * distances(vectors, self._centroids, centroid_of).sqrt()
+        asks = (distance <= reach[:, None]) & (number != centroid_of[:, None])
         asks &= asks.cumsum(1) < SEVERAL
-        share = -(-(len(own) + int(asks.sum())) // len(self._centroids))
-        room = share - torch.bincount(own, minlength=len(self._centroids))
+        share = -(-(len(centroid_of) + int(asks.sum())) // len(self._centroids))
+        room = share - torch.bincount(centroid_of, minlength=len(self._centroids))
         return asks.masked_scatter(asks, admitted(number[asks], distance[asks], room))
 
     def stored(self) -> list[Thing]:
@@ -178,15 +178,15 @@ class Cluster(Scheme):
             Product(1, "list of them", LIST),
         ]
 
-    def write(self, writer: Writer) -> dict[str, Any]:
+    def write(self, writer: Writer) -> dict[str, Json]:
         if self._centroids is not None:
             writer.array("docid_centroids", self._centroids.cpu().numpy())
         return {"codes": [list(code) for code in self._codes], "unit": self._unit}
 
-    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
-        known: dict[Docid, Docid] = {}  # as it was fitted: what is the same is there once
+    def read(self, snapshot: Snapshot, state: dict[str, Json]) -> None:
+        known: dict[Docid, Docid] = {}  # equal docids are one object, as after `fit`
         codes = require_list(state, "codes")
         require(all(code and is_docid(code) for code in codes), "its clusters have no docids")
         self._codes = [known.setdefault(code, code) for code in map(tuple, codes)]
         self._centroids = self._read_vectors(snapshot, "docid_centroids", len(self._codes), None)
-        self._unit = state.get("unit") is True  # earlier ones began with means as they were
+        self._unit = state.get("unit") is True  # earlier versions did not normalise rows

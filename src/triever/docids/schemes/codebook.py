@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
@@ -15,6 +15,7 @@ from triever.docids.quantize import Device, residual_codebooks, residual_codes
 from triever.docids.schemes.base import Docid, Numbering, Scheme
 from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Thing, python_bytes
+from triever.validation import Json
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -22,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Codebook(Scheme):
-    """Residual quantization: a symbol from each codebook, then one that tells equal codes apart."""
+    """Residual quantization: a symbol from each codebook, then a number that distinguishes equal codes."""
 
     kind: ClassVar[str] = "codebook"
     needs_vectors: ClassVar[bool] = True
 
-    levels: int = option(6, "how many codebooks")
-    bits: int = option(8, "the logarithm of their size")
-    positions: bool = option(True, "let each codebook have symbols of its own, which then stand for its vectors")
-    seed: int = option(0, "another seed, other codebooks")
+    levels: int = option(6, "number of codebooks")
+    bits: int = option(8, "bits of a symbol: a codebook has 2 ** bits vectors")
+    positions: bool = option(True, "give each codebook its own symbols, which then stand for its vectors")
+    seed: int = option(0, "seed of the codebooks")
 
     _books: Tensor | None = field(default=None, init=False, repr=False)
     _held: Numbering = field(default_factory=Numbering, init=False, repr=False)
@@ -57,26 +58,26 @@ class Codebook(Scheme):
 
     @property
     def collision_rate(self) -> float:
-        """The share of documents whose code another one has too."""
+        """The fraction of documents that share their code with another one."""
         total = sum(self._held.values())
         return sum(count for count in self._held.values() if count > 1) / total if total else 0.0
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
-        found = self._vectors(vectors, len(documents))
-        books = residual_codebooks(found, self.levels, self._size, seed=self.seed, device=device)
+        checked = self._vectors(vectors, len(documents))
+        books = residual_codebooks(checked, self.levels, self._size, seed=self.seed, device=device)
         self._books, self._held = books.cpu(), Numbering()
-        return self._numbered(residual_codes(found, books).tolist())
+        return self._numbered(residual_codes(checked, books).tolist())
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
-        found = self._vector(vector, self._books)
-        assert self._books is not None  # `_vector` saw to it
-        return self._numbered(residual_codes(found, self._books).tolist())[0]
+        row = self._vector(vector, self._books)
+        assert self._books is not None  # `_vector` has checked it
+        return self._numbered(residual_codes(row, self._books).tolist())[0]
 
     def _numbered(self, codes: Iterable[Sequence[int]]) -> list[Docid]:
         docids: list[Docid] = [(*code, self._held.next(code, self._size)) for code in map(tuple, codes)]
         if not self.positions:
             return docids
-        return [tuple(place * self._size + symbol for place, symbol in enumerate(docid)) for docid in docids]
+        return [tuple(level * self._size + symbol for level, symbol in enumerate(docid)) for docid in docids]
 
     def stored(self) -> list[Thing]:
         return [*([] if self._books is None else [self._books]), python_bytes(self._held)]
@@ -86,11 +87,11 @@ class Codebook(Scheme):
         books = Product(self.levels, "codebooks", 4 * self._size * width, f"{self._size} vectors")
         return [books, *self._held.products(now, then)]
 
-    def write(self, writer: Writer) -> dict[str, Any]:
+    def write(self, writer: Writer) -> dict[str, Json]:
         if self._books is not None:
             writer.array("docid_codebooks", self._books.cpu().numpy())
         return {"held": self._held.to_lists()}
 
-    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
+    def read(self, snapshot: Snapshot, state: dict[str, Json]) -> None:
         self._held = Numbering.of_lists(state["held"])
         self._books = self._read_vectors(snapshot, "docid_codebooks", self.levels, self._size, None)

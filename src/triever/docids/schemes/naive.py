@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ from triever.data.records import Document, normalise
 from triever.docids.quantize import Device
 from triever.docids.schemes.base import Docid, Scheme
 from triever.errors import UsageError
-from triever.validation import require, require_list
+from triever.validation import Json, require, require_list
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -57,10 +57,10 @@ class Naive(Scheme):
     def parse(self, text: str) -> Docid:
         return self._placed(normalise(text))
 
-    def write(self, writer: Writer) -> dict[str, Any]:
-        return {"letters": self._letters}
+    def write(self, writer: Writer) -> dict[str, Json]:
+        return {"letters": [*self._letters]}
 
-    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
+    def read(self, snapshot: Snapshot, state: dict[str, Json]) -> None:
         self._letters = require_list(state, "letters")
-        single = all(isinstance(one, str) and len(one) == 1 for one in self._letters)
+        single = all(isinstance(letter, str) and len(letter) == 1 for letter in self._letters)
         require(single and len(set(self._letters)) == len(self._letters), "its letters are no list of letters")

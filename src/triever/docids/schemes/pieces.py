@@ -1,33 +1,36 @@
-"""Word pieces of titles: learned from them, or those of a tokenizer's file."""
+"""Word pieces of titles: learned from the titles, or read from a tokenizer's file."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from triever.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 UNKNOWN = "[UNK]"
 
 
-def learn_pieces(titles: Sequence[str], vocabulary: int) -> Any:
-    """A WordPiece tokenizer of these titles, always the same; what it has never seen becomes a piece that says so."""
+def learn_pieces(titles: Sequence[str], vocabulary: int) -> Tokenizer:
+    """A WordPiece tokenizer of these titles, always the same; unseen words become UNKNOWN."""
     from tokenizers import models
 
-    # The trainer numbers letters within words as its hash table has them, which is by chance, and of equally frequent
-    # pairs it joins those with the smallest numbers. Letters in an order of ours leave nothing to chance.
+    # The trainer numbers letters within words in the random order of its hash table, and of equally frequent pairs it
+    # joins those with the smallest numbers. A fixed order of letters makes the result deterministic.
     letters = _trained([UNKNOWN], titles, 0).get_vocab().keys() - {UNKNOWN}
     pieces = _trained([UNKNOWN, *sorted(letters)], titles, vocabulary).get_vocab()
-    # Made anew: to the trained one, every letter is a special token, which is a piece wherever it stands.
+    # A new tokenizer: in the trained one, every letter is a special token, which is split off anywhere in a word.
     tokenizer = _splitter()
     tokenizer.model = models.WordPiece(vocab=pieces, unk_token=UNKNOWN)
     return tokenizer
 
 
-def _trained(first: Sequence[str], titles: Sequence[str], vocabulary: int) -> Any:
-    """A tokenizer with these pieces, all letters, and then the most frequent pieces while there is room."""
+def _trained(first: Sequence[str], titles: Sequence[str], vocabulary: int) -> Tokenizer:
+    """A tokenizer with these pieces first, all letters, and the most frequent pieces up to the size `vocabulary`."""
     from tokenizers import trainers
 
     tokenizer = _splitter()
@@ -36,8 +39,8 @@ def _trained(first: Sequence[str], titles: Sequence[str], vocabulary: int) -> An
     return tokenizer
 
 
-def _splitter() -> Any:
-    """A tokenizer that knows what words are, and no pieces yet."""
+def _splitter() -> Tokenizer:
+    """A tokenizer that splits words and has no pieces yet."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
     tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
@@ -46,8 +49,8 @@ def _splitter() -> Any:
     return tokenizer
 
 
-def load_pieces(path: str) -> Any:
-    """The tokenizer of a file, or of a folder's tokenizer.json, that gives all pieces of a title and no others."""
+def load_pieces(path: str) -> Tokenizer:
+    """The tokenizer of a file, or of a folder's tokenizer.json, without padding and truncation."""
     from tokenizers import Tokenizer
 
     file = Path(path, "tokenizer.json") if os.path.isdir(path) else Path(path)

@@ -1,10 +1,10 @@
-"""Semantic docids: the way down a tree of clusters."""
+"""Semantic docids: the path down a tree of clusters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
@@ -16,7 +16,7 @@ from triever.docids.quantize import Device, mean
 from triever.docids.schemes.base import Docid, Numbering, Scheme
 from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Thing, python_bytes, scaled
-from triever.validation import require_count
+from triever.validation import Json, require_count
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Semantic(Scheme):
-    """The way down a tree of clusters, then the place inside the last one: near documents share prefixes."""
+    """The path down a tree of clusters, then a number inside the last one: near documents share prefixes."""
 
     kind: ClassVar[str] = "semantic"
     needs_vectors: ClassVar[bool] = True
 
-    branch: int = option(10, "clusters inside a cluster")
-    leaf: int = option(100, "documents that a cluster may hold without being split")
-    positions: bool = option(False, "let a symbol at each depth be a symbol of its own (2D semantic)")
-    seed: int = option(0, "another seed, other clusters")
+    branch: int = option(10, "number of clusters into which a cluster is divided")
+    leaf: int = option(100, "clusters with more documents than this are divided")
+    positions: bool = option(False, "give each depth its own symbols (2D semantic)")
+    seed: int = option(0, "seed of the clustering")
 
     _tree: Tree | None = field(default=None, init=False, repr=False)
     _held: Numbering = field(default_factory=Numbering, init=False, repr=False)
@@ -53,12 +53,12 @@ class Semantic(Scheme):
         return self._symbols * (self._depth if self.positions else 1)
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
-        found = self._vectors(vectors, len(documents))
-        self._mean = mean(found).cpu()
-        self._tree = cluster_tree(found, self.branch, self.leaf, seed=self.seed, device=device)
+        checked = self._vectors(vectors, len(documents))
+        self._mean = mean(checked).cpu()
+        self._tree = cluster_tree(checked, self.branch, self.leaf, seed=self.seed, device=device)
         self._held = Numbering()
-        paths = self._paths(found)
-        self._tree = self._tree.cpu() if self._tree else None  # where new documents come one by one
+        paths = self._paths(checked)
+        self._tree = self._tree.cpu() if self._tree else None  # new documents come one by one
         self._depth = 1 + max(map(len, paths), default=0)
         return [self._numbered(path) for path in paths]
 
@@ -69,7 +69,7 @@ class Semantic(Scheme):
         return self._tree.paths(vectors) if self._tree else [() for _ in vectors]
 
     def _numbered(self, path: Docid) -> Docid:
-        """The next place in a cluster."""
+        """The docid with the next number in a cluster."""
         docid = (*path, self._held.next(path, self.leaf))
         if not self.positions:
             return docid
@@ -85,7 +85,7 @@ class Semantic(Scheme):
         centroids = Product(trees, "clusters of clusters", 4 * self.branch * width, f"{self.branch} centroids")
         return [centroids, Product(1, "mean", 4 * width), *self._held.products(now, then)]
 
-    def write(self, writer: Writer) -> dict[str, Any]:
+    def write(self, writer: Writer) -> dict[str, Json]:
         if self._tree:
             centroids, children = self._tree.arrays()
             writer.array("docid_centroids", centroids)
@@ -94,7 +94,7 @@ class Semantic(Scheme):
             writer.array("docid_mean", self._mean.cpu().numpy())
         return {"held": self._held.to_lists(), "depth": self._depth}
 
-    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
+    def read(self, snapshot: Snapshot, state: dict[str, Json]) -> None:
         self._held = Numbering.of_lists(state["held"])
         self._depth = require_count(state, "depth", 1)
         self._mean = self._read_vectors(snapshot, "docid_mean", None) if snapshot.has("docid_mean") else None

@@ -18,27 +18,31 @@ from triever.docids.quantize import Device
 from triever.docids.schemes.base import Docid, Scheme
 from triever.docids.schemes.pieces import learn_pieces, load_pieces
 from triever.errors import UsageError
-from triever.validation import opened_tokenizer
+from triever.validation import Json, opened_tokenizer
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
     from triever.artifact import Snapshot, Writer
 
 
 @dataclass(eq=False)
 class Title(Scheme):
-    """The title as word pieces, and a stop symbol. Equal titles share a docid, and one may begin another.
+    """The title as word pieces, and a stop symbol. Equal titles share a docid, and a title may be a prefix of another.
 
     With a backbone's tokenizer, symbol i is the backbone's token i, and the stop symbol comes after the last.
     """
 
     kind: ClassVar[str] = "title"
 
-    vocabulary: int = option(8000, "word pieces at most; they are learned from the titles")
+    vocabulary: int = option(8000, "largest number of word pieces, which are learned from the titles")
     tokenizer: str = option("", "a folder or tokenizer.json whose pieces to use; empty learns them from the titles")
-    most: int = option(64, "pieces of a title that its docid has; titles that begin alike for so long share one")
+    most: int = option(64, "largest number of pieces in a docid; titles that agree in all of these share a docid")
 
-    _given: Any = field(default=None, init=False, repr=False)  # a tokenizer
-    _pieces: tuple[Any, int] | None = field(default=None, init=False, repr=False)  # a tokenizer, the stop symbol
+    _given: Any = field(
+        default=None, init=False, repr=False
+    )  # a Tokenizer, which options cannot name: it is imported late
+    _pieces: tuple[Any, int] | None = field(default=None, init=False, repr=False)  # tokenizer, stop symbol
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -49,8 +53,8 @@ class Title(Scheme):
             raise UsageError(f"most = {self.most} leaves nothing of a title", "the default is 64")
 
     @classmethod
-    def by(cls, tokenizer: Any, most: int = 64) -> Title:
-        """Titles as the pieces of a tokenizer that is there already."""
+    def by(cls, tokenizer: Tokenizer, most: int = 64) -> Title:
+        """A scheme with the pieces of a given tokenizer."""
         made = cls(most=most)
         made._given = tokenizer
         return made
@@ -64,19 +68,19 @@ class Title(Scheme):
         return self._fitted[1]
 
     @property
-    def _fitted(self) -> tuple[Any, int]:
+    def _fitted(self) -> tuple[Tokenizer, int]:
         if self._pieces is None:
             raise UsageError("the word pieces are not learned", "call fit first")
         return self._pieces
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
         names = [_name(document) for document in documents]
-        self._pieces = _with_stop(self._given or self._found(names))
+        self._pieces = _with_stop(self._given or self._new_tokenizer(names))
         tokenizer, stop = self._pieces
         encoded = tokenizer.encode_batch(names, add_special_tokens=False)
         return [(*encoding.ids[: self.most], stop) for encoding in encoded]
 
-    def _found(self, names: Sequence[str]) -> Any:
+    def _new_tokenizer(self, names: Sequence[str]) -> Tokenizer:
         return load_pieces(self.tokenizer) if self.tokenizer else learn_pieces(names, self.vocabulary)
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
@@ -85,11 +89,11 @@ class Title(Scheme):
 
     def readable(self, docid: Docid) -> str:
         tokenizer, _ = self._fitted
-        return " ".join(_escaped(tokenizer.id_to_token(symbol)) for symbol in docid[:-1])
+        return " ".join(_escaped(tokenizer.id_to_token(symbol) or "") for symbol in docid[:-1])
 
     def symbol(self, symbol: int) -> str:
         tokenizer, stop = self._fitted
-        return "end" if symbol == stop else tokenizer.id_to_token(symbol)
+        return "end" if symbol == stop else tokenizer.id_to_token(symbol) or ""
 
     def has_symbols(self, symbols: np.ndarray) -> bool:
         tokenizer, stop = self._fitted
@@ -98,28 +102,30 @@ class Title(Scheme):
     def parse(self, text: str) -> Docid:
         tokenizer, stop = self._fitted
         pieces = [_unescaped(piece) for piece in text.split(" ")] if text else []
-        symbols = [tokenizer.token_to_id(piece) for piece in pieces]
-        if None in symbols:
-            strange = pieces[symbols.index(None)]
-            raise UsageError(f"{strange!r} is not one of the word pieces", "write the docid as it was shown")
+        symbols: list[int] = []
+        for piece in pieces:
+            symbol = tokenizer.token_to_id(piece)
+            if symbol is None:
+                raise UsageError(f"{piece!r} is not one of the word pieces", "write the docid as it was shown")
+            symbols.append(symbol)
         return (*symbols, stop)
 
-    def write(self, writer: Writer) -> dict[str, Any]:
-        # A file of its own: a backbone's tokenizer has megabytes, and every change rewrites the manifest.
+    def write(self, writer: Writer) -> dict[str, Json]:
+        # It gets its own file: a backbone's tokenizer has megabytes, and every change rewrites the manifest.
         writer.json("docid_pieces", json.loads(self._fitted[0].to_str()))
         return {}
 
-    def read(self, snapshot: Snapshot, state: dict[str, Any]) -> None:
+    def read(self, snapshot: Snapshot, state: dict[str, Json]) -> None:
         self._pieces = _with_stop(opened_tokenizer(snapshot.json("docid_pieces")))
 
 
-def _with_stop(tokenizer: Any) -> tuple[Any, int]:
-    """The symbol behind the last piece; not their number, as the ids of some tokenizers have gaps."""
+def _with_stop(tokenizer: Tokenizer) -> tuple[Tokenizer, int]:
+    """The tokenizer and the stop symbol, which follows the last piece; some tokenizers have gaps in their ids."""
     return tokenizer, 1 + max(tokenizer.get_vocab().values(), default=-1)
 
 
 def _escaped(piece: str) -> str:
-    r"""Some tokenizers have pieces with spaces, which are what stands between pieces here.
+    r"""A piece with its spaces escaped, because spaces separate pieces in a readable docid.
 
     >>> _escaped("a b"), _unescaped(r"a\_b")
     ('a\\_b', 'a b')
