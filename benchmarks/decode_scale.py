@@ -2,7 +2,7 @@
 
     python benchmarks/decode_scale.py [--docids 100000 1000000 10000000]
 
-The ratio is to the time of the smallest set.
+`ratio` compares each time with that of the smallest set.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> None:
         options = DecodeOptions(docids=size, beams=(10,), finish=(False,), peer=False, rounds=9)
         rows += [{"docids": size, **row} for row in bench_decode(options)]
     for row in rows:
-        smallest = next(one for one in rows if one["normalisation"] == row["normalisation"])
+        smallest = next(other for other in rows if other["normalisation"] == row["normalisation"])
         row["ratio"] = round(row["seconds"] / smallest["seconds"], 2)
     result = benchmark(["python", "benchmarks/decode_scale.py"], rows)
     print(json.dumps(result, indent=1))

@@ -1,4 +1,4 @@
-"""Encoders beside BM25: as they come, tuned, late interaction, reranked and fused, on one dataset, seed by seed.
+"""BM25 and encoders on one dataset, seed by seed: untuned, tuned, late interaction, reranked and fused.
 
     TRIEVER_DATA=... python benchmarks/encoders.py squad-partial --seeds 0 1 2 --out results/encoders
 
@@ -29,12 +29,12 @@ TEST = {
 TRAIN = {"squad-partial": "docseen_train", "wiki60k": "train"}
 ZERO_SHOT = ["bm25", "dense as it comes", "multivector as it comes"]
 GENTLE = {"wiki60k": {"learning_rate": 5e-5, "temperature": 0.05, "blend": 0.5}}
-"""Where a backbone knows much already: tuned so, it lost nothing on any source of held-out queries."""
+"""For data that the backbone knows well: tuned so gently, it lost nothing on any source of held-out queries."""
 
 
-def tuning(data: str, seed: int, **more: Any) -> Tuning:
-    how = {"learning_rate": 1e-4, "temperature": 0.02} | GENTLE.get(data, {})
-    return Tuning(split=TRAIN[data], seed=seed, rounds=4, **how, **more)
+def tuning(data: str, seed: int, *, steps: int, batch: int) -> Tuning:
+    rates = {"learning_rate": 1e-4, "temperature": 0.02} | GENTLE.get(data, {})
+    return Tuning(split=TRAIN[data], seed=seed, rounds=4, **rates, steps=steps, batch=batch)
 
 
 def dense(data: str, seed: int, _made: dict[str, Retriever]) -> Retriever:
@@ -79,7 +79,7 @@ SYSTEMS: dict[str, Callable[[str, int, dict[str, Retriever]], Retriever]] = {
 
 
 def remembering(retriever: Retriever) -> Retriever:
-    """The same retriever, which searches every query once, however many systems it is a part of."""
+    """The same retriever with a cache of its results, so that it searches every query once for all systems."""
     engine = retriever.engine
     search, known = engine.search, {}
 
@@ -87,10 +87,10 @@ def remembering(retriever: Retriever) -> Retriever:
         depth = min(max(k, 100), len(store))
         new = [query for query in dict.fromkeys(queries) if known.get(query, (0, None))[0] < depth]
         if new:
-            known.update(zip(new, ((depth, found) for found in search(store, new, depth)), strict=True))
+            known.update(zip(new, ((depth, result) for result in search(store, new, depth)), strict=True))
         return [replace(known[query][1], hits=known[query][1][:k]) for query in queries]
 
-    object.__setattr__(engine, "search", remembered)  # for this measurement only: engines never change else
+    object.__setattr__(engine, "search", remembered)  # for this measurement only: engines are immutable otherwise
     return retriever
 
 
@@ -114,7 +114,7 @@ def run(
 ) -> None:
     started = time.perf_counter()
     for name in names:
-        if name not in made or name not in ZERO_SHOT:  # what has no seed is made once
+        if name not in made or name not in ZERO_SHOT:  # systems without a seed are made once
             begun = time.perf_counter()
             made[name] = remembering(SYSTEMS[name](words.data, seed, made).fit(dataset))
             print(f"{name}, seed {seed}: {time.perf_counter() - begun:.0f} s", flush=True)
@@ -123,7 +123,7 @@ def run(
     for split in TEST[words.data]:
         report = triever.compare({name: made[name] for name in names}, dataset, split, MEASURES, k=100)
         for extra in report.extra.values():
-            extra.pop("queries/s")  # it would be that of a memory; `triever bench search` measures speed
+            extra.pop("queries/s")  # it would be the speed of the cache; `triever bench search` measures speed
         about = {name: {"options": triever.config.to_dict(made[name])} for name in names}
         seconds = time.perf_counter() - started
         record = results.record(report, command=[], seconds=seconds, systems=about)

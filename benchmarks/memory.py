@@ -1,12 +1,13 @@
-"""What every system takes in memory as the corpus grows: counted where it was built, and computed beyond.
+"""The memory of every system as the corpus grows: counted in built engines, and computed for larger sizes.
 
     python benchmarks/memory.py [--sizes 10000 100000 1000000]
 
-No model is trained and no text is read: what an index takes is decided by how much there is of everything, not by what
-it says. Vectors and symbols are drawn, models have MiniLM's shape and random weights, and the engines of the retrievers
-are put together from them. What takes long to build or would not fit is built in smaller sizes. Each part is counted in
-the engine, and computed from settings and numbers alone; for 10 million documents and more it is computed only. As a
-check of growth, the engine of the size before says what the next should take, and so does a line through two sizes.
+No model is trained and no text is read: the size of an index depends on how many words, vectors and docids there are,
+not on what they say. Vectors and symbols are drawn, models have MiniLM's shape and random weights, and the engines of
+the retrievers are put together from them. Systems that take long to build, or would not fit, are built in smaller
+sizes. Each part is counted in the engine, and computed from settings and numbers alone; for 10 million documents and
+more it is only computed. To check the growth, each size is also predicted from the engine of the size before, and by a
+straight line through two sizes.
 
 A document has 100 words (those that are left without stop words), 120 tokens, and a title of four pieces.
 """
@@ -68,7 +69,7 @@ MINILM = {
     "pad_token_id": 0,
 }
 WORDS, COMMON, TOKENS, TITLE, KEPT = 100, 300, 120, 4, 5
-"""Words of a document, words that are half of them, tokens of a document, pieces of a title, ids of a piece."""
+"""Words of a document, frequent words (half of all), tokens of a document, pieces of a title, ids of a piece."""
 TOKEN_WIDTH = 128
 READING = TextReading(64, 256)
 CLUSTERS, BRANCH, LEAF = 1000, 10, 100
@@ -79,14 +80,14 @@ GRAPH_SIZES = (10_000, 30_000, 100_000)
 
 @dataclass(frozen=True)
 class Built:
-    """What is there of a system, and what it would take with other numbers of documents."""
+    """The parts of a built system, and a function that computes them for other numbers of documents."""
 
     stored: Stored
     products: Callable[[int], Mapping[str, Products]]
 
 
 def of(engine: Engine, documents: int) -> Built:
-    """What an engine says of itself."""
+    """The parts of an engine, as it counts and computes them itself."""
     return Built(engine.stored(), partial(engine.products, documents))
 
 
@@ -138,11 +139,11 @@ def drawn(draw: np.random.Generator, count: int) -> np.ndarray:
 
 @cache
 def word_index(count: int) -> LexicalEngine:
-    found = drawn(chance(count), count * WORDS)
-    _, first, word = np.unique(found, return_index=True, return_inverse=True)
+    ranks = drawn(chance(count), count * WORDS)
+    _, first, word = np.unique(ranks, return_index=True, return_inverse=True)
     number = np.empty(len(first), np.int64)
     number[np.argsort(first)] = np.arange(len(first))  # words are numbered as they come
-    names = [f"{one:07x}" for one in range(len(first))]
+    names = [f"{rank:07x}" for rank in range(len(first))]
     terms = Terms("none", names, np.arange(count + 1) * WORDS, number[word].astype(np.int32))
     return LexicalEngine.of(terms, Weighting("lucene", 1.2, 0.75))
 
@@ -165,7 +166,7 @@ def dense(options: IndexOptions, count: int) -> Built:
 
 
 def by_codes(count: int) -> Built:
-    """Lists of codes put together from their arrays: to learn them takes minutes."""
+    """Lists of codes, put together from their arrays, because learning them takes minutes."""
     options, plain = IndexOptions(kind="ivfpq"), np.zeros((count, HIDDEN), np.float32)
     lists, pieces = _list_count(count, 0), _piece_count(HIDDEN, 0)
     arrays = {
@@ -181,7 +182,7 @@ def by_codes(count: int) -> Built:
 
 
 def multivector(bits: int, count: int) -> Built:
-    """Token vectors put together from their arrays: to find the nearest centroid of each would take hours."""
+    """Token vectors, put together from their arrays, because finding their nearest centroids would take hours."""
     options, tokens = TokenOptions(bits=bits), count * TOKENS
     centroids, buckets = centroid_count(tokens, 0), BUCKETS[bits]
     shapes = (centroids, TOKEN_WIDTH), (TOKEN_WIDTH, max(0, buckets - 1)), (TOKEN_WIDTH, buckets)
@@ -197,7 +198,7 @@ def multivector(bits: int, count: int) -> Built:
 
 
 def written(scheme: Scheme, docids: np.ndarray, shape: Callable[[int], TrieShape], *, placed: bool = True) -> Built:
-    """A generative retriever whose docids (documents, length) are given, as is how its trie grows."""
+    """A generative retriever with these docids (documents, length); `shape` says how its trie grows."""
     count, length = docids.shape
     trie = Trie.of(Paths(docids.ravel().astype(np.int64), np.arange(count + 1) * length, np.arange(count)))
     model = writer(scheme.width, single=isinstance(scheme, Atomic))
@@ -206,7 +207,7 @@ def written(scheme: Scheme, docids: np.ndarray, shape: Callable[[int], TrieShape
 
 
 def docids_in(model: Any, scheme: Scheme, trie: Trie, count: int, placer: Encoder | None) -> Docids:
-    """What an engine that writes holds."""
+    """The docids, the model and the trie of an engine that writes docids."""
     return Docids(model, scheme, trie, np.arange(count), placer, Reading(), 64, vector_rows=False)
 
 
@@ -229,7 +230,7 @@ def atomic(count: int) -> Built:
 
 
 def naive(count: int) -> Built:
-    """The digits of numbers, as many for each, and the end, which is left over once a number is alone."""
+    """The digits of numbers, equally many for each, and a stop symbol, which is the tail of each docid."""
     scheme, depth = Naive(), len(str(count - 1))
     scheme._letters = list("0123456789")
     symbols = np.concatenate([_digits(np.arange(count), depth), np.full((count, 1), scheme.stop)], 1)
@@ -247,7 +248,7 @@ def _digits(numbers: np.ndarray, depth: int) -> np.ndarray:
 
 
 def semantic(count: int) -> Built:
-    """Clusters that are all as large as they may be: ten inside each, and a hundred documents in the last."""
+    """Clusters of the maximum size: ten clusters in each, and a hundred documents in the last ones."""
     scheme, depth = Semantic(BRANCH, LEAF), _semantic_depth(count)
     paths = _digits(np.arange(count) // LEAF, depth)
     scheme._tree, scheme._mean, scheme._depth = _balanced(depth), torch.zeros(HIDDEN), depth + 1
@@ -266,12 +267,12 @@ def _semantic_shape(then: int) -> TrieShape:
 
 
 def _balanced(depth: int) -> Tree:
-    children = {one: _balanced(depth - 1) for one in range(BRANCH)} if depth > 1 else {}
+    children = {branch: _balanced(depth - 1) for branch in range(BRANCH)} if depth > 1 else {}
     return Tree(torch.zeros(BRANCH, HIDDEN), children)
 
 
 def codebook(count: int) -> Built:
-    """Six symbols of 256 that are drawn, and one that tells equal ones apart."""
+    """Six random symbols of 256, and one that tells equal codes apart."""
     scheme = Codebook()
     scheme._books = torch.zeros(scheme.levels, 2**scheme.bits, HIDDEN)
     codes = chance(count).integers(0, 2**scheme.bits, (count, scheme.levels))
@@ -283,7 +284,7 @@ def gdr(count: int) -> Built:
     """A thousand clusters of one symbol, however many documents there are."""
     scheme = Cluster(CLUSTERS)
     scheme._centroids = torch.zeros(CLUSTERS, HIDDEN)
-    scheme._codes = [(one,) for one in range(CLUSTERS)]
+    scheme._codes = [(number,) for number in range(CLUSTERS)]
     cluster = chance(count).integers(0, CLUSTERS, count)
     trie = Trie.of(Paths(cluster, np.arange(count + 1), np.arange(count)))
     below = TrieVectors.of(trie, np.arange(count), chance(count).random((count, HIDDEN), np.float32))
@@ -317,12 +318,12 @@ class System:
     """How a system is built, and in which sizes."""
 
     make: Callable[[int], Built]
-    sizes: tuple[int, ...] | None = None  # None: those that are asked for
+    sizes: tuple[int, ...] | None = None  # None: those of the command line
     built: str = "all"
 
 
 QUICK = {"ef_construction": 16}
-"""Fewer vectors looked at to place one: links are worse so, and take as much."""
+"""Looks at fewer vectors to place one, which is faster: the links are worse, but take the same memory."""
 SYSTEMS = {
     "documents": System(documents, built="texts from a pool of a thousand"),
     "bm25": System(bm25, SMALL_SIZES, "words drawn as numbers, without texts"),
@@ -344,13 +345,13 @@ SYSTEMS = {
 
 
 def measured(name: str, system: System, asked: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Rows of what was counted in every size, and of what is computed for the large ones."""
+    """A row of counted bytes for every size that is built, and a row of computed bytes for each of LARGE."""
     rows: list[dict[str, Any]] = []
     built = None
     for count in system.sizes or asked:
         started = time.perf_counter()
         foreseen = built.products(count) if built else None
-        built = None  # it makes room for the next
+        built = None  # frees its memory for the next
         built = system.make(count)
         rows.append(_counted(name, count, built, system.built))
         if foreseen:
@@ -381,7 +382,7 @@ def _total(parts: Mapping[str, Mapping[str, Any]], key: str) -> int:
 
 
 def _by_a_line(rows: list[dict[str, Any]]) -> int:
-    """What the largest should take by the two before it."""
+    """The bytes of the largest size, by a straight line through the two sizes before it."""
     return round(fitted({row["documents"]: row["bytes"] for row in rows[-3:-1]}).at(rows[-1]["documents"]))
 
 
@@ -394,14 +395,14 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--only", default="", help="systems with this in their name; nothing is written then")
+    parser.add_argument("--only", default="", help="only systems with this text in their name; then no file is written")
     words = parser.parse_args()
     chosen = {name: system for name, system in SYSTEMS.items() if words.only in name}
     rows = [row for name, system in chosen.items() for row in measured(name, system, tuple(words.sizes))]
     emit(table([shown(row) for row in rows]))
     if not words.only:
-        found = results.benchmark(["python", "benchmarks/memory.py"], rows)
-        results.write(Path(__file__).with_suffix(".json"), {**found, "peak_memory_mb": results.peak_memory_mb()})
+        record = results.benchmark(["python", "benchmarks/memory.py"], rows)
+        results.write(Path(__file__).with_suffix(".json"), {**record, "peak_memory_mb": results.peak_memory_mb()})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A million decoded hits, counted: how many are invalid, repeated or not finite. Each count should be 0.
+"""Counts how many of a million decoded hits are invalid, repeated or not finite. Each count should be 0.
 
-Random tries (several documents on a docid, several docids for a document, some deleted, some added), a
-T5-shaped model of random weights, both normalisations, random widths. Under `trie` normalisation a beam
-that is wide enough for the whole corpus must also hold all of its probability.
+It draws random tries (several documents on a docid, several docids for a document, some deleted, some added), a
+T5-shaped model with random weights, both normalisations, and random widths. Under `trie` normalisation, the
+probabilities in a beam that is wide enough for the whole corpus must also sum to one.
 
     python benchmarks/million_hits.py [--hits 1000000]
 """
@@ -48,8 +48,8 @@ def make_trie(chance: random.Random, count: int) -> tuple[Walk, set[int]]:
     return Walk(trie.without(gone)), {document for _, document in pairs} - gone
 
 
-def judge(found: list[list[tuple[int, float]]], valid: set[int], counts: Counter[str]) -> None:
-    for hits in found:
+def judge(results: list[list[tuple[int, float]]], valid: set[int], counts: Counter[str]) -> None:
+    for hits in results:
         numbers = [number for number, _ in hits]
         counts["hits"] += len(hits)
         counts["invalid"] += sum(number not in valid for number in numbers)
@@ -62,9 +62,9 @@ def worst_sum(chance: random.Random) -> float:
     generator = make_generator(0)
     walk, valid = make_trie(chance, 300)
     frontier = beam(generator, *generator.prefill([""] * QUERIES), walk, BeamOptions(width=1000))
-    found = documents(walk, frontier, 1000)
-    assert all({number for number, _ in hits} == valid for hits in found)
-    return max(abs(sum(math.exp(mass) for _, mass in hits) - 1) for hits in found)
+    results = documents(walk, frontier, 1000)
+    assert all({number for number, _ in hits} == valid for hits in results)
+    return max(abs(sum(math.exp(mass) for _, mass in hits) - 1) for hits in results)
 
 
 def main() -> None:

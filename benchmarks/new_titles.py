@@ -1,10 +1,10 @@
-"""New documents in a contextual vocabulary: their titles by ids that are there, beside a vocabulary made of all titles.
+"""New documents in a contextual vocabulary: added with the ids that exist, or with a vocabulary made of all titles.
 
     TRIEVER_DATA=... python benchmarks/new_titles.py wiki60k --ask dev.nq dev.entityq --out benchmarks/new_titles.json
 
-A tenth of the documents is new: no question about them is trained on. `added` was fitted without them, and took them
-in without training; `rebuilt` was fitted with them there, on the same questions. GENRE writes tokens, and has nothing
-to place.
+A tenth of the documents is new: no training question is about them. `added` was fitted without them, and then they were
+added without training; `rebuilt` was fitted with them, on the same questions. GENRE writes plain tokens, so new titles
+need no ids.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ GENRE = VocabularyOptions(k=0)
 
 
 def is_new(document: Document, share: float) -> bool:
-    """By its id alone, so that it is the same everywhere."""
+    """Whether a document counts as new; this depends on its id alone, so that it is the same everywhere."""
     return crc32(document.id.encode()) < share * 2**32
 
 
 def about(data: Dataset, split: str, documents: Sequence[Document]) -> Dataset:
     """These documents, and the questions of a split that are about them alone."""
-    there = {document.id for document in documents}
-    qrels = {query: judged for query, judged in data.qrels(split).items() if judged.keys() <= there}
+    ids = {document.id for document in documents}
+    qrels = {query: judged for query, judged in data.qrels(split).items() if judged.keys() <= ids}
     queries = [query for query in data.queries(split) if query.id in qrels]
     return Dataset.of(data.name, documents, queries, {split: qrels})
 
@@ -57,8 +57,8 @@ def main() -> None:
     words = parser.parse_args()
     data = triever.load_dataset(words.data)
     documents = list(data.documents())
-    new = [one for one in documents if is_new(one, words.share)]
-    old = [one for one in documents if not is_new(one, words.share)]
+    new = [document for document in documents if is_new(document, words.share)]
+    old = [document for document in documents if not is_new(document, words.share)]
     asked = {"old": old, "new": new}
     rates = {"learning_rate": 1e-3, "reader": 0.5}  # as in recipes/contextual
     training = DocidTuning(steps=words.steps, batch=words.batch, rounds=3, split=words.split, **rates)
@@ -79,8 +79,8 @@ def main() -> None:
             fitted.add(new)
             row["add_s"] = round(time.perf_counter() - started, 1)
         for split in words.ask:
-            for kind, some in asked.items():
-                row[f"{split}, {kind}"] = found_first(fitted, about(data, split, some), split)
+            for kind, group in asked.items():
+                row[f"{split}, {kind}"] = found_first(fitted, about(data, split, group), split)
         rows.append(row)
         emit(row)
         if words.out:  # after every row: each takes minutes

@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _dial() -> list[Bars]:
-    """What is found, how long one query takes and what is held, from dense to generative retrieval."""
+    """Quality, time for one question and memory, from dense to generative retrieval."""
     kinds, steps = ("semantic", "codebook"), ("depth=0", "depth=1", "depth=2", "depth=3", "depth=4", "whole", "written")
     cells = {
         kind: [_read(RESULTS / "gdr" / "depth" / "mini" / f"{kind}-{step}-seed0.json") for step in steps]
@@ -50,37 +50,37 @@ def _score(cell: dict[str, Any], split: str, measure: str) -> float:
 
 
 def _milliseconds(kind: str) -> list[float | None]:
-    """Of a search at depths 0 to 4 and to the end; to write alone was not timed, and takes what the end takes."""
+    """The time of a search at depths 0 to 4 and with whole docids; None for `written`, which was not timed."""
     rows = [row for row in _read(HERE / "search_depth.json")["rows"] if row["system"].startswith(f"{kind}, ")]
     return [row["ms_for_one"] for row in (*rows[:5], rows[-1])] + [None]
 
 
 def _held_at(step: str, cell: dict[str, Any]) -> float:
-    """What such a search has to hold: vectors, if any are matched, and what names docids, if any are written."""
+    """The bytes for a document: of vectors, if any are matched, and of the trie and docids, if any are written."""
     written = 0 if step == "depth=0" else sum(cell["memory"][part] for part in ("trie", "walk", "docids", "numbers"))
     matched = 0 if step == "written" else cell["memory"]["cluster vectors"]
     return (written + matched) / cell["documents"]
 
 
 def _seen(source: str) -> Bars:
-    """Means over seeds of what is found of documents that training questions were about, and of others."""
+    """Means over seeds for questions about documents that training questions were about, and for all others."""
     files = sorted((RESULTS / "contextual" / "seen").glob(f"{source}-seed*.json"))
-    found = [_read(file)["finding"]["values"] for file in files]
+    findings = [_read(file)["finding"]["values"] for file in files]
     groups = ("seen", "unseen")
-    labels = [f"{group} ({found[0]['questions'][group]:,})" for group in groups]
+    labels = [f"{group} ({findings[0]['questions'][group]:,})" for group in groups]
     series = {
-        name: [mean(one["scores"][name][group]["mean"] for one in found) for group in groups]
-        for name in found[0]["scores"]
+        name: [mean(finding["scores"][name][group]["mean"] for finding in findings) for group in groups]
+        for name in findings[0]["scores"]
     }
     return Bars(f"{source}: R-precision", labels, series)
 
 
 def _ids_of_a_token(source: str) -> Bars:
-    """Figure 5 of the paper: what more ids for each token of titles are worth, of one seed."""
+    """Figure 5 of the paper: R-precision by the number of ids for each token of titles, for one seed."""
     cells = {0: "GENRE", 5: "Base"} | {k: f"k={k}" for k in (1, 2, 3, 10, 20)}
     folder = RESULTS / "contextual" / "variants" / "mini"
-    found = [_score(_read(folder / f"{cells[k]}-seed0.json"), f"dev.{source}", "Rprec") for k in sorted(cells)]
-    return Bars(f"{source}: R-precision", [f"k={k}" for k in sorted(cells)], {"ids of a token": found})
+    scores = [_score(_read(folder / f"{cells[k]}-seed0.json"), f"dev.{source}", "Rprec") for k in sorted(cells)]
+    return Bars(f"{source}: R-precision", [f"k={k}" for k in sorted(cells)], {"ids of a token": scores})
 
 
 def _read(path: Path) -> dict[str, Any]:

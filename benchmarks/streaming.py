@@ -1,7 +1,7 @@
 """Memory and speed of `triever data info` on a corpus of a million documents.
 
-Beside it, in the same run, the usual way: every record read into one dict, as BEIR's loader does.
-Writes what it saw to benchmarks/streaming.json.
+The usual way is measured in the same run: every record is read into one dict, as BEIR's loader does.
+The numbers go to benchmarks/streaming.json.
 
     python benchmarks/streaming.py [--documents 1000000]
 """
@@ -61,14 +61,14 @@ def child(job: Callable[[str], int], folder: str, queue: multiprocessing.Queue) 
 
 
 def measure(job: Callable[[str], int], folder: str) -> dict[str, float]:
-    """Run in a process of its own, whose peak is the job's own."""
+    """Run the job in a separate process, so that the peak of memory is that of the job."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=child, args=(job, folder, queue))
     process.start()
-    found = queue.get()
+    measured = queue.get()
     process.join()
-    return found
+    return measured
 
 
 def measure_both(documents: int) -> dict[str, dict[str, float]]:

@@ -1,9 +1,9 @@
-"""How long a contextual vocabulary takes to make, and how much memory: `Contextual` without a training.
+"""The time and memory that it takes to make a contextual vocabulary: `Contextual` without training.
 
     TRIEVER_DATA=... python benchmarks/vocabulary.py wiki60k --out benchmarks/vocabulary.json
 
-Each row is a fit in which titles are read with their documents, or alone, their tokens clustered and all titles
-written in the ids of their clusters. `warm` has the same again, once the GPU has been used.
+Each row is a fit: titles are read with their documents or alone, their tokens are clustered, and all titles are written
+in the ids of their clusters. `warm` is the same fit again, after the GPU has been used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data")
     parser.add_argument("--backbone", default="minilm")
-    parser.add_argument("--documents", type=int, default=0, help="only the first so many")
+    parser.add_argument("--documents", type=int, default=0, help="use only this many documents, the first ones")
     parser.add_argument("--out", type=Path)
     words = parser.parse_args()
     documents = list(triever.load_dataset(words.data).documents())[: words.documents or None]

@@ -35,7 +35,7 @@ from triever.arguments import as_path
 from triever.errors import ArtifactError, Flaw, TrieverError
 from triever.files import locked, open_regular, sync_folder, write_hint
 from triever.parquet.pages import Limits, batch_rows, check_rows, leaves_of, read_footer
-from triever.validation import require_count
+from triever.validation import not_finite, require_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -156,9 +156,8 @@ class Snapshot:
             tensors = load(self._file(role).read())
         except (SafetensorError, KeyError) as error:  # KeyError: a type of numbers that this version does not know
             raise self._damaged(role, f"does not hold tensors: {error}") from error
-        for name, tensor in tensors.items():
-            if tensor.is_floating_point() and not tensor.sum().isfinite() and not tensor.isfinite().all():
-                raise self._damaged(role, f"holds numbers that are not finite in {name}")
+        if (name := not_finite(tensors)) is not None:
+            raise self._damaged(role, f"holds numbers that are not finite in {name}")
         return tensors
 
     def json(self, role: str) -> Any:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
-"""A value of a JSON text."""
+"""A value that a JSON file can hold."""
 
 BLOCK = 2**20
 """So many numbers are looked at together."""
@@ -76,6 +79,18 @@ def _is_finite(block: np.ndarray) -> bool:
         return int((block.view(np.uint16) & 0x7FFF).max()) < 0x7C00
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.add.reduce(block)) or np.isfinite(block).all())
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor that holds a number that is not finite; None where all are finite.
+
+    A sum that is finite has only finite parts, and it takes a fraction of the time; it may overflow without them.
+    """
+    for name, tensor in tensors.items():
+        fractional = tensor.is_floating_point() or tensor.is_complex()
+        if fractional and not tensor.sum().isfinite() and not tensor.isfinite().all():
+            return name
+    return None
 
 
 def require_table(values: Mapping[str, Any], name: str) -> dict[str, Any]:

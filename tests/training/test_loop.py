@@ -510,7 +510,7 @@ def test_memory_that_is_not_enough_says_what_to_do() -> None:
     def hungry(model: nn.Module, batch: Any) -> dict[str, Tensor]:
         return {"loss": torch.empty(2**55).mean()}
 
-    said = "not enough for step 1; halve the batch and double accumulate .a query has half as many in-batch negatives"
+    said = "not enough for step 1; halve the batch and double accumulate .which also halves the in-batch negatives"
     with pytest.raises(UsageError, match=said):
         train(toy(), hungry, Pairs, options())
 

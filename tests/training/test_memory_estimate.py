@@ -134,6 +134,6 @@ def test_too_little_memory_says_how_much_and_what_to_set() -> None:
 
 def test_what_is_advised_says_what_it_costs() -> None:
     with pytest.raises(
-        UsageError, match=r"double accumulate .* half as many in-batch negatives then, .*, or set optimizer"
+        UsageError, match=r"double accumulate .* halves the in-batch negatives of a query, .*, or set optimizer"
     ):
         memory_estimate.check(2**50, "cpu")

@@ -19,6 +19,7 @@ from torch import nn
 from tests.training.test_loop import lines, options, same
 from tests.training.toys import LONG, Pairs, Toy, long_training, mined, square, toy, worth
 from triever.errors import ArtifactError, Busy, UsageError
+from triever.training.checkpoints import Checkpoints
 from triever.training.loop import train
 
 KILLS = 15
@@ -113,6 +114,22 @@ def test_every_place_can_be_gone_on_from(at: int, tmp_path: Path) -> None:
     whole = toy(dropout=0.2)
     train(whole, square, mined(whole), LONG, evaluate=worth)
     assert same(resumed, whole)
+
+
+def test_a_resume_compares_each_file_with_its_hash_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Stop):
+        train(toy(), stopping(7), Pairs, LONG, evaluate=worth, folder=tmp_path)
+    compared: list[str] = []
+    compare = Checkpoints._compare_hash
+
+    def counting(self: Checkpoints, name: str, sha256: str) -> None:
+        compared.append(name)
+        compare(self, name, sha256)
+
+    monkeypatch.setattr(Checkpoints, "_compare_hash", counting)
+    with pytest.raises(Stop):
+        train(toy(), stopping(0), Pairs, LONG, evaluate=worth, folder=tmp_path)
+    assert sorted(compared) == sorted(path.name for path in tmp_path.glob("*.safetensors"))
 
 
 def ending(measure: Any, at: int) -> Any:

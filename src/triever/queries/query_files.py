@@ -1,10 +1,10 @@
-"""Files of written questions: made in shards, so that an interrupted work goes on where it was, and in parts.
+"""Files of generated questions. They are made in shards, so that interrupted work goes on where it was, and in parts.
 
-    q.jsonl.work/triever-work.json   what is being written, and from what; other work is refused
-                 training/           the tuning, as the training loop keeps it
+    q.jsonl.work/triever-work.json   what is written and from what, so that other work is refused
+                 training/           the checkpoints of the tuning
                  000003.jsonl        a shard: its counts and a hash, then a line for each of its documents
 
-The shards are joined into the file and removed. A line is {"_id": …, "texts": […]}, as expansions are read.
+At the end the shards are joined into the file and removed. A line is {"_id": …, "texts": […]}, as expansions are read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from triever import artifact, config, progress, work_folder
 from triever.data.datasets import Dataset
@@ -34,7 +33,7 @@ from triever.queries.question_sampler import QuestionSampler
 TRAINING = "training"
 WHOLE = "1/1"
 LARGEST = 2**30
-"""Bytes of a shard, of which a usual one has a thousandth."""
+"""The most bytes of a shard; a usual shard has a thousandth of that."""
 
 logger = logging.getLogger("triever")
 
@@ -47,17 +46,17 @@ def write_file(
     part: str = WHOLE,
     work: str | Path | None = None,
     save: str | Path | None = None,
-) -> dict[str, Any]:
-    """Write the questions of a dataset's documents to a file, and say what is in it.
+) -> dict[str, float]:
+    """Write questions for a dataset's documents to a file, and return counts of what is in it.
 
-    A writer that has not been fitted is fitted first, and saved where `save` says. The same call goes on where
-    one that was interrupted stopped. `part` is "2/4" for the second quarter of the documents.
+    A writer that has not been fitted is fitted first, and saved to `save`. After an interruption, the same call goes on
+    where the first one stopped. `part` is "2/4" for the second quarter of the documents.
     """
     store = DocumentStore.of(progress.track(dataset.documents(), "reading documents"))
     store.fingerprint = dataset.fingerprint
     rows = part_of(part, len(store), dataset.name)
     folder = Path(work) if work else Path(out).with_name(f"{Path(out).name}.work")
-    with _claimed(folder, _what(writer, store, part), keep=work is not None) as resumed:
+    with _claimed(folder, _description(writer, store, part), keep=work is not None) as resumed:
         if save:
             artifact.check_place(save, replace=resumed)
         if not writer.is_fitted:
@@ -71,14 +70,14 @@ def write_file(
             for number, low in enumerate(range(rows.start, rows.stop, writer.shard))
         ]
         _write_missing(writer, shards)
-        found = _joined(shards, Path(out))
+        counts = _joined(shards, Path(out))
         for shard in shards:
             shard.path.unlink()
-    return found
+    return counts
 
 
 def part_of(part: str, count: int, name: str) -> range:
-    """The rows of one of several parts of so many documents.
+    """The rows of a part such as "2/4" of `count` documents.
 
     >>> part_of("2/4", 10, "toy")
     range(2, 5)
@@ -94,20 +93,26 @@ def part_of(part: str, count: int, name: str) -> range:
     return rows
 
 
-def _what(writer: QueryWriter, store: DocumentStore, part: str) -> dict[str, Any]:
-    """What decides the content of the file."""
-    own = {"kind": writer.kind, "options": config.to_dict(writer), "writer": writer.made_from, "shard": writer.shard}
-    return own | {"documents": store.fingerprint, "part": part}
+def _description(writer: QueryWriter, store: DocumentStore, part: str) -> dict[str, object]:
+    """Everything that decides the content of the file."""
+    return {
+        "kind": writer.kind,
+        "options": config.to_dict(writer),
+        "writer": writer.made_from,
+        "shard": writer.shard,
+        "documents": store.fingerprint,
+        "part": part,
+    }
 
 
 @contextmanager
-def _claimed(folder: Path, what: dict[str, Any], *, keep: bool) -> Generator[bool]:
-    """The folder to work in, if it holds no other work; whether work was begun there before.
+def _claimed(folder: Path, description: dict[str, object], *, keep: bool) -> Generator[bool]:
+    """Claim a work folder that holds no other work; yields whether this work was begun there before.
 
-    It is removed after the work, and after a failure that left nothing to go on from, unless it is to be kept.
+    Without `keep`, the folder is removed at the end, and also after a failure that left nothing to go on from.
     """
     resumed = work_folder.is_begun(folder)
-    work_folder.claim(folder, what)
+    work_folder.claim(folder, description)
     removed = not keep and _is_first()
     try:
         yield resumed
@@ -120,13 +125,13 @@ def _claimed(folder: Path, what: dict[str, Any], *, keep: bool) -> Generator[boo
 
 
 def _is_first() -> bool:
-    """Whether this is the process that writes, of several that tune together."""
+    """Whether this process is the one that writes, of several that tune together."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Some documents, and the file of their questions."""
+    """A slice of the documents, and the file of their questions."""
 
     folder: Path
     number: int
@@ -135,15 +140,15 @@ class Shard:
 
     @property
     def path(self) -> Path:
-        """Where it is written."""
+        """The file of the shard."""
         return self.folder / f"{self.number:06}.jsonl"
 
     def documents(self) -> list[Document]:
-        """Those whose questions it holds."""
+        """The documents of the shard."""
         return list(DocumentStore(self.store.table.slice(self.rows.start, len(self.rows))))
 
     def write(self, sampler: QuestionSampler, tell: Callable[[int, int], object]) -> None:
-        """Make it, whole or not at all."""
+        """Write the questions of the documents to the file, whole or not at all."""
         started = time.perf_counter()
         questions, counts = sampler.write(self.documents(), tell)
         items = ({"_id": key, "texts": texts} for key, texts in questions)
@@ -154,13 +159,13 @@ class Shard:
             file.writelines([json.dumps(head).encode() + b"\n", *lines])
 
     def read(self) -> tuple[dict[str, float], list[bytes]]:
-        """Its counts, and its lines; a file that is not as it was written is an ArtifactError."""
+        """The counts and the lines of the file; an ArtifactError if it was changed after it was written."""
         try:
             with open_regular(self.path, LARGEST) as file:
                 head, *lines = file.read().splitlines(keepends=True)
-            found = json.loads(head)
-            counts = found["counts"]
-            is_whole = found["sha256"] == self._sha256(counts, lines) and len(lines) == len(self.rows)
+            header = json.loads(head)
+            counts = header["counts"]
+            is_whole = header["sha256"] == self._sha256(counts, lines) and len(lines) == len(self.rows)
         except (OSError, ValueError, RecursionError, LookupError, TypeError) as error:
             raise ArtifactError(f"{self.path} cannot be read: {error}", "run the same command again") from error
         if not is_whole:
@@ -168,7 +173,7 @@ class Shard:
         return counts, lines
 
     def is_written(self) -> bool:
-        """Whether it is there, and whole; one that is damaged has to be written again."""
+        """Whether the file exists and is whole; a damaged one has to be written again."""
         if not self.path.exists():
             return False
         try:
@@ -179,7 +184,7 @@ class Shard:
         return True
 
     def _sha256(self, counts: Mapping[str, float], lines: Iterable[bytes]) -> str:
-        """The hash of its content and of its place, so that one shard is not taken for another."""
+        """The hash of the content and of the shard's number, so that one shard is not taken for another."""
         digest = hashlib.sha256(json.dumps([self.number, counts], sort_keys=True).encode())
         for line in lines:
             digest.update(line)
@@ -187,7 +192,7 @@ class Shard:
 
 
 def _write_missing(writer: QueryWriter, shards: list[Shard]) -> None:
-    """Write the shards that are not there yet."""
+    """Write the shards that are missing or damaged."""
     missing = [shard for shard in shards if not shard.is_written()]
     total = sum(len(shard.rows) for shard in shards)
     done = total - sum(len(shard.rows) for shard in missing)
@@ -207,8 +212,8 @@ def _write_missing(writer: QueryWriter, shards: list[Shard]) -> None:
             shard.write(sampler, tell)
 
 
-def _joined(shards: list[Shard], out: Path) -> dict[str, Any]:
-    """All shards as one file, and what is in it."""
+def _joined(shards: list[Shard], out: Path) -> dict[str, float]:
+    """Join all shards into one file, and return counts of what is in it."""
     counts: Counter[str] = Counter()
     with compressed(out) as file:
         for shard in shards:

@@ -1,8 +1,8 @@
 """The query writer: a causal language model that writes questions which a document answers (doc2query).
 
-It is prompted as it comes, or tuned on the pairs of a dataset first; a cross-encoder may choose among what it wrote.
-What it writes for a document follows from the seed and the document alone, not from the documents beside it, but for
-what the rounding of a batch changes.
+The model is only prompted, or it is tuned on the pairs of a dataset first. A cross-encoder may choose among the
+questions. The questions of a document depend on the seed and the document alone, not on the documents beside it, except
+for rounding in a batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -45,15 +45,15 @@ from triever.validation import require, require_table, require_text
 from triever.version import __version__
 
 BATCH = {"cpu": 64}
-"""Questions that are written at once, unless told."""
+"""The default number of questions that are written at once, by device."""
 OTHER_BATCH = 1024
 BATCHES = 4
-"""So many batches of documents are handled together: sorted by length, and in a file of their own among files."""
+"""Batches of documents that are handled together: sorted by length, and written as one shard of a file."""
 DOCUMENT = "{document}"
 ENDS = ("\n", "?")
-"""Where a question ends, besides the end of all text, that a backbone wrote as it comes."""
+"""Texts that end a question of a backbone that was not tuned, besides its own end token."""
 FIXED = ("backbone", "fetch", "prompt", "training")
-"""Options that a saved writer was made with, and keeps."""
+"""Options that a saved writer keeps, because it was made with them."""
 
 ASK = "Write one short question that this text answers."
 EXAMPLES = (
@@ -82,7 +82,7 @@ def _asked(text: str) -> str:
 
 CHAT = f"{TURN}system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face{OVER}\n"
 CHAT += "".join(f"{_asked(text)} {question}{OVER}\n" for text, question in EXAMPLES) + _asked(DOCUMENT)
-"""For models that were made to converse in this form. The answer that is begun keeps them from conversing."""
+"""For chat models of this form. The answer is begun for them, so that they write a question and do not chat."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class WriterModel:
 
     backbone: Backbone
     module: nn.Module
-    origin: Mapping[str, Any] = field(default_factory=dict)
-    trained: Mapping[str, Any] = field(default_factory=dict)
+    origin: Mapping[str, object] = field(default_factory=dict)
+    trained: Mapping[str, object] = field(default_factory=dict)
     digest: str = ""
-    """Of its weights, if they are its own."""
+    """The hash of its weights, if it was tuned or loaded."""
 
 
 @dataclass(eq=False)
@@ -105,21 +105,19 @@ class QueryWriter:
 
     backbone: str = option("smollm2", "a causal language model: smollm2, scratch, a folder, or an id of the hub")
     fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
-    per_document: int = option(10, "questions to write for each document; of equal ones, one is kept")
+    per_document: int = option(10, "questions to write for each document; duplicates are dropped")
     temperature: float = option(1.0, "below 1 prefers likely words more, above 1 less")
-    top: int = option(10, "each token is drawn among so many of the likeliest")
-    seed: int = option(0, "another seed, other questions")
+    top: int = option(10, "each token is drawn from this many of the likeliest")
+    seed: int = option(0, "seed of the draws; another seed gives other questions")
     document_length: int = option(192, "tokens of a document that are read")
-    query_length: int = option(32, "tokens of the longest question")
+    query_length: int = option(32, "the most tokens of a question")
     batch: int = option(0, "questions that are written at once; 0 is 64 on a processor and 1024 on a GPU")
-    prompt: str = option("", "what the model reads, with {document} in it; if empty, words that ask for a question")
-    training: WriterTuning = option(WriterTuning(), "how it is tuned; training.steps=0 leaves it as it comes")
+    prompt: str = option("", "the prompt, with {document} in it; by default one that asks for a question")
+    training: WriterTuning = option(WriterTuning(), "how the model is tuned; training.steps=0 only prompts it")
     filter: str | None = option(
-        None, "folder of a saved `reranked` retriever, whose cross-encoder judges the questions"
+        None, "folder of a saved `reranked` retriever, whose cross-encoder scores the questions"
     )
-    keep: float = option(
-        0.5, "the share of a document's questions that is kept, the best first, where there is a filter"
-    )
+    keep: float = option(0.5, "the share of a document's questions that a filter keeps, the best ones")
     device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
     _engine: WriterModel | None = field(default=None, init=False, repr=False)
 
@@ -144,9 +142,9 @@ class QueryWriter:
     # What a person uses.
 
     def fit(self, dataset: Dataset, *, work: str | Path | None = None) -> Self:
-        """Tune on the queries of a dataset, if `training.steps` says so; else the backbone stays as it comes.
+        """Tune on the queries of a dataset; with `training.steps` of 0, the backbone stays as it is.
 
-        With a folder to work in, a tuning that was interrupted goes on where it was.
+        With a work folder, a tuning that was interrupted goes on where it was.
         """
         if not isinstance(dataset, Dataset):
             problem = f"fit takes a Dataset, not {type(dataset).__name__}"
@@ -154,13 +152,13 @@ class QueryWriter:
         if not self.training.steps:
             return self._as_it_comes()
         store = DocumentStore.of(track(dataset.documents(), "reading documents"))
-        # The options of the training are compared by the training, to which more steps are welcome.
+        # The training compares its own options, because it accepts more steps than before.
         options = {name: value for name, value in config.to_dict(self).items() if name != "training"}
-        what = {"kind": self.kind, "options": options, "documents": dataset.fingerprint}
-        return self.learn(dataset, store, work_folder.claim(work, what) if work else None)
+        description = {"kind": self.kind, "options": options, "documents": dataset.fingerprint}
+        return self.learn(dataset, store, work_folder.claim(work, description) if work else None)
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: str | Path | None = None) -> Self:
-        """The same, with the documents of the dataset at hand."""
+        """Fit to a dataset whose documents are already in a store, in a work folder that is already claimed."""
         if not self.training.steps:
             return self._as_it_comes()
         backbone = self._backbone(store)
@@ -180,13 +178,13 @@ class QueryWriter:
     def write(self, documents: Iterable[Document]) -> Iterator[Questions]:
         """Each document's id and its questions, in the order of the documents."""
         stream = iter(documents)
-        some = list(islice(stream, self.shard))
-        if not some:
+        shard = list(islice(stream, self.shard))
+        if not shard:
             raise UsageError("there are no documents to write questions for", "check them with: triever data info")
         sampler = self.sampler()
-        while some:
-            yield from sampler.write(some)[0]
-            some = list(islice(stream, self.shard))
+        while shard:
+            yield from sampler.write(shard)[0]
+            shard = list(islice(stream, self.shard))
 
     def save(self, path: str | Path, *, replace: bool = True) -> None:
         """Write an artifact with the model inside, whole or not at all; `load` opens it again."""
@@ -201,7 +199,7 @@ class QueryWriter:
             writer.commit(self.kind, config.to_dict(self), state | {"fingerprint": digest}, f"triever {__version__}")
 
     @classmethod
-    def load(cls, path: str | Path, changes: Mapping[str, Any] | None = None) -> QueryWriter:
+    def load(cls, path: str | Path, changes: Mapping[str, object] | None = None) -> QueryWriter:
         """A saved writer, with some options changed: `QueryWriter.load("writer", {"per_document": 40})`."""
         for name in changes or {}:
             if name in FIXED:
@@ -211,7 +209,7 @@ class QueryWriter:
                 problem = f"{path} holds a {snapshot.manifest.kind!r}, not a query writer"
                 raise ArtifactError(problem, "name a folder that `triever write-queries --save-writer` has written")
             with artifact.opening(path, cls.kind):
-                # A path in an artifact tells where it came from. It is not followed: a stranger may have written it.
+                # A path in an artifact says where it came from. It is not opened: a stranger may have written it.
                 options = {**snapshot.manifest.options, "filter": None}
                 writer = config.build(cls, config.merged(options, changes or {}))
                 writer._engine = _read(snapshot)
@@ -219,7 +217,7 @@ class QueryWriter:
 
     @property
     def card(self) -> str:
-        """What it is and what it was made from, for whoever receives the folder."""
+        """A text for whoever receives the folder: what the writer is and what it was made from."""
         engine = self._ready()
         weights = f"{engine.backbone.source} (licence: {engine.backbone.licence})"
         rows = {"kind": self.kind, **config.to_dict(self), **engine.origin, "weights": weights, **engine.trained}
@@ -228,18 +226,18 @@ class QueryWriter:
 
     @property
     def made_from(self) -> str:
-        """What, besides its options, decides what it writes; nothing before it is tuned or loaded."""
+        """The hash of the weights, which decide the questions like the options; empty before it is tuned or loaded."""
         return self._engine.digest if self._engine else ""
 
     def sampler(self) -> QuestionSampler:
-        """What writes with the model as it is now."""
+        """A sampler with the model as it is now."""
         engine = self._ready()
-        place = torch.device(device_name(self.device))
+        device = torch.device(device_name(self.device))
         module = engine.module
-        # What is drawn hangs on the last bits. On a processor it must not depend on who is read beside a document,
-        # which fewer bits than the model's own would make it do.
-        if place.type != "cpu":
-            module = copy.deepcopy(module).to(place, fast_dtype(place))  # the model keeps its own numbers, to be saved
+        # The draws depend on the last bits. On a processor they must not depend on the other documents of a batch, so
+        # the model keeps its full precision there.
+        if device.type != "cpu":
+            module = copy.deepcopy(module).to(device, fast_dtype(device))  # a copy: the model is saved as it is
         frame = self._frame(engine.backbone)
         return QuestionSampler(
             module,
@@ -254,19 +252,19 @@ class QueryWriter:
 
     @property
     def shard(self) -> int:
-        """How many documents are handled together, which is also what an interruption may cost."""
+        """The number of documents that are handled together; an interruption loses at most these."""
         return max(1, BATCHES * self._at_once // self.per_document)
 
     @property
     def is_fitted(self) -> bool:
-        """Whether it has its model."""
+        """Whether it was tuned or loaded, or its backbone is loaded."""
         return self._engine is not None
 
-    # What it is made of.
+    # Its parts.
 
     @property
     def _tuned(self) -> bool:
-        """Whether it learned to write questions, so that only the token that ends a text ends one."""
+        """Whether it was tuned, so that a question ends only at the end token."""
         return self.training.steps > 0
 
     def _sampling(self, backbone: Backbone) -> Sampling:
@@ -280,11 +278,11 @@ class QueryWriter:
     def _judge(self) -> Judge | None:
         if not self.filter:
             return None
-        found = load(self.filter)
-        if not isinstance(found, Reranked):
-            problem = f"filter = {self.filter!r} is a {found.kind} retriever, which has no cross-encoder"
+        retriever = load(self.filter)
+        if not isinstance(retriever, Reranked):
+            problem = f"filter = {self.filter!r} is a {retriever.kind} retriever, which has no cross-encoder"
             raise UsageError(problem, "name one that was made by: triever fit reranked")
-        return Judge(found, self.keep)
+        return Judge(retriever, self.keep)
 
     def _frame(self, backbone: Backbone) -> TextTokenizer:
         converses = backbone.tokenizer.number(TURN) is not None
@@ -293,7 +291,7 @@ class QueryWriter:
         return framed(backbone.tokenizer, before, after)
 
     def _longest(self, backbone: Backbone, frame: TextTokenizer) -> int:
-        """Tokens of the longest prompt: what stands around a document never makes room for it."""
+        """The most tokens of a prompt: only the document is cut, never the text around it."""
         around = len(frame.before) + len(frame.after)
         room = (backbone.longest or 2**31) - around - self.query_length
         if room < 1:
@@ -321,7 +319,7 @@ class QueryWriter:
 
     def _check_memory(self, backbone: Backbone, module: nn.Module, prompts: Tokens) -> None:
         shape, training = backbone.config, self.training
-        place = device_name("auto")  # where the loop trains
+        device = device_name("auto")  # where the loop trains
         length = int(prompts.lengths.max()) + self.query_length
         needed = estimate(
             sum(weight.numel() for weight in module.parameters()),
@@ -331,10 +329,10 @@ class QueryWriter:
             layers=int(shape.get("num_hidden_layers") or shape.get("n_layer") or 12),
             d_ff=int(shape.get("intermediate_size") or 0),
             optimizer=training.optimizer,
-            precision="bfloat16" if place == "cuda" else "float32",
+            precision="bfloat16" if device == "cuda" else "float32",
         )
         scores = 3 * FLOAT * training.batch * (self.query_length + 1) * backbone.tokenizer.size
-        check(needed + scores, place)
+        check(needed + scores, device)
 
     def _ready(self) -> WriterModel:
         if self._engine is None and not self.training.steps:
@@ -345,21 +343,21 @@ class QueryWriter:
 
 
 def end_of(backbone: Backbone) -> int:
-    """The token that ends a question: a tuning teaches it, and a drawing stops there."""
+    """The token that ends a question: the tuning teaches it, and sampling stops at it."""
     if not backbone.tokenizer.after:
         raise UsageError(f"{backbone.name} has no token that ends a text", "choose another backbone")
     return backbone.tokenizer.after[-1]
 
 
 def questions_of(backbone: Backbone) -> TextTokenizer:
-    """The tokenizer of questions, which stand behind a prompt and end with the token that ends them."""
-    made = copy.copy(backbone.tokenizer)
-    made.before, made.after = [], [end_of(backbone)]
-    return made
+    """A tokenizer for questions: they follow a prompt, and end with the end token."""
+    tokenizer = copy.copy(backbone.tokenizer)
+    tokenizer.before, tokenizer.after = [], [end_of(backbone)]
+    return tokenizer
 
 
 def _causal_shape(backbone: Backbone) -> Backbone:
-    """A backbone from nothing as a model that writes, of the same sizes."""
+    """A scratch backbone as a causal language model of the same sizes."""
     from transformers import LlamaConfig
 
     sizes = backbone.config
@@ -379,15 +377,15 @@ def _causal_shape(backbone: Backbone) -> Backbone:
 
 
 def _made(backbone: Backbone, seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):  # what does not come with the backbone depends on the seed alone
+    with torch.random.fork_rng(devices=[]):  # weights that the backbone does not have depend on the seed alone
         torch.manual_seed(seed)
         return backbone.causal_module().eval()
 
 
 def _compact(pairs: Pairs) -> tuple[np.ndarray, Pairs]:
-    """The rows of the documents that are relevant to any query, and the pairs with their places among these."""
-    rows, places = np.unique(pairs.relevant, return_inverse=True)
-    return rows, replace(pairs, relevant=places)
+    """The rows of the documents that are relevant to any query, and the pairs with positions among these rows."""
+    rows, positions = np.unique(pairs.relevant, return_inverse=True)
+    return rows, replace(pairs, relevant=positions)
 
 
 def _documents(store: DocumentStore, rows: np.ndarray) -> Iterator[Document]:
@@ -398,11 +396,11 @@ def _documents(store: DocumentStore, rows: np.ndarray) -> Iterator[Document]:
 
 def _digest(module: nn.Module) -> str:
     """A hash of all weights."""
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for name, tensor in named_tensors(module).items():
-        found.update(name.encode())
-        found.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    return found.hexdigest()
+        digest.update(name.encode())
+        digest.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _read(snapshot: artifact.Snapshot) -> WriterModel:

@@ -1,6 +1,6 @@
-"""A query writer at work: documents in, their questions out: clean, each once, and with a judge only the best.
+"""Samples questions for documents from a language model, cleans them, and drops duplicates; a judge may keep the best.
 
-Knows nothing of how the model was made, nor of files.
+It knows nothing about how the model was made, nor about files.
 """
 
 from __future__ import annotations
@@ -32,49 +32,49 @@ class QuestionSampler:
 
     module: nn.Module
     frame: TextTokenizer
-    """Makes the prompt of a document."""
+    """A tokenizer that makes the prompt of a document."""
     longest: int
-    """Tokens of the longest prompt."""
+    """The most tokens of a prompt."""
     how: Sampling
     count: int
-    """Questions that are drawn for a document."""
+    """Questions to draw for each document."""
     seed: int
     whole: bool
-    """Whether a question is all that was written, as after a tuning; else it ends with its line."""
+    """Whether the whole continuation is the question, as after a tuning; else the question ends with its line."""
     judge: Judge | None = None
 
     def write(
         self, documents: Sequence[Document], tell: Callable[[int, int], object] = lambda _documents, _questions: None
     ) -> tuple[list[Questions], Counter[str]]:
-        """The questions of some documents, and how many were drawn, empty, duplicates, and judged out.
+        """The questions of these documents, and counts of those drawn, empty, duplicates, and judged out.
 
-        After each batch `tell` is told how many documents and drawn questions it had.
+        `tell` is called after each batch, with its number of documents and of drawn questions.
         """
         texts = self._texts(documents, tell)
-        kept = [distinct(some) for some in texts]
-        counts = Counter(drawn=sum(map(len, texts)), empty=sum(not text for some in texts for text in some))
+        kept = [distinct(drawn) for drawn in texts]
+        counts = Counter(drawn=sum(map(len, texts)), empty=sum(not text for drawn in texts for text in drawn))
         counts["duplicates"] = counts["drawn"] - counts["empty"] - sum(map(len, kept))
         if self.judge:
             best = self.judge.best(documents, kept)
             counts["judged out"] = sum(map(len, kept)) - sum(map(len, best))
             kept = best
-        return [(document.id, tuple(some)) for document, some in zip(documents, kept, strict=True)], counts
+        return [(document.id, tuple(texts)) for document, texts in zip(documents, kept, strict=True)], counts
 
     def _texts(self, documents: Sequence[Document], tell: Callable[[int, int], object]) -> list[list[str]]:
-        """All that was drawn for each document."""
+        """The texts that were drawn for each document."""
         prompts = Tokens.of((document.full_text for document in documents), self.frame, self.longest)
         texts: list[list[str]] = [[] for _ in documents]
         for rows in by_length(prompts.lengths, max(1, self.how.batch // self.count)):
             chance = np.stack([self._chance(documents[row]) for row in rows])
             with _memory_hint(self.how.batch):
                 drawn = continued(self.module, prompts.take(rows), chance, self.how, self.frame.pad)
-            for row, some in zip(rows, drawn, strict=True):
-                texts[row] = [question_of(self.frame.text(tokens), whole=self.whole) for tokens in some]
+            for row, continuations in zip(rows, drawn, strict=True):
+                texts[row] = [question_of(self.frame.text(tokens), whole=self.whole) for tokens in continuations]
             tell(len(rows), len(rows) * self.count)
         return texts
 
     def _chance(self, document: Document) -> np.ndarray:
-        """(questions, tokens) numbers from 0 to 1 that belong to the document, wherever it stands."""
+        """(questions, tokens) random numbers from 0 to 1, which depend only on the seed and the id of the document."""
         name = hashlib.blake2b(document.id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         chance = np.random.default_rng([self.seed, int.from_bytes(name)])
         return chance.random((self.count, self.how.most), np.float32)
@@ -82,7 +82,7 @@ class QuestionSampler:
 
 @contextmanager
 def _memory_hint(batch: int) -> Generator[None]:
-    """Turn what torch says about memory into what to do about it."""
+    """Turn torch's out-of-memory errors into a hint about what to change."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
@@ -91,7 +91,7 @@ def _memory_hint(batch: int) -> Generator[None]:
 
 
 def question_of(text: str, *, whole: bool) -> str:
-    r"""What was written as a question on one line, up to the end of its line or its question mark unless all is one.
+    r"""A continuation as a question on one line; unless `whole`, it ends at its first question mark or line break.
 
     >>> question_of(" Why? Because", whole=False), question_of(" who  was Ada\n", whole=True)
     ('Why?', 'who was Ada')
@@ -103,7 +103,7 @@ def question_of(text: str, *, whole: bool) -> str:
 
 
 def distinct(questions: Iterable[str]) -> list[str]:
-    """The first of those that differ in nothing but the case of letters, and none that is empty.
+    """The questions without empty ones; of those that differ only in case, the first.
 
     >>> distinct(["Why?", "why?", "", "How?"])
     ['Why?', 'How?']
@@ -117,21 +117,26 @@ def distinct(questions: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Judge:
-    """A cross-encoder that says how well a document answers a question, and the share of questions that pass."""
+    """A cross-encoder that scores how well a document answers a question, and the share of questions that it keeps."""
 
     reranked: Reranked
     share: float
 
     def best(self, documents: Sequence[Document], questions: Sequence[Sequence[str]]) -> list[list[str]]:
-        """The questions of each document with the highest scores, one at least, in the order that they had."""
-        ends = np.cumsum([len(some) for some in questions])
+        """The questions of each document with the highest scores, at least one, in their old order."""
+        ends = np.cumsum([len(texts) for texts in questions])
         scores = np.split(self.scores(documents, questions), ends[:-1])
-        counts = [math.ceil(self.share * len(some)) for some in questions]
-        places = [np.sort(np.argsort(-own, kind="stable")[:count]) for own, count in zip(scores, counts, strict=True)]
-        return [[some[place] for place in chosen] for some, chosen in zip(questions, places, strict=True)]
+        return [
+            [texts[at] for at in np.sort(np.argsort(-scores_of_texts, kind="stable")[: self._kept(len(texts))])]
+            for texts, scores_of_texts in zip(questions, scores, strict=True)
+        ]
+
+    def _kept(self, count: int) -> int:
+        """How many of `count` questions are kept."""
+        return math.ceil(self.share * count)
 
     def scores(self, documents: Sequence[Document], questions: Sequence[Sequence[str]]) -> np.ndarray:
         """(all questions,) the scores of the first document's questions, then of the second's, and so on."""
-        asked = [question for some in questions for question in some]
-        rows = np.repeat(np.arange(len(documents)), [len(some) for some in questions])
-        return self.reranked.engine.reranker.scores_of(documents, asked, rows)
+        flat = [question for texts in questions for question in texts]
+        rows = np.repeat(np.arange(len(documents)), [len(texts) for texts in questions])
+        return self.reranked.engine.reranker.scores_of(documents, flat, rows)

@@ -1,7 +1,7 @@
-"""Tuning a causal language model to write the questions of documents.
+"""Tunes a causal language model to write questions about documents.
 
-An example is the prompt of a document, a question, and the token that ends it; the question and its end are learned,
-the prompt is not. Whoever writes with the model must stop at the same token.
+An example is the prompt of a document, a question, and the token that ends it. The model learns the question and its
+end, not the prompt. A sampler that uses the model must stop at the same token.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from triever.training.pairs import Pairs, held_out
 from triever.training.tuning import QueryTuning
 
 WATCH = "log-likelihood"
-"""What chooses the best round: of held-out questions, on average."""
+"""The measure that chooses the best round: a mean over held-out questions."""
 JUDGED = 1000
-"""Held-out questions that are read, at most."""
+"""The most held-out questions that an evaluation reads."""
 
 
 @dataclass(frozen=True)
 class WriterTuning(QueryTuning):
     """How a language model learns to write questions: `WriterTuning(steps=450, batch=48)`."""
 
-    steps: int = option(0, "optimizer steps; 0 prompts the backbone as it comes")
-    batch: int = option(32, "questions in a batch, each behind its document")
-    rounds: int = option(3, "the steps come in so many rounds; after each, held-out questions are read")
+    steps: int = option(0, "optimizer steps; 0 only prompts the backbone, without tuning")
+    batch: int = option(32, "questions in a batch, each after its document")
+    rounds: int = option(3, "number of rounds that the steps are split into; each ends with an evaluation")
     learning_rate: float = option(1e-4, "the highest learning rate, reached after the warmup")
 
 
@@ -46,8 +46,8 @@ class WriterTuning(QueryTuning):
 class Examples:
     """Questions, and the prompts of the documents that answer them."""
 
-    pairs: Pairs  # whose rows are those of the prompts
-    questions: Tokens  # with the token that ends each
+    pairs: Pairs  # their rows are the rows of the prompts
+    questions: Tokens  # each with the token that ends it
     prompts: Tokens
     pad: int
 
@@ -55,7 +55,7 @@ class Examples:
         return len(self.pairs)
 
     def batch(self, questions: np.ndarray, documents: np.ndarray) -> dict[str, Tensor]:
-        """Documents with their questions behind them, all of which end together: `length` tokens are the question's."""
+        """Documents followed by their questions, padded on the left; the last `length` tokens are the question's."""
         rows = [
             [*self.prompts[document].tolist(), *self.questions[question].tolist()]
             for question, document in zip(questions, documents, strict=True)
@@ -66,7 +66,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class QuestionBatches:
-    """A round of batches, each made when it is asked for, from its number alone."""
+    """A round of batches. A batch is made when it is asked for, from its number alone."""
 
     examples: Examples
     options: WriterTuning
@@ -84,7 +84,7 @@ class QuestionBatches:
 
     @cached_property
     def _order(self) -> np.ndarray:
-        """The questions of all batches, (steps, batch)."""
+        """(steps, batch) the questions of all batches."""
         size = min(self.options.batch, len(self.examples))
         return epoch_batches(len(self.examples), size, self.steps, self.round, self.options.seed)
 
@@ -98,10 +98,10 @@ def tune(
     options: WriterTuning,
     folder: Path | None = None,
 ) -> Trained:
-    """Train a model in place on the questions of pairs whose rows are those of the prompts."""
+    """Train a model in place on the questions of pairs, whose rows are the rows of the prompts."""
     learned, judged = (
-        Examples(some, Tokens.of(map(spaced, some.texts), questions, longest), prompts, questions.pad)
-        for some in held_out(pairs, options.holdout)
+        Examples(part, Tokens.of(map(spaced, part.texts), questions, longest), prompts, questions.pad)
+        for part in held_out(pairs, options.holdout)
     )
     if not len(learned):
         raise UsageError("all training queries are held out", "lower training.holdout")
@@ -119,7 +119,7 @@ def tune(
 
 
 def spaced(question: str) -> str:
-    """A question as it stands behind a prompt, where most tokenizers have pieces for words with a space before them."""
+    """A question as it follows a prompt: with a space, which most tokenizers make a part of the first word."""
     return f" {question.strip()}"
 
 
@@ -128,24 +128,24 @@ def _loss(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def log_likelihoods(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    """How likely the model finds each question and its end behind its prompt, (rows,)."""
+    """(rows,) the log-likelihood of each question and its end after its prompt."""
     length = batch["length"]
-    most = int(length.max())
-    scores = read(model, batch["ids"], batch["mask"], most + 1).logits[:, :-1]
-    tokens = batch["ids"][:, -most:]
+    longest = int(length.max())
+    scores = read(model, batch["ids"], batch["mask"], longest + 1).logits[:, :-1]
+    tokens = batch["ids"][:, -longest:]
     each = functional.cross_entropy(scores.float().flatten(0, 1), tokens.flatten(), reduction="none").view_as(tokens)
-    asked = torch.arange(most, device=length.device) >= most - length[:, None]
-    return -torch.where(asked, each, 0).sum(1)
+    in_question = torch.arange(longest, device=length.device) >= longest - length[:, None]
+    return -torch.where(in_question, each, 0).sum(1)
 
 
 def likelihood(model: nn.Module, examples: Examples, batch: int) -> float:
-    """The mean log-likelihood of the questions, the first ones if there are many, each behind its first document."""
+    """The mean log-likelihood of the first `JUDGED` questions, each after its first document."""
     device = next(model.parameters()).device
     dtype = fast_dtype(device)
-    found = []
+    likelihoods = []
     for rows in np.split(np.arange(min(JUDGED, len(examples))), range(batch, min(JUDGED, len(examples)), batch)):
         documents = np.array([examples.pairs.of(row)[0] for row in rows])
         ready = {name: tensor.to(device) for name, tensor in examples.batch(rows, documents).items()}
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-            found.append(log_likelihoods(model, ready).cpu())
-    return float(torch.cat(found).mean())
+            likelihoods.append(log_likelihoods(model, ready).cpu())
+    return float(torch.cat(likelihoods).mean())

@@ -1,1 +1,1 @@
-"""Search over (generator, trie): the only place where the two meet."""
+"""Search with a generator over a trie of docids: the only package that knows both."""

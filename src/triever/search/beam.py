@@ -1,8 +1,8 @@
-"""Beam search: the best few prefixes at each length, for many queries at once.
+"""Beam search: it keeps the best few prefixes at each length, for many queries at once.
 
-Whatever the beam, only docids that exist are found, each once. A docid that ends, or that is the only
-one left below its prefix, leaves the beam for the pool of what is found; a prefix that is alone is
-scored to its end in one pass, or for nothing under `trie` normalisation, where nothing else can follow.
+It returns only docids that exist, each once, whatever the width. A docid that has ended moves from the beam to the
+pool of finished docids. So does a prefix with only one docid left: the rest of that docid is scored in one pass, or
+costs nothing under `trie` normalisation, where nothing else can follow.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from triever.search.scores import Normalisation, child_scores
 class BeamOptions:
     """How to search: `BeamOptions(width=40)`."""
 
-    width: int = option(10, "how many prefixes are kept at each length")
-    normalisation: Normalisation = option("trie", "over the symbols that exist (trie) or all (vocabulary)")
+    width: int = option(10, "number of prefixes that are kept at each length")
+    normalisation: Normalisation = option(
+        "trie", "sum probabilities to one over the symbols that exist (trie) or all (vocabulary)"
+    )
     temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
-    length_penalty: float = option(0.0, "found docids rank by log-probability / length ** this; 0 is off")
-    backoff: int = option(0, "how many of the best dropped prefixes to take up again after the search")
-    finish: bool = option(True, "score a prefix with one docid left to its end in one pass")
+    length_penalty: float = option(0.0, "rank docids by log-probability / length ** length_penalty; 0 is off")
+    backoff: int = option(0, "number of the best dropped prefixes at each length to search again afterwards")
+    finish: bool = option(True, "score the rest of a prefix with only one docid left in one pass")
 
     def __post_init__(self) -> None:
         if self.width < 1:
@@ -46,23 +48,23 @@ class Frontier:
     state: Tensor  # (queries, width, parts)
     logprob: Tensor  # (queries, width)
     length: Tensor  # (queries, width) in symbols
-    rank: Tensor  # (queries, width) what they are ordered by: the log-probability, or that by length
+    rank: Tensor  # (queries, width) the key of their order: the log-probability, or that divided by length
     trace: list[Level] = field(default_factory=list, repr=False)
 
 
 @dataclass(frozen=True)
 class Level:
-    """What a beam did at one length: each prefix that it looked at, and whether it was kept."""
+    """What a beam did at one length: the prefixes that it kept, and the best that it dropped."""
 
     tokens: Tensor  # (queries, kept, length) the prefixes kept
     logprob: Tensor  # (queries, kept)
-    dropped: Tensor  # (queries, dropped, length) the best of those that were not
+    dropped: Tensor  # (queries, dropped, length) the best prefixes that were not kept
     dropped_logprob: Tensor  # (queries, dropped)
 
 
 @dataclass(frozen=True)
 class _Beams:
-    """The prefixes in play, (queries, width, ...): where each is in the trie, its log-probability and its symbols."""
+    """The current prefixes, (queries, width, ...): the trie state, the log-probability and the symbols of each."""
 
     state: Tensor
     logprob: Tensor
@@ -84,7 +86,7 @@ def beam(
     keep: int | None = None,
     trace: bool = False,
 ) -> Frontier:
-    """The best docids, or with `depth` the best prefixes of that length, for each query of a prefilled cache."""
+    """The best docids for each query of a prefilled cache; with `depth`, the best prefixes of that length."""
     search = _Search(generator, walk, options or BeamOptions(), keep, trace or (options or BeamOptions()).backoff > 0)
     queries = hidden.shape[0]
     start = _Beams(
@@ -98,7 +100,7 @@ def beam(
 
 
 class _Search:
-    """One search: the pool of what is found, and the loop that fills it."""
+    """One search: the pool of finished docids, and the loop that fills it."""
 
     def __init__(self, generator: Generator, walk: Walk, options: BeamOptions, keep: int | None, trace: bool) -> None:
         self.generator = generator
@@ -109,7 +111,7 @@ class _Search:
         self.pool: Frontier | None = None
 
     def run(self, beams: _Beams, cache: Cache, hidden: Tensor, depth: int | None) -> None:
-        """Take the beams to their ends, or to a depth."""
+        """Extend the beams to their ends, or to a depth."""
         while (length := beams.tokens.shape[2]) != depth:
             beams, parent = self._step(beams, hidden, length, last=length + 1 == depth)
             if length + 1 == depth:
@@ -122,7 +124,7 @@ class _Search:
         self._add(beams.state, beams.logprob, beams.tokens.shape[2])
 
     def _step(self, beams: _Beams, hidden: Tensor, length: int, last: bool) -> tuple[_Beams, Tensor]:
-        """The best children of all beams, and the row of each one's parent."""
+        """The best children of all beams, and the row of the parent of each."""
         queries, _, parts = beams.state.shape
         children = self.walk.children(beams.state.reshape(-1, parts), length)
         scores = child_scores(self.generator, hidden, children, self.options.normalisation, self.options.temperature)
@@ -133,7 +135,7 @@ class _Search:
         return self._choose(beams, state, children.token.reshape(queries, -1), total.masked_fill(over, -torch.inf))
 
     def _is_final(self, children: Children) -> Tensor:
-        """Whether nothing can change the probability of a prefix any more."""
+        """Whether the probability of a prefix is final: no later symbol can change it."""
         free = self.options.finish and self.options.normalisation == "trie"
         return children.ended | children.alone if free else children.ended
 
@@ -141,8 +143,8 @@ class _Search:
         queries, width, parts = beams.state.shape
         slots = total.shape[1] // width
         count = min(self.options.width, total.shape[1])
-        more = min(count + self.options.backoff + 5, total.shape[1]) if self.levels is not None else count
-        best, at = total.topk(more, dim=1)
+        looked_at = min(count + self.options.backoff + 5, total.shape[1]) if self.levels is not None else count
+        best, at = total.topk(looked_at, dim=1)
         parent = at // slots
         prefix = beams.tokens.gather(1, parent[..., None].expand(-1, -1, beams.tokens.shape[2]))
         tokens = torch.cat([prefix, token.gather(1, at)[..., None]], 2)
@@ -153,7 +155,7 @@ class _Search:
         return kept, (first + parent[:, :count]).reshape(-1)
 
     def _finish_lone(self, beams: _Beams, parent: Tensor, cache: Cache) -> _Beams:
-        """Score beams that have one docid left to its end, in one pass, and take them out."""
+        """Score the rest of beams that have one docid left, in one pass, and move them to the pool."""
         if not self.options.finish or self.options.normalisation == "trie":
             return beams
         flat = beams.state.reshape(beams.rows, -1)
@@ -181,7 +183,7 @@ class _Search:
         return torch.where(counts, each, 0.0).sum(1), length
 
     def _add(self, state: Tensor, logprob: Tensor, length: int | Tensor) -> None:
-        """Put what is found into the pool, which keeps the best."""
+        """Add prefixes to the pool, which keeps the best."""
         lengths = torch.as_tensor(length, device=logprob.device).expand_as(logprob)
         if self.pool is not None:
             state = torch.cat([self.pool.state, state], 1)
@@ -196,9 +198,9 @@ class _Search:
         return logprob / length.clamp(min=1).float() ** penalty if penalty else logprob
 
     def _hopeful(self, beams: _Beams, parent: Tensor) -> tuple[_Beams, Tensor]:
-        """The beams that can still enter the pool, as many for each query as any has: probabilities only shrink."""
-        least = self._least()[:, None] if not self.options.length_penalty else -torch.inf
-        hopeful = beams.logprob.masked_fill(beams.logprob <= least, -torch.inf)
+        """The beams that can still enter the pool, because probabilities only shrink; each query gets equally many."""
+        threshold = self._threshold()[:, None] if not self.options.length_penalty else -torch.inf
+        hopeful = beams.logprob.masked_fill(beams.logprob <= threshold, -torch.inf)
         count = int(hopeful.isfinite().sum(1).max())
         best, at = hopeful.topk(count, dim=1)
         state = beams.state.gather(1, at[..., None].expand(-1, -1, beams.state.shape[2]))
@@ -206,17 +208,17 @@ class _Search:
         return _Beams(state, best, tokens), parent.view_as(beams.logprob).gather(1, at).reshape(-1)
 
     def back_off(self, cache: Cache, depth: int | None) -> None:
-        """Take the best dropped prefixes up again: an early wrong turn is not the end."""
+        """Search again from the best dropped prefixes, to make up for a wrong turn early on."""
         levels = self.levels or []
         if not self.options.backoff:
             return
         for level in levels[:]:
-            found = level.dropped_logprob[:, : self.options.backoff]
-            if found.shape[1] and bool((found > self._least()[:, None]).any()):
-                self._resume(level, found, cache, depth)
+            dropped = level.dropped_logprob[:, : self.options.backoff]
+            if dropped.shape[1] and bool((dropped > self._threshold()[:, None]).any()):
+                self._resume(level, dropped, cache, depth)
 
-    def _least(self) -> Tensor:
-        """(queries,) what a prefix must be above to matter; -inf while the pool is not full."""
+    def _threshold(self) -> Tensor:
+        """(queries,) the log-probability that a prefix must exceed to enter the pool; -inf while it is not full."""
         assert self.pool is not None  # every run begins with an addition
         full = self.pool.logprob.shape[1] >= self.keep
         return self.pool.logprob[:, -1] if full else torch.full_like(self.pool.logprob[:, -1], -torch.inf)
@@ -227,11 +229,11 @@ class _Search:
         state = self._states(tokens.reshape(-1, length)).reshape(queries, width, -1)
         parent = torch.arange(queries, device=tokens.device).repeat_interleave(width)
         extended, hidden = self.generator.extend(cache, parent, tokens.reshape(-1, length))
-        beams = _Beams(state, logprob.masked_fill(logprob <= self._least()[:, None], -torch.inf), tokens)
+        beams = _Beams(state, logprob.masked_fill(logprob <= self._threshold()[:, None], -torch.inf), tokens)
         self.run(beams, extended, hidden[:, -1], depth)
 
     def _states(self, tokens: Tensor) -> Tensor:
-        """Walk prefixes from the root."""
+        """The trie states of prefixes, walked from the root."""
         state = self.walk.root(len(tokens))
         for length in range(tokens.shape[1]):
             children = self.walk.children(state, length)

@@ -1,8 +1,8 @@
-"""Free decoding: a beam over all symbols, as models write when nothing holds them to docids that exist.
+"""Free decoding: a beam over all symbols, without the constraint that docids must exist.
 
-A prefix that has left the trie can no longer become a docid, but it keeps its place in the beam until it ends, by a
-stop symbol or by being as long as the longest docid: that is what freedom costs. Probabilities are over all symbols,
-as in a plain `generate`; over those that exist there would be nothing to leave the trie by.
+A prefix that has left the trie can no longer become a docid. It still stays in the beam until it ends, with a stop
+symbol or at the length of the longest docid; that is the cost of free decoding. Probabilities are over all symbols, as
+in a plain `generate`: over the symbols of the trie alone, no prefix could leave the trie.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from triever.search.hits import best, masses
 
 @dataclass(frozen=True)
 class Written:
-    """What a free beam wrote, best first: (queries, width) each; -inf where there is nothing more.
+    """The sequences that a free beam wrote, best first: (queries, width) each; -inf behind the last.
 
-    A state of -1 in all parts is a docid that does not exist.
+    A state of -1 in all parts means that the docid does not exist.
     """
 
     walk: Walk
@@ -31,23 +31,23 @@ class Written:
 
     @property
     def valid(self) -> Tensor:
-        """(queries, width) whether what was written is a docid with a living document."""
+        """(queries, width) whether the sequence is a docid with a document that was not removed."""
         return _inside(self.state) & self.walk.ended(self.state) & (self.walk.living(self.state) > 0)
 
     def documents(self, k: int, *, ties: bool = False) -> list[tuple[list[tuple[int, float]], int, int]]:
-        """For each query the documents of the docids that exist, how many do not exist, and how many were written.
+        """For each query: the documents of valid docids, the number of invalid sequences, and the number of sequences.
 
-        With `ties`, all documents that tie with the k-th are there, for another order to choose from.
+        With `ties`, all documents that tie with the k-th are there too, so that the caller can order them.
         """
-        found = []
-        there = self.logprob.isfinite()
+        results = []
+        is_written = self.logprob.isfinite()
         for states, logprobs, valid, written in zip(
-            self.state.tolist(), self.logprob.tolist(), self.valid.tolist(), there.tolist(), strict=True
+            self.state.tolist(), self.logprob.tolist(), self.valid.tolist(), is_written.tolist(), strict=True
         ):
             kept = [at for at, is_valid in enumerate(valid) if is_valid and written[at]]
             hits = best(masses(self.walk, [states[at] for at in kept], [logprobs[at] for at in kept]), k, ties=ties)
-            found.append((hits, sum(written) - len(kept), sum(written)))
-        return found
+            results.append((hits, sum(written) - len(kept), sum(written)))
+        return results
 
 
 def free(
@@ -61,8 +61,8 @@ def free(
 ) -> Written:
     """The likeliest sequences of symbols, whether they are docids or not.
 
-    One ends where a docid ends in the trie, with the `stop` symbol if there is one, and at the latest when it is as
-    long as the longest docid. Of the options, only width and temperature matter here.
+    A sequence ends where a docid ends in the trie, with the `stop` symbol if one is given, and at the latest at the
+    length of the longest docid. Of the options, only width and temperature matter here.
     """
     options = options or BeamOptions()
     queries = len(hidden)
@@ -88,7 +88,7 @@ def free(
         first = torch.arange(queries, device=walk.device)[:, None] * width
         cache, states = generator.extend(cache, (first + parent).flatten(), token.flatten()[:, None])
         hidden = states[:, -1]
-    # What has not ended by now never will.
+    # The sequences that have not ended are as long as the longest docid.
     whole, scores = torch.cat([done_state, state], 1), torch.cat([done, logprob], 1)
     top, at = scores.topk(min(options.width, scores.shape[1]), dim=1)
     return Written(walk, whole.gather(1, at[..., None].expand(-1, -1, whole.shape[2])), top)
@@ -105,13 +105,13 @@ def _inside(state: Tensor) -> Tensor:
 
 
 def _followed(walk: Walk, state: Tensor, parent: Tensor, token: Tensor, depth: int) -> Tensor:
-    """Where prefixes stand after one more symbol, -1 in all parts where none goes on so: (queries, width, parts)."""
+    """(queries, width, parts) the states of prefixes after one more symbol, -1 in all parts outside the trie."""
     parts = state.shape[2]
     before = state.gather(1, parent[..., None].expand(-1, -1, parts)).reshape(-1, parts)
-    # One that is outside asks about the root, and is sent outside again.
+    # A prefix that is already outside looks up the root instead, and stays outside.
     outside = ~_inside(before)
     children = walk.children(before.masked_fill(outside[:, None], 0), depth)
     hit = (children.token == token.reshape(-1, 1)) & children.exists & ~outside[:, None]
     at = hit.int().argmax(1)
-    found = children.state[torch.arange(len(before), device=before.device), at]
-    return found.masked_fill(~hit.any(1)[:, None], -1).view(*token.shape, parts)
+    after = children.state[torch.arange(len(before), device=before.device), at]
+    return after.masked_fill(~hit.any(1)[:, None], -1).view(*token.shape, parts)

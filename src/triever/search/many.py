@@ -1,9 +1,9 @@
-"""Many queries: searched in batches of nearly equal length, so that none waits for the padding of another."""
+"""Searches for many queries in batches of nearly equal length, so that little is padded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -16,7 +16,7 @@ Outcome = TypeVar("Outcome")
 
 
 ROWS = 64
-"""Prompts that are read together, at most."""
+"""The most prompts that are read together."""
 
 
 def search_each(
@@ -26,19 +26,19 @@ def search_each(
     *,
     rows: int = ROWS,
 ) -> list[Outcome]:
-    """What `find` makes of prompts that were read together, one for each, in the order of the prompts."""
-    found: dict[int, Outcome] = {}
+    """The outcome of `find` for each prompt, in the order of the prompts; it is called with a batch that was read."""
+    outcomes: dict[int, Outcome] = {}
     for batch, cache, hidden in read_together(generator, prompts, rows):
-        found |= zip(batch.tolist(), find(cache, hidden), strict=True)
-    return [found[place] for place in range(len(prompts))]
+        outcomes |= zip(batch.tolist(), find(cache, hidden), strict=True)
+    return [outcomes[number] for number in range(len(prompts))]
 
 
 def read_together(
     generator: Generator, prompts: Sequence[str], rows: int = ROWS
-) -> Iterator[tuple[np.ndarray, Any, Tensor]]:
-    """Some prompts after the other: the places of those that were read, and what `prefill` made of them."""
-    # Characters stand for tokens: it is only about who is read together.
+) -> Iterator[tuple[np.ndarray, Cache, Tensor]]:
+    """Read prompts in batches: the numbers of those in a batch, and the cache and hidden states of `prefill`."""
+    # Characters are counted instead of tokens: they only decide which prompts share a batch.
     lengths = [1 + len(prompt) for prompt in prompts]
     batches = by_length(lengths, rows=rows, tokens=rows * max(lengths, default=1))
     for batch in track(batches, "searching", len(batches)):
-        yield batch, *generator.prefill([prompts[place] for place in batch])
+        yield batch, *generator.prefill([prompts[number] for number in batch])

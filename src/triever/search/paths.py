@@ -1,4 +1,4 @@
-"""What a model gives to one docid, symbol by symbol."""
+"""The probabilities of one docid, symbol by symbol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def path_scores(
     normalisation: Normalisation = "trie",
     temperature: float = 1.0,
 ) -> tuple[list[float], int]:
-    """The log-probability of each symbol of a docid after those before it, and how many documents share the docid."""
+    """The log-probability of each symbol of a docid after the ones before it, and the number of its documents."""
     state, scores = walk.root(1), []
     for depth, symbol in enumerate(docid):
         children = walk.children(state, depth)

@@ -1,8 +1,7 @@
-"""From a generator's scores to log-probabilities of what may follow a prefix, in one of two ways.
+"""From a generator's scores to log-probabilities of the symbols that may follow a prefix, in one of two ways.
 
-`vocabulary`: a softmax over all symbols, as the papers' code does; what is lost on symbols that lead
-nowhere is lost. `trie`: a softmax over the symbols that exist there, so that the probabilities of all
-documents sum to one.
+`vocabulary`: a softmax over all symbols, as in the papers' code; symbols that lead nowhere take a part of the
+probability. `trie`: a softmax over the symbols that exist there, so that the probabilities of all documents sum to one.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ Normalisation: TypeAlias = Literal["trie", "vocabulary"]
 def child_scores(
     generator: Generator, hidden: Tensor, children: Children, normalisation: Normalisation, temperature: float = 1.0
 ) -> Tensor:
-    """(n, C) the log-probability of each child after the prefixes of these states (n, d); -inf where there is none."""
+    """(n, C) the log-probability of each child after prefixes with these states (n, d); -inf in empty slots."""
     if normalisation == "trie":
-        found = generator.logits(hidden, children.token).float() / temperature
-        found = found.masked_fill(~children.exists, -torch.inf).log_softmax(1)
+        logits = generator.logits(hidden, children.token).float() / temperature
+        logprobs = logits.masked_fill(~children.exists, -torch.inf).log_softmax(1)
     else:
         logits = generator.logits(hidden).float() / temperature
-        found = logits.gather(1, children.token) - logits.logsumexp(1, keepdim=True)
-    return torch.where(children.exists, found, -torch.inf)  # where nothing exists, a softmax is not a number
+        logprobs = logits.gather(1, children.token) - logits.logsumexp(1, keepdim=True)
+    return torch.where(children.exists, logprobs, -torch.inf)  # where nothing exists, a softmax is not a number

@@ -1,23 +1,22 @@
-"""The blocks that a model repeats, compiled by torch, for as long as a training computes with them.
+"""The repeated layers of a model, compiled by torch for the steps of a training.
 
-Layers of one kind are one program with other weights, and a program for any length of texts: so it is made once, in
-seconds, where that of a whole model takes minutes. What is read outside of training steps is computed as ever.
+All layers of one kind share one program, which takes texts of any length. So torch compiles it once, in seconds, where
+a whole model takes minutes. Outside of training steps the model computes without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import nn
 
 
 class CompiledBlocks:
-    """`with CompiledBlocks(model): loss(model, batch).backward()`; what begins inside ends there."""
+    """`with CompiledBlocks(model): loss(model, batch).backward()`: inside, the layers run compiled."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._programs: dict[nn.Module, Callable[..., Any]] = {
+        self._programs: dict[nn.Module, Callable[..., object]] = {
             block: torch.compile(block.forward, dynamic=True) for block in repeated(model)
         }
 
@@ -27,7 +26,7 @@ class CompiledBlocks:
 
     def __exit__(self, *_error: object) -> None:
         for block in self._programs:
-            del block.forward  # of the instance: that of the class is there again
+            del block.forward  # of the instance, so that the method of the class is used again
 
 
 def repeated(model: nn.Module) -> Iterator[nn.Module]:

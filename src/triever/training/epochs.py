@@ -1,6 +1,6 @@
-"""Which examples each batch has: pass after pass over all of them, each pass in a random order of its own.
+"""Which examples each batch has: pass after pass over all examples, each pass in a new random order.
 
-What is drawn follows from the seed, the round and the step alone, so that a resumed training goes on as it would have.
+The draws depend only on the seed, the round and the step, so that a resumed training goes on as it would have.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import numpy as np
 
 
 def epoch_batches(count: int, size: int, steps: int, round_: int, *seed: int, anew: bool = False) -> np.ndarray:
-    """The numbers of the examples of each batch of a round (steps, size), of so many examples.
+    """(steps, size) the numbers of the examples in each batch of a round, out of `count` examples.
 
-    All rounds are one series: a round goes on in the middle of a pass, and a batch may end one pass and begin the next.
-    With `anew`, each round begins with a new pass, and the few that do not fill a batch wait for the next pass.
+    All rounds are one series: a round may begin in the middle of a pass, and a batch may end one pass and begin the
+    next. With `anew`, each round begins with a new pass, and a pass leaves out the examples that do not fill a batch.
     """
     if anew:
         chance, whole = np.random.default_rng((*seed, round_)), count // size
@@ -26,7 +26,7 @@ def epoch_batches(count: int, size: int, steps: int, round_: int, *seed: int, an
 
 
 def chance_of(step: int, steps: int, *seed: int) -> np.random.Generator:
-    """What is random in one of so many batches; an IndexError if there is no such step."""
+    """The random generator of one batch of `steps`; an IndexError if there is no such step."""
     if not 0 <= step < steps:
         raise IndexError(step)
     return np.random.default_rng((*seed, step))

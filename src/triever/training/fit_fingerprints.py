@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from triever.training.pairs import Pairs
 
 
-def fingerprint(values: Iterable[Any]) -> str:
-    """SHA-256 over plain values, one after the other."""
+def fingerprint(values: Iterable[object]) -> str:
+    """A SHA-256 over JSON values, in their order."""
     digest = hashlib.sha256()
     for value in values:
         digest.update(json.dumps(value, sort_keys=True).encode() + b"\n")
@@ -25,23 +25,23 @@ def fingerprint(values: Iterable[Any]) -> str:
 
 
 def of_pairs(pairs: Pairs) -> str:
-    """The fingerprint of queries and what is relevant to them."""
-    return fingerprint((pairs.ids[one], pairs.texts[one], pairs.of(one).tolist()) for one in range(len(pairs)))
+    """The fingerprint of queries and their relevant documents."""
+    return fingerprint((pairs.ids[query], pairs.texts[query], pairs.of(query).tolist()) for query in range(len(pairs)))
 
 
 def of_expansions(store: DocumentStore) -> str:
-    """The fingerprint of the documents' expansions; nothing where there are none."""
+    """The fingerprint of the documents' expansions; an empty text where there are none."""
     chunks = store.table.column("expansions").chunks if store.expanded else ()
     return fingerprint(texts for chunk in chunks for texts in chunk.to_pylist()) if chunks else ""
 
 
 def of_array(array: np.ndarray) -> str:
-    """The fingerprint of numbers and how they lie."""
+    """The fingerprint of an array: its numbers, its type and its shape."""
     return hashlib.sha256(f"{array.dtype.str} {array.shape}".encode() + array.tobytes()).hexdigest()
 
 
 def of_folder(name: str) -> str:
-    """The fingerprint of the files in a folder; nothing where the name is not that of one."""
+    """The fingerprint of the files in a folder; an empty text if there is no such folder."""
     folder = Path(name).expanduser()
     if not name or not folder.is_dir():
         return ""

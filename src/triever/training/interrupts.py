@@ -1,4 +1,4 @@
-"""Ctrl-C, and the signal by which a batch system asks a process to end, wait until a step is whole."""
+"""Holds Ctrl-C, and the signal by which a batch system ends a process, until a training step is complete."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
+Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 """What `signal.signal` takes."""
 
 logger = logging.getLogger("triever")
@@ -19,8 +19,8 @@ logger = logging.getLogger("triever")
 class Interrupts:
     """Holds the first signal that would end the process: `with Interrupts() as held: ...`, then `held.deliver()`.
 
-    A second one acts at once. Signals that the process ignores stay ignored, and in any other than the main
-    thread, where Python does not allow it, none is held.
+    A second signal acts at once. Signals that the process ignores stay ignored. Outside the main thread no signal is
+    held, because Python does not allow it there.
     """
 
     def __init__(self, *, hold: bool = True) -> None:
@@ -31,7 +31,7 @@ class Interrupts:
     def __enter__(self) -> Self:
         for number in SIGNALS if self._hold else ():
             before = signal.getsignal(number)
-            if before not in (signal.SIG_IGN, None):  # None: set by something that Python cannot set again
+            if before not in (signal.SIG_IGN, None):  # None: set by C code, which Python cannot restore
                 self._before[number] = before
                 signal.signal(number, self._take)
         return self
@@ -40,14 +40,14 @@ class Interrupts:
         self._restore()
 
     def deliver(self) -> None:
-        """Send what came to where it would have gone."""
+        """Raise the signal that was held, if one came."""
         if self.came is not None:
             signal.raise_signal(self.came)
 
     def _take(self, number: int, _frame: FrameType | None) -> None:
         self.came = number
         self._restore()
-        logger.warning("stopping after this step; once more stops at once")
+        logger.warning("stopping after this step; a second signal stops at once")
 
     def _restore(self) -> None:
         for number, before in self._before.items():

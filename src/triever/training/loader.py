@@ -1,4 +1,4 @@
-"""Batches fetched ahead of the device, and the time that was spent waiting for them all the same."""
+"""Fetches batches ahead of the device, and counts the time that is still spent waiting for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from accelerate.utils import recursively_apply, send_to_device
@@ -16,25 +16,27 @@ from torch.utils.data import DataLoader, Dataset
 from triever.errors import TrieverError
 from triever.training.processes import own_rows
 
-AHEAD = 4  # batches that are ready before they are asked for, of each worker
-STEPS_AHEAD = 2  # steps that may be given to the GPU before it has finished them
+T = TypeVar("T")
+
+AHEAD = 4  # batches that each worker prepares before they are asked for
+STEPS_AHEAD = 2  # steps that may be queued on the GPU before it has finished them
 
 
 class Batches(Protocol):
-    """One round of batches. Random access, so that resuming is indexing.
+    """One round of batches, with random access, so that a training resumes at any of them.
 
     A batch is a nested dict, tuple or list of CPU tensors: the rows of all processes together, for one
-    forward pass. The same step must give the same batch every time, on every process, and in any order:
+    forward pass. The same step must give the same batch every time, in every process, and in any order:
     draw from a generator seeded by the step, not from the global ones.
     """
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, step: int, /) -> Any: ...
+    def __getitem__(self, step: int, /) -> object: ...
 
 
-class ProcessBatches(Dataset[Any]):
-    """What one process takes of each batch."""
+class ProcessBatches(Dataset[object]):
+    """The rows that one process takes of each batch."""
 
     def __init__(self, batches: Batches, process: int, processes: int) -> None:
         self.batches = batches
@@ -44,26 +46,26 @@ class ProcessBatches(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> object:
         try:
             return own_rows(self.batches[index], self.process, self.processes)
         except TrieverError as error:
-            return error  # raised where it is taken: a worker process would wrap it into its traceback
+            return error  # `Feed` raises it: a worker process would wrap it into its traceback
 
 
 class Feed:
-    """The batches from one place of a round to another, on the device; knows how long it was waited for them."""
+    """The batches of some steps of a round, on the device; `waited` counts the seconds spent waiting for them."""
 
-    def __init__(self, share: ProcessBatches, places: range, device: torch.device, workers: int) -> None:
+    def __init__(self, share: ProcessBatches, steps: range, device: torch.device, workers: int) -> None:
         self.waited = 0.0
         self._device = device
         pin = device.type == "cuda"
-        self._source = _by_workers(share, places, workers, pin) if workers else _by_thread(share, places, pin)
+        self._source = _by_workers(share, steps, workers, pin) if workers else _by_thread(share, steps, pin)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         started = time.perf_counter()
         try:
             batch = next(self._source)
@@ -78,29 +80,29 @@ class Feed:
         self._source.close()
 
 
-def _by_workers(share: ProcessBatches, places: range, workers: int, pin: bool) -> Generator[Any]:
+def _by_workers(share: ProcessBatches, steps: range, workers: int, pin: bool) -> Generator[object]:
     yield from DataLoader(
         share,
-        batch_size=None,  # the batches are made already
-        sampler=places,
+        batch_size=None,  # each item is a whole batch already
+        sampler=steps,
         num_workers=workers,
         prefetch_factor=AHEAD,
         pin_memory=pin,
         collate_fn=_as_it_is,
-        generator=torch.Generator(),  # else it draws from the one whose next number is the dropout of a step
+        generator=torch.Generator(),  # else it draws from the global one, and changes the dropout of the next step
     )
 
 
-def _as_it_is(batch: Any) -> Any:
+def _as_it_is(batch: T) -> T:
     return batch
 
 
-def _by_thread(share: ProcessBatches, places: range, pin: bool) -> Generator[Any]:
+def _by_thread(share: ProcessBatches, steps: range, pin: bool) -> Generator[object]:
     with ThreadPoolExecutor(1, "triever-loader") as pool:
-        ready: deque[Future[Any]] = deque()
+        ready: deque[Future[object]] = deque()
         try:
-            for place in places:
-                ready.append(pool.submit(_fetch, share, place, pin))
+            for step in steps:
+                ready.append(pool.submit(_fetch, share, step, pin))
                 if len(ready) > AHEAD:
                     yield ready.popleft().result()
             while ready:
@@ -109,22 +111,22 @@ def _by_thread(share: ProcessBatches, places: range, pin: bool) -> Generator[Any
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _fetch(share: ProcessBatches, place: int, pin: bool) -> Any:
-    batch = share[place]
+def _fetch(share: ProcessBatches, step: int, pin: bool) -> object:
+    batch = share[step]
     return recursively_apply(Tensor.pin_memory, batch) if pin else batch
 
 
 class Pace:
-    """Keeps Python at most some steps ahead of a GPU, which never has to wait for that.
+    """Keeps Python at most `STEPS_AHEAD` steps ahead of a GPU, which always has work meanwhile.
 
-    Without it, waiting for a batch while the GPU still has work would count as waiting for data.
+    Otherwise Python would wait for a batch while the GPU still computes, and that would count as waiting for data.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._open: deque[torch.cuda.Event] | None = deque() if device.type == "cuda" else None
 
     def step(self) -> None:
-        """Say that a step has been given to the device."""
+        """Note that a step was queued on the device; wait if too many are."""
         if self._open is None:
             return
         event = torch.cuda.Event()
@@ -134,8 +136,8 @@ class Pace:
             self._open.popleft().synchronize()
 
 
-def rows(batch: Any) -> int:
-    """How many rows the first tensor of a batch has."""
+def rows(batch: object) -> int:
+    """The number of rows of the first tensor in a batch; 0 where there is none."""
     if isinstance(batch, Tensor):
         return len(batch) if batch.ndim else 0
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else ()

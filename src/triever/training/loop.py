@@ -1,13 +1,12 @@
-"""The only training loop of Triever. Knows no search: it is handed rounds of batches and an `evaluate` callable.
+"""The only training loop of Triever. It knows nothing about search: it gets rounds of batches and an `evaluate`.
 
     trained = train(model, loss, rounds, TrainOptions(steps=4000), evaluate=evaluate, watch="nDCG@10", folder=folder)
 
-Before every round `rounds(n)` is asked for its batches, with the model as it is then: it may mine
-negatives with it or rebuild its buffers, but not change the shape of anything. Between rounds the model
-is evaluated, and where the best is kept before the first of them too: a training that makes nothing but
-harm leaves the model as it came. With a folder, a training that ended early, by Ctrl-C or by a kill,
-goes on where it was, to the same weights.
-Everything is called in every process of `accelerate launch`, and must give the same in each.
+Before round n the loop asks `rounds(n)` for its batches. That may mine negatives with the model as it is then, or
+rebuild its buffers, but it must not change the shape of anything. The model is evaluated between rounds, and with
+keep="best" also before the first step: a training that does only harm leaves the model as it came. With a folder, a
+training that ended early, by Ctrl-C or by a kill, goes on where it was, to the same weights.
+Every process of `accelerate launch` calls all of these, and each must get the same from them.
 """
 
 from __future__ import annotations
@@ -49,9 +48,11 @@ __all__ = ["Batches", "Loss", "TrainOptions", "Trained", "first_row", "gathered"
 Loss = Callable[[Any, Any], Mapping[str, Tensor]]
 """From a model and a batch to named scalars, each a mean over the rows of the batch.
 
-Their sum is what is minimised. Those whose names begin with `_` are no part of it, only logged (without
-the `_`): an accuracy, the loss of a part that is not trained. What is learned belongs to the model.
+The loop minimises their sum. A name that begins with `_` is not added, only logged (without the `_`), such as an
+accuracy or the loss of a part that is not trained. Everything that is learned must belong to the model.
 """
+Evaluate = Callable[[Any], Mapping[str, float]]
+"""From a model to measures by name."""
 
 logger = logging.getLogger("triever")
 
@@ -64,15 +65,15 @@ class Trained:
     """How a training went. The model itself holds the weights, and is in eval mode on the device it was trained on."""
 
     steps: int
-    rounds: int  # that were begun
+    rounds: int  # those that were begun
     best_step: int | None  # None: nothing was evaluated
     best: Mapping[str, float]  # measures of the best step
     latest: Mapping[str, float]  # measures of the last evaluation
     stopped_early: bool  # patience ran out before the steps did
-    seconds: float  # in all, those before a resume included
+    seconds: float  # in all, also before a resume
     waited: float  # share of the steps' time that was spent waiting for batches
     history: Path | None  # the lines of metrics
-    resumed_from: int | None  # the step from which this call went on
+    resumed_from: int | None  # the step from which this call went on; None: it began anew
 
 
 def train(
@@ -81,7 +82,7 @@ def train(
     rounds: Callable[[int], Batches],
     options: TrainOptions,
     *,
-    evaluate: Callable[[Any], Mapping[str, float]] | None = None,
+    evaluate: Evaluate | None = None,
     watch: str = "",
     folder: str | Path | None = None,
     given: Mapping[str, str] | None = None,
@@ -91,33 +92,35 @@ def train(
 ) -> Trained:
     """Train a model in place, for as many rounds as the steps need.
 
-    `watch` names the measure of `evaluate` that tells which step is best, the higher the better; without
-    it, the first measure does. `evaluate` must leave the model as it found it. `share` says with which share
-    of the learning rate a parameter learns, by its name. Several processes need a folder that all can read.
-    `given` has fingerprints of what is learned, by name: a folder that was begun with others is refused.
+    `watch` names the measure of `evaluate` that decides which step is best, the higher the better; by default it is
+    the first measure. `evaluate` must not change the model. `share` gives a parameter's share of the learning rate
+    by the parameter's name. Several processes need a folder that all can read. `given` has fingerprints, by name, of
+    what is learned from: a folder that was begun with other fingerprints is refused. `what` names the training in
+    messages.
     """
     accelerator = _accelerator(device)
-    there = _device(device, accelerator)
-    precision = _precision(options, there)
-    place = Path(folder) if folder else None
-    store = _store(place, options, given, watch, precision)
-    history = History(place if accelerator.is_main_process else None, tensorboard=options.tensorboard)
+    torch_device = _device(device, accelerator)
+    precision = _precision(options, torch_device)
+    work_folder = Path(folder) if folder else None
+    store = _store(work_folder, options, given, watch, precision)
+    history = History(work_folder if accelerator.is_main_process else None, tensorboard=options.tensorboard)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(randomness.restored(there))
-        if there.type == "cuda":
-            stack.enter_context(torch.cuda.device(there))  # seeds and events are those of the current device
+        stack.enter_context(randomness.restored(torch_device))
+        if torch_device.type == "cuda":
+            stack.enter_context(torch.cuda.device(torch_device))  # seeds and events are those of the current device
         if store and accelerator.is_main_process:
             stack.enter_context(store.held())
         stack.callback(history.close)
-        work = _Work(accelerator, there, model, loss, rounds, options, precision, evaluate, watch, what, share)
+        work = _Work(accelerator, torch_device, model, loss, rounds, options, precision, evaluate, watch, what, share)
         return _Run(work, store, history).play()
 
 
 def _accelerator(device: str) -> Accelerator:
-    # A model may have parts that a loss does not use. Buffers are the same everywhere already, and may be large.
+    # A loss may leave parts of a model unused. Buffers are not sent: they are equal in all processes, and may be large.
     handler = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
-    # Accelerate can be told its device and precision only once in a process. So both are set here: autocast around
-    # the loss, and the model is moved. It has to know of the CPU only where torchrun has started several processes.
+    # Accelerate takes its device and precision only once in a process. So this loop does both itself: it moves the
+    # model, and puts autocast around the loss. Accelerate needs to know of the CPU only if torchrun started several
+    # processes.
     cpu = device_of(device).type == "cpu" and "LOCAL_RANK" in os.environ and not is_initialized()
     accelerator = Accelerator(cpu=cpu, device_placement=False, mixed_precision="no", kwargs_handlers=[handler])
     if accelerator.distributed_type in SHARDED:
@@ -127,14 +130,14 @@ def _accelerator(device: str) -> Accelerator:
 
 
 def _device(name: str, accelerator: Accelerator) -> torch.device:
-    """The device of a name; of several processes, each has its own."""
-    asked, own = device_of(name), accelerator.device
+    """The device with this name; of several processes, each has a device of its own."""
+    asked, assigned = device_of(name), accelerator.device
     if accelerator.distributed_type == DistributedType.NO:
         return asked
-    if name != "auto" and asked.type != own.type:
-        problem = f"these processes train on {own.type} together, and device = {name!r} is asked for"
+    if name != "auto" and asked.type != assigned.type:
+        problem = f"these processes train on {assigned.type} together, and device = {name!r} is asked for"
         raise UsageError(problem, "start them anew for another device")
-    return own
+    return assigned
 
 
 def _precision(options: TrainOptions, device: torch.device) -> str:
@@ -155,9 +158,9 @@ def _store(
 
 
 class _Objective(nn.Module):
-    """Model and loss as one forward pass, so that a loss may call the model as often and by whatever method it likes.
+    """Model and loss as one forward pass, so that a loss may call any method of the model, any number of times.
 
-    Gradients are averaged over processes by wrapping this, not the model.
+    Accelerate wraps this, not the model, to average gradients over processes.
     """
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
@@ -165,7 +168,7 @@ class _Objective(nn.Module):
         self.model = model
         self.loss = loss
 
-    def forward(self, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, batch: object) -> tuple[Tensor, dict[str, Tensor]]:
         parts = self.loss(self.model, batch)
         counted = [value for name, value in parts.items() if not name.startswith("_")]
         if not counted:
@@ -179,7 +182,7 @@ class _Objective(nn.Module):
 
 @dataclass(frozen=True)
 class _Work:
-    """What `train` was asked to do."""
+    """The arguments of `train`."""
 
     accelerator: Accelerator
     device: torch.device
@@ -188,9 +191,9 @@ class _Work:
     rounds: Callable[[int], Batches]
     options: TrainOptions
     precision: str
-    evaluate: Callable[[Any], Mapping[str, float]] | None
+    evaluate: Evaluate | None
     watch: str
-    what: str
+    name: str
     share: RateShare | None
 
 
@@ -214,15 +217,15 @@ class _Run:
         self.pace = Pace(work.device)
         self.standing = Standing()
         self.resumed_from: int | None = None
-        self.behind = False  # the weights are those of the round's start, not yet those of the step
-        self.best_weights: dict[str, Tensor] = {}  # when there is no folder to keep them in
+        self.behind = False  # whether the weights are still those of the round's start, not those of the step
+        self.best_weights: dict[str, Tensor] = {}  # used only without a folder
         self.window = Window()
-        self.note = ""  # beside the bar
-        self.started = time.perf_counter()  # less what earlier calls took
+        self.note = ""  # the text beside the progress bar
+        self.started = time.perf_counter()  # minus the seconds of earlier calls
         self.saved = self.started  # when the last checkpoint was made
 
     def play(self) -> Trained:
-        """All that is left to do."""
+        """Train to the end."""
         self._take_up()
         self._evaluate_first()
         while not self.standing.finished:
@@ -236,34 +239,34 @@ class _Run:
 
     def _take_up(self) -> None:
         """Go on from the folder, or begin."""
-        found = self.store.read(self.options) if self.store else None
+        standing = self.store.read(self.options) if self.store else None
         self.accelerator.wait_for_everyone()  # all have read before the first writes
-        if found:
-            self._go_on(found)
+        if standing:
+            self._go_on(standing)
         elif self.options.steps == 0:
             self.standing.finished = "steps"
         self.started = time.perf_counter() - self.standing.seconds
         if self.store and self.accelerator.is_main_process:
             self.store.clean()
         self.history.open(self.standing.history, self.standing.step)
-        if not found:
+        if not standing:
             self._save()
 
-    def _go_on(self, found: Standing) -> None:
-        assert self.store is not None  # it was found there
-        self.standing = found
-        self.resumed_from = found.step
-        if found.finished == "steps" and found.step < self.options.steps:
-            found.finished = ""
-        if not found.finished:
-            self.store.load_optimizer(self.optimizer, self.model, found.step)
-            self.store.load_weights(self.model, found.round_start)
-            self.meter.load(found.meter)
-            self.behind = found.round_start != found.step
-        logger.info("%s goes on from step %d of %s", self.work.what, found.step, self.store.folder)
+    def _go_on(self, standing: Standing) -> None:
+        assert self.store is not None  # the standing was read from it
+        self.standing = standing
+        self.resumed_from = standing.step
+        if standing.finished == "steps" and standing.step < self.options.steps:
+            standing.finished = ""
+        if not standing.finished:
+            self.store.load_optimizer(self.optimizer, self.model, standing.step)
+            self.store.load_weights(self.model, standing.round_start)
+            self.meter.load(standing.meter)
+            self.behind = standing.round_start != standing.step
+        logger.info("%s goes on from step %d of %s", self.work.name, standing.step, self.store.folder)
 
     def _save(self) -> None:
-        """Make a checkpoint; every process must come here, for the sums of all of them are in it."""
+        """Make a checkpoint. Every process must call this, because the checkpoint holds sums over all of them."""
         if self.store is None:
             return
         self.standing.meter = self.meter.state()
@@ -291,15 +294,15 @@ class _Run:
         return batches
 
     @contextlib.contextmanager
-    def _looking(self, place: int, number: int) -> Generator[None]:
-        """For those who look at the model but do not train it: the same seed in every process, no dropout."""
-        randomness.set_seeds(self.device, self.options.seed, place, number)
+    def _looking(self, kind: int, number: int) -> Generator[None]:
+        """Set the model up to be looked at, not trained: the same seed in every process, no dropout, no gradients."""
+        randomness.set_seeds(self.device, self.options.seed, kind, number)
         self.model.eval()
         with torch.no_grad():
             yield
 
     def _take_steps(self, batches: Batches) -> None:
-        """The steps of a round, as far as they are wanted."""
+        """Take the steps of a round, or as many as are left."""
         standing, options, accelerator = self.standing, self.options, self.accelerator
         wanted = (options.steps - standing.step) * options.accumulate
         stop = min(len(batches), standing.position + wanted)
@@ -312,30 +315,30 @@ class _Run:
                 self._take_steps_until(interrupts, share, range(standing.position, stop))
             if interrupts.came is not None:
                 self._save()
-                logger.warning("%s can go on from step %d", self.work.what, standing.step)
+                logger.warning("%s can go on from step %d", self.work.name, standing.step)
                 interrupts.deliver()
 
-    def _take_steps_until(self, interrupts: Interrupts, share: ProcessBatches, places: range) -> None:
-        """Steps to the end of the places, or to the first interrupt."""
+    def _take_steps_until(self, interrupts: Interrupts, share: ProcessBatches, positions: range) -> None:
+        """Take the steps for these positions of the round, or stop at the first interrupt."""
         standing, options = self.standing, self.options
         self.window.restart()
         with (
-            contextlib.closing(Feed(share, places, self.device, options.workers)) as feed,
+            contextlib.closing(Feed(share, positions, self.device, options.workers)) as feed,
             self._bar() as show,
         ):
-            while standing.position < places.stop and interrupts.came is None:
+            while standing.position < positions.stop and interrupts.came is None:
                 self._step(feed, min(options.accumulate, standing.length - standing.position))
                 show(standing.step, self.note)
                 self._after_step()
 
     def _bar(self) -> contextlib.AbstractContextManager[Callable[[int, str], object]]:
-        """The bar, in one of the processes only."""
+        """The progress bar, in the main process only."""
         if self.accelerator.is_main_process:
-            return progress.bar(self.work.what, self.options.steps, self.standing.step)
+            return progress.bar(self.work.name, self.options.steps, self.standing.step)
         return contextlib.nullcontext(lambda _done, _note: None)
 
     def _end_round(self) -> None:
-        """Evaluate where that is due, and save."""
+        """Evaluate if that is due, and save."""
         standing = self.standing
         over = standing.step >= self.options.steps
         self._log()
@@ -353,7 +356,7 @@ class _Run:
     # A step
 
     def _step(self, feed: Feed, count: int) -> None:
-        """One step of the optimizer, over so many micro batches."""
+        """Take one step of the optimizer, over `count` micro batches."""
         standing, process = self.standing, self.accelerator.process_index
         randomness.set_seeds(self.device, self.options.seed, randomness.STEP, standing.step, process)
         with _memory_hint(standing.step):
@@ -371,7 +374,7 @@ class _Run:
         standing.position += count
         self._count_time(feed)
 
-    def _micro_step(self, batch: Any, count: int, *, last: bool) -> None:
+    def _micro_step(self, batch: object, count: int, *, last: bool) -> None:
         together = contextlib.nullcontext() if last else self.accelerator.no_sync(self.objective)
         with together:
             lower = torch.autocast(self.device.type, torch.bfloat16, enabled=self.work.precision == "bfloat16")
@@ -401,13 +404,13 @@ class _Run:
         late = bool(options.checkpoint_minutes) and time.perf_counter() - self.saved >= 60 * options.checkpoint_minutes
         if self.accelerator.num_processes == 1:
             return late
-        # To ask the first process takes time, so it is asked only when a line has been written.
+        # Asking the first process takes time, so it is asked only when a line of metrics is written.
         return self.standing.step % options.log_every == 0 and broadcast_object_list([late])[0]
 
-    # What it says about itself
+    # Metrics
 
     def _log(self) -> None:
-        """Write the line of the steps since the last one."""
+        """Write a line of metrics about the steps since the last line."""
         means = self.meter.means()
         if not means:
             return
@@ -429,12 +432,12 @@ class _Run:
         return bool(every) and (self.standing.round + 1) % every == 0
 
     def _evaluate_first(self) -> None:
-        """Where the best step is kept, the model as it came is the first to be better than."""
+        """Evaluate the model as it came, if the best step is kept: a later step has to be better."""
         standing = self.standing
         wanted = self.work.evaluate and self.options.keep == "best" and not standing.finished
         if wanted and standing.step == 0 and not standing.latest:
             self._evaluate()
-            standing.since_best = 0  # patience is for what the training does
+            standing.since_best = 0  # patience counts only evaluations after steps
             self._save()
 
     def _evaluate(self) -> None:
@@ -450,21 +453,21 @@ class _Run:
             self._remember()
         line = {"step": standing.step, "round": standing.round, "evaluation": measures}
         self.history.write({**line, "best": is_best, "seconds": seconds})
-        logger.info("%s: step %d: %s", self.work.what, standing.step, measures)
+        logger.info("%s: step %d: %s", self.work.name, standing.step, measures)
 
     def _measures(self) -> dict[str, float]:
-        """What `evaluate` says; with several processes, what it says in the first, so that all decide alike."""
-        assert self.work.evaluate is not None  # asked by the caller
+        """The measures of `evaluate`; all processes take those of the first, so that all decide alike."""
+        assert self.work.evaluate is not None  # the caller has checked
         with self._looking(randomness.EVALUATION, self.standing.step):
-            said = {name: float(value) for name, value in self.work.evaluate(self.model).items()}
-        return broadcast_object_list([said])[0]
+            measures = {name: float(value) for name, value in self.work.evaluate(self.model).items()}
+        return broadcast_object_list([measures])[0]
 
     def _is_best(self, measures: Mapping[str, float]) -> bool:
         watch = self.work.watch or next(iter(measures), "")
         if watch not in measures:
             raise UsageError(f"watch = {watch!r} is not a measure of the evaluation", nearest(watch, measures))
         value, best = measures[watch], self.standing.best.get(watch, -math.inf)
-        # Of equal steps the first, but a training that does no harm is not thrown away.
+        # Of equal steps the first is best, but a trained step that is as good as the untrained model is better.
         return value > best or (self.standing.best_step <= 0 and value >= best)
 
     def _remember(self) -> None:
@@ -476,7 +479,7 @@ class _Run:
         standing = self.standing
         best = self.options.keep == "best" and standing.best_step >= 0
         if best and standing.best_step == 0:
-            logger.warning("%s: no evaluation was as good as the first, so the model stays as it came", self.work.what)
+            logger.warning("%s: no evaluation was as good as the first, so the model stays as it came", self.work.name)
         self.accelerator.wait_for_everyone()  # the first process may still be writing
         if self.store and (self.resumed_from == standing.step or best):
             self.store.load_weights(self.model, standing.best_step if best else standing.step)
@@ -503,11 +506,13 @@ class _Run:
 
 @contextlib.contextmanager
 def _memory_hint(step: int) -> Generator[None]:
-    """Turn what torch says about memory into what to do about it."""
+    """Turn torch's out-of-memory errors into a hint about what to change."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        known = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(t in str(error) for t in OUT_OF_MEMORY)
+        known = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
+            words in str(error) for words in OUT_OF_MEMORY
+        )
         if not known:
             raise
         problem = f"the memory of the device was not enough for step {step + 1}"

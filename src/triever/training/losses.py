@@ -10,29 +10,29 @@ from torch.nn import functional
 def contrastive(
     scores: Tensor, positive: Tensor, excluded: Tensor | None = None, weights: Tensor | None = None
 ) -> Tensor:
-    """Minus the log-probability of each query's positive among all documents of the batch, on average.
+    """The mean over queries of minus the log-probability of the query's positive among all documents of the batch.
 
-    scores (queries, documents); positive (queries,) the place of each one's positive; excluded
+    scores (queries, documents); positive (queries,) the column of each query's positive; excluded
     (queries, documents) bool, documents that are no negatives of a query because they are relevant to it;
-    weights (queries, documents) how often each negative counts, as if it were in the batch so many times.
+    weights (queries, documents) the weight of each negative: 2 counts it as if the batch held it twice.
     """
-    own = functional.one_hot(positive, scores.shape[1]).bool()
+    is_positive = functional.one_hot(positive, scores.shape[1]).bool()
     if weights is not None:
-        scores = scores.float() + weights.float().log().masked_fill(own, 0.0)
+        scores = scores.float() + weights.float().log().masked_fill(is_positive, 0.0)
     if excluded is not None:
-        scores = scores.masked_fill(excluded & ~own, -torch.inf)
+        scores = scores.masked_fill(excluded & ~is_positive, -torch.inf)
     return functional.cross_entropy(scores.float(), positive)
 
 
 def listwise(scores: Tensor) -> Tensor:
-    """Minus the log-probability of the first candidate of each row (queries, candidates), on average."""
+    """The mean over rows (queries, candidates) of minus the log-probability of the first candidate."""
     return contrastive(scores, torch.zeros(len(scores), dtype=torch.long, device=scores.device))
 
 
 def late_scores(
     queries: Tensor, query_mask: Tensor, documents: Tensor, document_mask: Tensor, *, mean: bool = False
 ) -> Tensor:
-    """(queries, documents): for each query token the best token of the document, summed, or with `mean` averaged.
+    """(queries, documents): the best score of each query token with a document token, summed, or averaged with `mean`.
 
     queries (q, length, d) with mask (q, length), documents (n, length, d) with mask (n, length).
     """
@@ -43,44 +43,44 @@ def late_scores(
     return total / counts.sum(2).clamp(min=1) if mean else total
 
 
-# Token-level losses: scores (rows, ids) of all ids of a vocabulary, and the ids of each row's own title (rows, most),
-# negative where there are no more. Rows without any count nothing.
+# Token-level losses: scores (rows, ids) of all ids of a vocabulary, and title_ids (rows, longest), the ids of the title
+# of each row, negative behind its end. A row whose title has no ids does not count.
 
 
-def matrix_multiple(scores: Tensor, own: Tensor) -> Tensor:
-    """All ids of a title together against all ids of the vocabulary."""
-    inside = _inside(scores, own)
+def matrix_multiple(scores: Tensor, title_ids: Tensor) -> Tensor:
+    """The ids of a title together, against all ids of the vocabulary."""
+    inside = _inside(scores, title_ids)
     there = inside.any(1)
     each = scores.logsumexp(1) - scores.masked_fill(~inside, -torch.inf).logsumexp(1)
     return torch.where(there, each, 0.0).sum() / there.sum().clamp(min=1)
 
 
-def matrix_single(scores: Tensor, own: Tensor) -> Tensor:
-    """Each id of a title by itself against all ids of the vocabulary, its own others included."""
-    inside = _inside(scores, own)
+def matrix_single(scores: Tensor, title_ids: Tensor) -> Tensor:
+    """Each id of a title by itself, against all ids of the vocabulary, also the other ids of the title."""
+    inside = _inside(scores, title_ids)
     return _mean(scores.logsumexp(1, keepdim=True) - scores, inside)
 
 
-def batch_single(scores: Tensor, own: Tensor) -> Tensor:
-    """Each id of a title by itself against the ids of the other titles of the batch that the title has not."""
-    inside = _inside(scores, own)
-    others = inside.any(0) & ~inside
-    wrong = scores.masked_fill(~others, -torch.inf).logsumexp(1, keepdim=True)
+def batch_single(scores: Tensor, title_ids: Tensor) -> Tensor:
+    """Each id of a title by itself, against the ids of the batch's other titles that are not in this title."""
+    inside = _inside(scores, title_ids)
+    negatives = inside.any(0) & ~inside
+    wrong = scores.masked_fill(~negatives, -torch.inf).logsumexp(1, keepdim=True)
     return _mean(torch.logaddexp(scores, wrong) - scores, inside)
 
 
 CONTRASTS = {"batch+single": batch_single, "matrix+single": matrix_single, "matrix+multiple": matrix_multiple}
-"""The token-level losses by name: what is against, and how many are for."""
+"""The token-level losses by name: the ids that compete, and whether a title's ids count one by one or together."""
 
 
-def _inside(scores: Tensor, own: Tensor) -> Tensor:
-    """(rows, ids) whether an id is one of the row's own."""
+def _inside(scores: Tensor, title_ids: Tensor) -> Tensor:
+    """(rows, ids) whether an id is in the title of the row."""
     padded = torch.zeros(len(scores), scores.shape[1] + 1, dtype=torch.bool, device=scores.device)
-    last = scores.shape[1]  # a place for those that are none
-    return padded.scatter(1, torch.where(own >= 0, own, last), True)[:, :last]
+    last = scores.shape[1]  # a column for the negative ids, which is cut off
+    return padded.scatter(1, torch.where(title_ids >= 0, title_ids, last), True)[:, :last]
 
 
 def _mean(losses: Tensor, inside: Tensor) -> Tensor:
-    """The mean over rows of the mean over a row's own ids."""
+    """The mean over rows of the mean over the ids of the row's title."""
     each = losses.masked_fill(~inside, 0.0).sum(1) / inside.sum(1).clamp(min=1)
     return each.sum() / inside.any(1).sum().clamp(min=1)

@@ -1,4 +1,4 @@
-"""How much memory a training needs, roughly, and whether it is there. Better known before the first step than at it."""
+"""Estimates the memory that a training needs, and refuses it before the first step if there is too little."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from triever.errors import UsageError
 
 FLOAT = 4  # bytes of a weight, a gradient and each part of an optimizer's state
 OPTIMIZER = {"adamw": 2.0, "adafactor": 0.05}  # numbers of state for each weight; Adafactor's are rows and columns
-SCORES = 5  # times that a score of two tokens is there at the peak: itself, masked, and on the way back
+SCORES = 5  # copies of each token-with-token score at the peak: itself, masked, and in the backward pass
 SLACK = 1.1
 GIB = 2**30
-SMALLER = "halve the batch and double accumulate (a query has half as many in-batch negatives then, where it has any)"
-"""What to do where memory is not enough."""
+SMALLER = "halve the batch and double accumulate (which also halves the in-batch negatives of a query, if it has any)"
+"""The hint for too little memory."""
 
 
 def estimate(
@@ -34,14 +34,14 @@ def estimate(
 ) -> int:
     """The bytes that training a transformer takes at its peak, within a factor of two.
 
-    They are four sums: the weights, the gradients, the optimizer's state, and what the forward pass keeps
-    for the backward one, with a tenth for what is made on the way. The last sum is counted for `batch` rows
-    of `length` tokens through `layers` layers (those of encoder and decoder together), in the manner of
-    Korthikanti et al., "Reducing Activation Recomputation": for each token and layer twelve times `d_model`
-    (norms, residuals, dropouts, the query, key, value and output of attention) and four times `d_ff`
-    (4 · d_model unless told). `heads` counts the attention matrices, and is 0 where attention is fused and
-    never makes them; `vocabulary` counts logits for every token, and is 0 where only some are scored. `scores`
-    are those of tokens with tokens, where a loss compares the ones of every query with the ones of every document.
+    It adds four sums: the weights, the gradients, the optimizer's state, and the activations that the forward pass
+    keeps for the backward pass; a tenth is added for temporary values. Activations are counted for `batch` rows of
+    `length` tokens through `layers` layers (those of encoder and decoder together), as in Korthikanti et al.,
+    "Reducing Activation Recomputation": for each token and layer twelve times `d_model` (norms, residuals, dropouts,
+    the query, key, value and output of attention) and four times `d_ff` (by default 4 · d_model). `heads` counts the
+    attention matrices; it is 0 if attention is fused and never makes them. `vocabulary` counts logits for every token;
+    it is 0 if only some are scored. `scores` is the number of token-with-token scores, if a loss compares the tokens
+    of every query with those of every document.
     """
     weights = FLOAT * parameters
     learned = FLOAT * (parameters if trainable is None else trainable)
@@ -56,20 +56,20 @@ def estimate(
 
 
 def available(device: str | torch.device = "cpu") -> int:
-    """The bytes that can still be had: on a GPU, or of the main memory that the system and its limits leave."""
-    place = torch.device(device)
-    if place.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(place)
-        return free + torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
+    """The free bytes of a GPU, or those of main memory that the system and the limits of its container leave."""
+    target = torch.device(device)
+    if target.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(target)
+        return free + torch.cuda.memory_reserved(target) - torch.cuda.memory_allocated(target)
     return min(_system(), *_limits(Path("/sys/fs/cgroup")))
 
 
 def check(needed: int, device: str | torch.device = "cpu", what: str = "training") -> None:
     """Refuse work that needs more memory than there is."""
-    there = available(device)
-    if needed > there:
+    free = available(device)
+    if needed > free:
         problem = (
-            f"{what} needs about {_gib(needed)} of memory on {torch.device(device).type}, and {_gib(there)} are free"
+            f"{what} needs about {_gib(needed)} of memory on {torch.device(device).type}, and {_gib(free)} are free"
         )
         raise UsageError(problem, f"{SMALLER}, or set optimizer = adafactor")
 
@@ -81,19 +81,19 @@ def _gib(size: int) -> str:
 def _system() -> int:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:  # no Linux: then nothing is known, and nothing is refused
+    except OSError:  # not Linux: the memory is unknown, so nothing is refused
         return 2**63 - 1
     fields = dict(line.split(":", 1) for line in lines)
     return int(fields["MemAvailable"].split()[0]) * 1024
 
 
 def _limits(root: Path) -> list[int]:
-    """What the limits of a container leave, by version 2 and 1 of the kernel's control groups; none without them."""
+    """The bytes that the limits of a container leave, by control groups of version 2 and 1; 2**63 - 1 without any."""
     pairs = [("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")]
-    found = [(_number(root / limit), _number(root / used)) for limit, used in pairs]
-    # Files that the kernel holds in memory count as used, but it gives them up when asked.
+    limits = [(_number(root / limit), _number(root / used)) for limit, used in pairs]
+    # Files that the kernel caches count as used, but it frees them when memory is needed.
     files = _cached(root / "memory.stat") or _cached(root / "memory" / "memory.stat")
-    return [max(0, limit - used + files) for limit, used in found if limit is not None and used is not None] or [
+    return [max(0, limit - used + files) for limit, used in limits if limit is not None and used is not None] or [
         2**63 - 1
     ]
 
@@ -101,7 +101,7 @@ def _limits(root: Path) -> list[int]:
 def _number(path: Path) -> int | None:
     try:
         return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # not there, or "max", which is no limit
+    except (OSError, ValueError):  # there is no file, or it says "max", which means no limit
         return None
 
 

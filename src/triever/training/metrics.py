@@ -1,6 +1,6 @@
-"""What a training says about itself: means of the loss's parts, one JSON line at a time.
+"""The metrics of a training: means of the loss's parts, one JSON line at a time.
 
-Losses stay where they are computed until a line is written, so that a GPU is not asked for a number at every step.
+Losses stay on the device until a line is written, so that a GPU does not have to be waited for at every step.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import torch
 from accelerate import Accelerator
@@ -22,12 +22,18 @@ from triever.errors import DataError, MissingExtra, UsageError
 from triever.files import append_regular, write_hint
 from triever.training.loader import Feed
 
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+Line: TypeAlias = Mapping[str, float | Mapping[str, float]]
+"""One line of metrics; a nested mapping has the parts of a loss, or the measures of an evaluation."""
+
 HISTORY = "metrics.jsonl"
-HELD = 500  # micro batches whose values may stay on the device, however long a line is
+HELD = 500  # values of so many micro batches may stay on the device; more are fetched before the line ends
 
 
 class Meter:
-    """Named values since the last line. They stay on the device until somebody asks, which is the only time to wait."""
+    """Named values since the last line. They stay on the device until a method needs them, and only that waits."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._accelerator = accelerator
@@ -37,19 +43,19 @@ class Meter:
         """Go on from a `state`."""
         self._known = {name: list(values) for name, values in state.items()}
         self._open: dict[str, list[Tensor]] = {}
-        self._steps: list[int] = []  # of the losses that are open
+        self._steps: list[int] = []  # the steps of the losses that are still on the device
 
     def clear(self) -> None:
         """Begin a new line."""
         self.load({})
 
     def loss(self, step: int, values: Mapping[str, Tensor]) -> None:
-        """Count the values of one micro batch, of which `loss` must be finite."""
+        """Add the values of one micro batch, of which `loss` must be finite."""
         self._steps.append(step)
         self.add(values)
 
     def add(self, values: Mapping[str, Tensor]) -> None:
-        """Count one value for each name."""
+        """Add one value for each name."""
         for name, value in values.items():
             self._open.setdefault(name, []).append(value.detach())
         if len(self._steps) >= HELD:
@@ -58,7 +64,7 @@ class Meter:
     def means(self) -> dict[str, float]:
         """The mean of each value over the micro batches and the processes; waits for the device.
 
-        A loss that was not finite ends the training here, so before a line or a checkpoint is written.
+        A loss that is not finite ends the training here, before a line or a checkpoint is written.
         """
         self._fetch()
         return {name: _mean(values) for name, values in self._known.items()}
@@ -69,14 +75,14 @@ class Meter:
         return self._known
 
     def _fetch(self) -> None:
-        """Bring the open values here, each as its mean over the processes."""
+        """Fetch the values from the device, each as its mean over the processes."""
         if not self._open:
             return
         flat = torch.cat([torch.stack(values).float() for values in self._open.values()])
         means = iter(self._accelerator.gather(flat[None]).cpu().double().mean(0).tolist())
-        found = {name: [next(means) for _ in values] for name, values in self._open.items()}
-        _check_finite(self._steps, found.get("loss", []))
-        for name, values in found.items():
+        fetched = {name: [next(means) for _ in values] for name, values in self._open.items()}
+        _check_finite(self._steps, fetched.get("loss", []))
+        for name, values in fetched.items():
             self._known.setdefault(name, []).extend(values)
         self._open, self._steps = {}, []
 
@@ -84,7 +90,7 @@ class Meter:
 def _mean(values: list[float]) -> float:
     try:
         return math.fsum(values) / len(values)
-    except (OverflowError, ValueError):  # infinities, which the exact sum does not take
+    except (OverflowError, ValueError):  # fsum refuses infinities
         return sum(values) / len(values)
 
 
@@ -109,16 +115,16 @@ class Window:
         self.steps, self.examples, self.seconds, self.waited = 0, 0, 0.0, 0.0
 
     def restart(self) -> None:
-        """Begin with another feed."""
+        """Begin to count another feed."""
         self._fed = 0.0
         self.pause()
 
     def pause(self) -> None:
-        """Do not count the time since the last step."""
+        """Leave out the time since the last step."""
         self._last = time.perf_counter()
 
     def lap(self, feed: Feed) -> tuple[float, float]:
-        """Count a step; gives the seconds it took and those of them for data."""
+        """Count a step; return the seconds that it took and how many of them were spent waiting for data."""
         now = time.perf_counter()
         seconds, waited = now - self._last, feed.waited - self._fed
         self._last, self._fed = now, feed.waited
@@ -126,7 +132,7 @@ class Window:
         return seconds, waited
 
     def speeds(self) -> dict[str, float]:
-        """How fast it went."""
+        """Steps and examples per second, and the share of the time that was spent waiting."""
         seconds = max(self.seconds, 1e-9)
         return {
             "steps_per_second": self.steps / seconds,
@@ -136,15 +142,15 @@ class Window:
 
 
 class History:
-    """The lines of metrics in a folder, for TensorBoard too where that is asked for; without a folder, nowhere."""
+    """Writes lines of metrics into a folder, and to TensorBoard if asked; without a folder it writes nothing."""
 
     def __init__(self, folder: Path | None, *, tensorboard: bool) -> None:
         self.path = folder / HISTORY if folder else None
         self._board = _board() if tensorboard and folder else None
-        self._writer: Any = None
+        self._writer: SummaryWriter | None = None
 
     def open(self, size: int, step: int) -> None:
-        """Forget what was written after a checkpoint, at which the file had this size, and go on from there."""
+        """Cut the file to the size that it had at a checkpoint, and go on from there."""
         if self.path is None:
             return
         with self._appended() as file:
@@ -154,23 +160,24 @@ class History:
 
     @property
     def size(self) -> int:
-        """How many bytes the file has."""
+        """The bytes of the file."""
         return self.path.stat().st_size if self.path and self.path.exists() else 0
 
-    def write(self, line: Mapping[str, Any]) -> None:
-        """Append one line; numbers that are not finite become null, which is all that JSON has for them."""
+    def write(self, line: Line) -> None:
+        """Append one line; numbers that are not finite become null, as JSON has none."""
         if self.path is None:
             return
         with self._appended() as file:
             file.write(json.dumps(_finite(line), ensure_ascii=False).encode() + b"\n")
         if self._writer:
+            step = line["step"]
             for name, value in _flat(line):
-                self._writer.add_scalar(name, value, line["step"])
+                self._writer.add_scalar(name, value, step)
 
     @contextlib.contextmanager
     def _appended(self) -> Generator[BinaryIO]:
-        """The file, to be written at its end; anything that is no ordinary file is refused."""
-        assert self.path is not None  # asked by the caller
+        """Open the file to be written at its end; refuse anything that is not an ordinary file."""
+        assert self.path is not None  # the caller has checked
         try:
             with append_regular(self.path) as file:
                 yield file
@@ -178,29 +185,29 @@ class History:
             raise DataError(f"{self.path} cannot be written: {error.strerror}", write_hint(error)) from error
 
     def close(self) -> None:
-        """Write what TensorBoard still holds back."""
+        """Write what TensorBoard still buffers."""
         if self._writer:
             self._writer.close()
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _finite(part) for key, part in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _flat(line: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+def _flat(line: Line, prefix: str = "") -> list[tuple[str, float]]:
     """The numbers of a line, nested ones as `parent/name`; the step is the axis, not a value."""
-    found: list[tuple[str, float]] = []
+    scalars: list[tuple[str, float]] = []
     for name, value in line.items():
         if isinstance(value, Mapping):
-            found += _flat(value, f"{prefix}{name}/")
+            scalars += _flat(value, f"{prefix}{name}/")
         elif isinstance(value, int | float) and name != "step":
-            found.append((f"{prefix}{name}", float(value)))
-    return found
+            scalars.append((f"{prefix}{name}", float(value)))
+    return scalars
 
 
-def _board() -> Any:
+def _board() -> type[SummaryWriter]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:

@@ -11,7 +11,7 @@ from triever.config import option
 from triever.errors import UsageError
 
 FREE = frozenset({"checkpoint_every", "checkpoint_minutes", "log_every", "tensorboard", "workers"})
-"""Options that change how a training runs but not what it gives, so that resuming with others is no mistake."""
+"""Options that change how a training runs but not its result, so that a resumed training may change them."""
 
 
 @dataclass(frozen=True)
@@ -21,27 +21,28 @@ class TrainOptions:
     steps: int = option(1000, "optimizer steps in all; 0 leaves the model as it is")
     learning_rate: float = option(5e-4, "the highest learning rate, reached after the warmup")
     optimizer: Literal["adamw", "adafactor"] = option("adamw", "adamw, or adafactor, which needs less memory")
-    weight_decay: float = option(0.01, "pull of matrices towards zero; vectors such as biases are not pulled")
-    warmup: float = option(0.05, "share of the steps in which the learning rate rises from zero")
+    weight_decay: float = option(0.01, "weight decay of matrices; vectors such as biases have none")
+    warmup: float = option(0.05, "share of the steps during which the learning rate rises from zero")
     decay: Literal["linear", "cosine", "none"] = option("linear", "how the learning rate falls: linear, cosine or none")
-    clip: float = option(1.0, "longest gradient that is not shortened; 0 shortens none")
-    accumulate: int = option(1, "micro batches for one optimizer step")
+    clip: float = option(1.0, "largest gradient norm; longer gradients are scaled down to it; 0 clips none")
+    accumulate: int = option(1, "micro batches of one optimizer step")
     precision: Literal["auto", "float32", "bfloat16"] = option(
-        "auto", "numbers of the forward pass; weights stay float32; auto is bfloat16 on CUDA and float32 elsewhere"
+        "auto",
+        "number type of the forward pass; weights stay float32; auto is bfloat16 on CUDA and float32 elsewhere",
     )
-    compile: bool = option(False, "let torch compile the layers first: slow to start, faster steps, on a GPU")
-    seed: int = option(0, "of everything that is random in the training")
-    evaluate_every: int = option(1, "rounds from one evaluation to the next; 0 evaluates only at the end")
-    patience: int = option(0, "evaluations without a new best before the training stops; 0 never stops it")
+    compile: bool = option(False, "let torch compile the layers: a slower start and faster steps, on a GPU")
+    seed: int = option(0, "seed of everything that is random in the training")
+    evaluate_every: int = option(1, "rounds between two evaluations; 0 evaluates only at the end")
+    patience: int = option(0, "stop after so many evaluations without a new best; 0 never stops")
     keep: Literal["best", "last"] = option(
         "best",
-        "the weights to end with: those of the best evaluation, of which one is made before any step, or the last",
+        "the weights to end with: those of the best evaluation, the one before the first step included, or the last",
     )
-    checkpoint_every: int = option(1000, "steps from one checkpoint to the next; 0 counts none")
-    checkpoint_minutes: float = option(5.0, "minutes after which a checkpoint is made all the same; 0 counts none")
-    log_every: int = option(50, "steps from one line of metrics to the next")
-    tensorboard: bool = option(False, "write the metrics for TensorBoard too")
-    workers: int = option(0, "processes that prepare batches; 0 uses a thread")
+    checkpoint_every: int = option(1000, "steps between two checkpoints; 0 ignores steps")
+    checkpoint_minutes: float = option(5.0, "the most minutes between two checkpoints; 0 ignores minutes")
+    log_every: int = option(50, "steps between two lines of metrics")
+    tensorboard: bool = option(False, "also write the metrics for TensorBoard")
+    workers: int = option(0, "processes that prepare batches; 0 uses one thread")
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -66,16 +67,16 @@ class TrainOptions:
         if not 0 <= self.warmup <= 1:
             raise UsageError(f"warmup = {self.warmup} should be between 0 and 1", "it is a share of the steps")
 
-    def _at_least(self, name: str, least: int) -> None:
+    def _at_least(self, name: str, minimum: int) -> None:
         value = getattr(self, name)
-        if value < least:
-            raise UsageError(f"{name} = {value} should be at least {least}", "correct the value")
+        if value < minimum:
+            raise UsageError(f"{name} = {value} should be at least {minimum}", "correct the value")
 
 
 def rate(options: TrainOptions, step: int) -> float:
-    """The learning rate of a step, counted from 0; all there is to a schedule, so none needs to be saved.
+    """The learning rate of a step, counted from 0. It follows from the options, so no schedule has to be saved.
 
-    It is never zero: a step that changes nothing would be a wasted one.
+    It is never zero, because such a step would be wasted.
 
     >>> options = TrainOptions(steps=8, learning_rate=1.0, warmup=0.25)
     >>> [round(rate(options, step), 2) for step in range(8)]

@@ -1,7 +1,7 @@
 """Training pairs: queries with the rows of their relevant documents, and batches of them with negatives.
 
-A batch holds queries, their positives, and negatives; every document of a batch is a negative of every
-query that it is not relevant to. A copy of what is relevant is no negative either, whether judged or not.
+A batch holds queries, their positives, and negatives; every document of a batch is a negative of every query that it
+is not relevant to. A copy of a relevant document is no negative either, even if nobody judged the copy.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from triever.arrays import starts_of
 from triever.config import option, validate
@@ -25,18 +25,18 @@ from triever.models.tokens import Tokens
 from triever.training.epochs import chance_of, epoch_batches
 
 EXTRA = 20
-"""Hits beyond the depth of negatives that are searched for, in place of those that turn out to be relevant."""
+"""So many more hits are searched for than wanted, because some turn out to be relevant."""
 
 
 @dataclass(frozen=True)
 class Negatives:
-    """Where negatives come from besides the batch's other documents: `Negatives(count=2, source="model")`."""
+    """Negatives besides the other documents of a batch: `Negatives(count=2, source="model")`."""
 
-    count: int = option(0, "negatives that each query brings along, besides the other documents of its batch")
-    hard: float = option(1.0, "the share of them that are mined; the others are drawn at random")
-    source: str = option("bm25", "who finds the hard ones: bm25, or model, which looks again before every round")
-    depth: int = option(50, "hard ones are drawn from the first so many hits that are not relevant")
-    skip: int = option(0, "hits at the very top to leave out: they may be relevant without being judged so")
+    count: int = option(0, "negatives for each query, besides the other documents of its batch")
+    hard: float = option(1.0, "the share of these negatives that are mined; the rest are drawn at random")
+    source: str = option("bm25", "what finds the hard ones: bm25 once, or the model itself before every round")
+    depth: int = option(50, "hard ones are drawn from this many of the first hits that are not relevant")
+    skip: int = option(0, "hits at the very top to leave out, because they may be relevant without a judgement")
 
     def __post_init__(self) -> None:
         validate(self)
@@ -54,13 +54,13 @@ class Negatives:
         return round(self.count * self.hard)
 
     def searched(self, documents: int) -> int:
-        """How many hits to look at, of so many documents: relevant ones and their copies are among them."""
+        """The number of hits to search for among `documents` documents; relevant ones and their copies fall out."""
         return min(self.depth + self.skip + EXTRA, documents)
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Queries and what is relevant to them: the documents of query i are rows relevant[start[i]:start[i + 1]]."""
+    """Queries and their relevant documents: those of query i are rows relevant[start[i]:start[i + 1]]."""
 
     ids: list[str]
     texts: list[str]
@@ -75,7 +75,7 @@ class Pairs:
         return self.relevant[self.start[query] : self.start[query + 1]]
 
     def take(self, queries: np.ndarray) -> Pairs:
-        """Some of the queries."""
+        """A part of the queries, by their numbers."""
         rows = [self.of(int(query)) for query in queries]
         return _pairs([self.ids[query] for query in queries], [self.texts[query] for query in queries], rows)
 
@@ -86,38 +86,38 @@ def _pairs(ids: list[str], texts: list[str], rows: Sequence[np.ndarray]) -> Pair
 
 
 def pairs_of(dataset: Dataset, split: str, store: DocumentStore) -> Pairs:
-    """The judged queries of a split whose relevant documents are there; there have to be some."""
-    found = pairs_there(dataset, split, store)
-    if not len(found):
+    """The queries of a split that have a relevant document in the store; an error if there are none."""
+    pairs = pairs_there(dataset, split, store)
+    if not len(pairs):
         raise UsageError(f"no query of {dataset.name}'s {split} has a relevant document", "train on another split")
-    return found
+    return pairs
 
 
 def pairs_there(dataset: Dataset, split: str, store: DocumentStore) -> Pairs:
-    """The same, and none where there are none."""
+    """The queries of a split that have a relevant document in the store; there may be none."""
     ids, texts, rows = [], [], []
     qrels = dataset.qrels(split)
     for query in dataset.queries(split):
         judged = qrels.get(query.id, {})
-        found = [store.row(document) for document, grade in judged.items() if grade > 0 and document in store]
-        if found:
+        relevant = [store.row(document) for document, grade in judged.items() if grade > 0 and document in store]
+        if relevant:
             ids.append(query.id)
             texts.append(query.text)
-            rows.append(np.array(sorted(found), np.int64))
+            rows.append(np.array(sorted(relevant), np.int64))
     return _pairs(ids, texts, rows)
 
 
-def written_pairs(store: DocumentStore, most: int = 0) -> Pairs:
-    """The queries that were written for documents, each with its document; `most` of each at most, or all for 0."""
-    listed = [(row, text) for row, document in enumerate(store) for text in document.expansions[: most or None]]
-    texts = [text for _, text in listed]
-    return Pairs(texts, texts, np.array([row for row, _ in listed], np.int64), np.arange(len(listed) + 1))
+def written_pairs(store: DocumentStore, limit: int = 0) -> Pairs:
+    """The generated queries, each with its document; at most `limit` for each document, or all for 0."""
+    written = [(row, text) for row, document in enumerate(store) for text in document.expansions[: limit or None]]
+    texts = [text for _, text in written]
+    return Pairs(texts, texts, np.array([row for row, _ in written], np.int64), np.arange(len(written) + 1))
 
 
 def held_out(pairs: Pairs, share: float) -> tuple[Pairs, Pairs]:
-    """Pairs to train on, and a share of them to judge by. A query's side depends on its id alone.
+    """Pairs to train on, and a share of them to evaluate on. Which of the two a query goes to depends on its id alone.
 
-    So two systems that are trained on one split hold out the same queries, and their fusion can be fitted there.
+    So two systems that are trained on one split hold out the same queries, and their fusion can be fitted on these.
     """
     held = np.array([_fraction(query) < share for query in pairs.ids], bool)
     return pairs.take(np.flatnonzero(~held)), pairs.take(np.flatnonzero(held))
@@ -128,37 +128,37 @@ def _fraction(text: str) -> float:
 
 
 def text_numbers(documents: Tokens) -> np.ndarray:
-    """(documents,) a number for the text of each: those that a model reads the same have the same one."""
+    """(documents,) a number for each document's text; documents with equal tokens have the same number."""
     flat, starts = np.asarray(documents.flat), documents.starts.tolist()
     return copies(flat[begin:end].tobytes() for begin, end in pairwise(starts))
 
 
 def copies(texts: Iterable[bytes]) -> np.ndarray:
-    """(texts,) a number for each: equal ones have the same one."""
+    """(texts,) a number for each text; equal texts have the same number."""
     digests = (int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) for text in texts)
     return np.unique(np.fromiter(digests, np.uint64), return_inverse=True)[1]
 
 
 @dataclass(frozen=True)
 class PairBatches:
-    """A round of batches, each made when it is asked for, from its number alone."""
+    """A round of batches. A batch is made when it is asked for, from its number alone."""
 
     pairs: Pairs
     queries: Tokens
     documents: Tokens
-    mined: np.ndarray | None  # (queries, most) rows of hard negatives, best first, -1 where there are no more
+    mined: np.ndarray | None  # (queries, depth) rows of hard negatives, best first, -1 behind the last
     negatives: Negatives
     batch: int
     steps: int
     seed: int
     round: int = 0
     pad: int = 0
-    same: np.ndarray | None = None  # (documents,) numbers of their texts; without it, no two are taken for the same
+    same: np.ndarray | None = None  # (documents,) the numbers of their texts; without it, no document counts as a copy
 
     def __len__(self) -> int:
         return self.steps
 
-    def __getitem__(self, step: int) -> dict[str, Any]:
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
         chance = chance_of(step, self.steps, self.seed, self.round)
         queries = self._order[step]
         positive = np.array([chance.choice(self.pairs.of(query)) for query in queries])
@@ -176,12 +176,12 @@ class PairBatches:
 
     @cached_property
     def _order(self) -> np.ndarray:
-        """The queries of all batches, (steps, batch)."""
+        """(steps, batch) the queries of all batches."""
         size = min(self.batch, len(self.pairs))
         return epoch_batches(len(self.pairs), size, self.steps, self.round, self.seed, anew=True)
 
     def _negatives(self, queries: np.ndarray, chance: np.random.Generator) -> np.ndarray:
-        """(queries, count) rows."""
+        """(queries, count) the rows of negatives, random or mined."""
         drawn = chance.integers(len(self.documents), size=(len(queries), self.negatives.count))
         if self.mined is None or not self.negatives.mined:
             return drawn
@@ -193,35 +193,36 @@ class PairBatches:
 
 
 def with_chosen(drawn: np.ndarray, pool: np.ndarray, count: int, chance: np.random.Generator) -> np.ndarray:
-    """Rows (queries, n) whose first `count` are taken from each query's pool (queries, most), all of them distinct.
+    """Rows (queries, n): the drawn ones, of which the first `count` are replaced by random ones from each query's pool.
 
-    A pool has -1 where there are no more; where it is too short, what was drawn stays.
+    A pool (queries, size) has -1 behind its last row. Each of its rows is taken at most once; if there are too few,
+    the drawn ones stay.
     """
-    there = (pool >= 0).sum(1)
-    place = chance.random(pool.shape)
-    place[pool < 0] = 2
-    chosen = np.take_along_axis(pool, place.argsort(1)[:, :count], 1)
-    enough = np.arange(chosen.shape[1]) < there[:, None]
+    pool_size = (pool >= 0).sum(1)
+    order = chance.random(pool.shape)
+    order[pool < 0] = 2
+    chosen = np.take_along_axis(pool, order.argsort(1)[:, :count], 1)
+    enough = np.arange(chosen.shape[1]) < pool_size[:, None]
     first = np.where(enough, chosen, drawn[:, : chosen.shape[1]])
     return np.concatenate([first, drawn[:, chosen.shape[1] :]], 1)
 
 
 def hard_negatives(
-    found: Sequence[Sequence[int]], pairs: Pairs, negatives: Negatives, same: np.ndarray | None = None
+    hits: Sequence[Sequence[int]], pairs: Pairs, negatives: Negatives, same: np.ndarray | None = None
 ) -> np.ndarray:
-    """(queries, depth) rows of the first hits that are not relevant, -1 where there are no more.
+    """(queries, depth) rows of the first hits of each query that are not relevant, -1 behind the last.
 
-    With the `text_numbers` of the documents, copies of what is relevant are left out too.
+    With the `text_numbers` of the documents, copies of relevant documents are left out too.
     """
     out = np.full((len(pairs), negatives.depth), -1, np.int64)
-    for query, rows in enumerate(found):
-        hits = np.asarray(rows[negatives.skip :], np.int64)
-        hits = hits[hits >= 0]  # -1: a search that found fewer
-        wrong = hits[~among(hits, pairs.of(query), same)][: negatives.depth]
+    for query, hit_rows in enumerate(hits):
+        rows = np.asarray(hit_rows[negatives.skip :], np.int64)
+        rows = rows[rows >= 0]  # -1: the search returned fewer hits
+        wrong = rows[~among(rows, pairs.of(query), same)][: negatives.depth]
         out[query, : len(wrong)] = wrong
     return out
 
 
 def among(rows: np.ndarray, relevant: np.ndarray, same: np.ndarray | None) -> np.ndarray:
-    """(rows,) whether each is one of the relevant rows, or has the text of one."""
+    """(rows,) whether each row is relevant, or has the text of a relevant one."""
     return np.isin(rows, relevant) if same is None else np.isin(same[rows], same[relevant])

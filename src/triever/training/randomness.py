@@ -1,7 +1,7 @@
-"""What is random in a training depends on its seed and on the place in it, never on what ran before.
+"""Seeds for everything random in a training: they depend on its seed and the step, never on what ran before.
 
-Every round, step and evaluation begins from a seed of its own. So a resumed training needs no saved
-generator states, and one process more or less changes nothing but the dropout of the rows it takes.
+Every round, step and evaluation begins from a seed of its own. So a resumed training needs no saved generator states,
+and one process more or less changes only the dropout of the rows that it takes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 ROUND, STEP, EVALUATION = range(3)
 
 
-def set_seeds(device: torch.device, seed: int, place: int, number: int, process: int = 0) -> None:
-    """Seed Python, NumPy and torch for one place in a training, such as the STEP with this number."""
-    low, high = np.random.SeedSequence((seed, place, number, process)).generate_state(2)
+def set_seeds(device: torch.device, seed: int, kind: int, number: int, process: int = 0) -> None:
+    """Seed Python, NumPy and torch for one part of a training: the ROUND, STEP or EVALUATION with this number."""
+    low, high = np.random.SeedSequence((seed, kind, number, process)).generate_state(2)
     value = int(high) << 32 | int(low)
     random.seed(value)
     np.random.seed(int(low))
@@ -26,8 +26,8 @@ def set_seeds(device: torch.device, seed: int, place: int, number: int, process:
 
 
 def _seed_torch(device: torch.device, value: int) -> None:
-    # Not torch.manual_seed where that can be avoided: it looks for every kind of device, which takes 0.3 to 1 ms,
-    # and a step of a small model takes 10.
+    # torch.manual_seed is avoided where possible: it looks for every kind of device, which takes 0.3 to 1 ms, while a
+    # step of a small model takes 10 ms.
     if device.type not in ("cpu", "cuda"):
         torch.manual_seed(value)
         return

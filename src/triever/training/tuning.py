@@ -1,6 +1,6 @@
 """Training a retriever's model on pairs: batches, rounds with mined negatives, held-out queries, blending.
 
-What a model's scores are and how it searches is handed in; the rest is the same for all of them.
+The caller says how a model scores and how it searches; the rest is the same for all models.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,29 +24,29 @@ from triever.training.losses import contrastive
 from triever.training.pairs import Negatives, PairBatches, Pairs, hard_negatives, held_out, text_numbers
 
 Scores = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
-"""A model and a batch to scores (queries, documents)."""
+"""From a model and a batch to scores (queries, documents)."""
 Rank = Callable[[Tokens, Tokens, int], np.ndarray]
-"""Queries, documents and k to the rows of the k best documents (queries, k), with the model as it is."""
+"""From queries, documents and k to the rows (queries, k) of the k best documents, by the model as it is now."""
 Mine = Callable[[list[str], int], list[list[int]]]
-"""Texts and a depth to rows of documents, by another retriever."""
+"""From query texts and a depth to rows of documents, by another retriever."""
 
 WATCH = "RR@10"
-"""What chooses the best step, on held-out queries."""
+"""The measure on held-out queries that chooses the best step."""
 
 
 @dataclass(frozen=True)
 class QueryTuning(TrainOptions):
-    """How a model is trained on the queries of a dataset, whatever it makes of them."""
+    """How any model is trained on the queries of a dataset."""
 
     steps: int = option(0, "optimizer steps; 0 leaves the backbone as it comes")
-    split: str = option("train", "the split whose queries are learned; several with + between: train.nq+train.trivia")
+    split: str = option("train", "the split to train on; several are joined by +: train.nq+train.trivia")
     batch: int = option(64, "queries in a batch, each with its document")
-    rounds: int = option(1, "the steps come in so many rounds; after each, held-out queries are asked")
-    holdout: float = option(0.05, "the share of queries that is not trained on, and chooses the best round")
+    rounds: int = option(1, "number of rounds that the steps are split into; each ends with an evaluation")
+    holdout: float = option(0.05, "the share of queries that are held out of training, to choose the best round")
 
     @property
     def batches(self) -> int:
-        """How many batches a round has."""
+        """The number of batches in a round."""
         return -(-self.steps * self.accumulate // self.rounds)
 
     def __post_init__(self) -> None:
@@ -63,9 +62,9 @@ class Tuning(QueryTuning):
     """How an encoder is trained on the queries of a dataset: `Tuning(steps=700, batch=256)`."""
 
     learning_rate: float = option(2e-5, "the highest learning rate, reached after the warmup")
-    temperature: float = option(0.05, "what scores are divided by; lower looks harder at the nearest wrong documents")
-    pool: int = option(10_000, "documents among which held-out queries are asked for theirs")
-    blend: float = option(0.0, "the share of the backbone's own weights in the end: it keeps more of what it knew")
+    temperature: float = option(0.05, "divides the scores; a lower one puts more weight on the nearest wrong documents")
+    pool: int = option(10_000, "documents that held-out queries search: their relevant ones and random others")
+    blend: float = option(0.0, "the share of the backbone's weights in the final weights, to keep more of what it knew")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,11 +87,11 @@ class RerankTuning(QueryTuning):
 class DocidTuning(QueryTuning):
     """How a model is trained to write docids: `DocidTuning(steps=4000, batch=512)`."""
 
-    steps: int = option(2000, "optimizer steps; 0 leaves it as it begins")
+    steps: int = option(2000, "optimizer steps; 0 leaves the model as it begins")
     batch: int = option(64, "texts in a batch, of all views together")
-    rounds: int = option(4, "the steps come in so many rounds; after each, held-out queries are asked")
-    reader: float = option(0.2, "the share of the learning rate for what reads, unless it begins anew; 0 leaves it")
-    add_steps: int = option(0, "steps about documents that are added, half of each batch being about old ones")
+    rounds: int = option(4, "number of rounds that the steps are split into; each ends with an evaluation")
+    reader: float = option(0.2, "share of the learning rate for the part that reads, if pretrained; 0 freezes it")
+    add_steps: int = option(0, "steps for added documents; half of each batch is about old documents")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,7 +102,7 @@ class DocidTuning(QueryTuning):
 
 @dataclass
 class PairTraining:
-    """One training: what it is given, and what it makes of it."""
+    """One training of an encoder on pairs."""
 
     model: nn.Module
     scores: Scores
@@ -124,15 +123,15 @@ class PairTraining:
         train_on, held = held_out(self.pairs, self.options.holdout)
         if not len(train_on):
             raise UsageError("all training queries are held out", "lower training.holdout")
-        self._train, self._held = ((some, self.queries(some.texts)) for some in (train_on, held))
+        self._train, self._held = ((pairs, self.queries(pairs.texts)) for pairs in (train_on, held))
 
     @property
     def query_tokens(self) -> Tokens:
-        """Of the queries that are trained on."""
+        """The tokens of the queries that are trained on."""
         return self._train[1]
 
     def run(self) -> Trained:
-        """Train; the model is left with its best weights, blended where that is asked for."""
+        """Train the model. It ends with its best weights, blended with the old ones if the options say so."""
         before = copy.deepcopy(self.model.state_dict()) if self.options.blend else None
         judged = len(self._held[0]) > 0
         trained = train(
@@ -172,12 +171,12 @@ class PairTraining:
 
     @cached_property
     def _same(self) -> np.ndarray:
-        """(documents,) the numbers of their texts: a copy of a relevant document is no negative."""
+        """(documents,) the number of each document's text: a copy of a relevant document is no negative."""
         return text_numbers(self.documents)
 
     @cached_property
-    def _found(self) -> np.ndarray:
-        """Hard negatives by another retriever, which does not change from round to round."""
+    def _mined_once(self) -> np.ndarray:
+        """Hard negatives from another retriever, the same in every round."""
         pairs = self._train[0]
         return hard_negatives(self.mine(pairs.texts, self._depth), pairs, self.negatives, self._same)
 
@@ -188,44 +187,45 @@ class PairTraining:
     def _mined(self) -> np.ndarray:
         """Hard negatives of all training queries, from another retriever once, or from the model before each round."""
         if self.negatives.source != "model":
-            return self._found
+            return self._mined_once
         pairs, tokens = self._train
         rows = self.rank(tokens, self.documents, self._depth).tolist()
         return hard_negatives(rows, pairs, self.negatives, self._same)
 
     def _evaluate(self, model: nn.Module) -> dict[str, float]:
-        """How early the held-out queries find their documents, in a pool of documents that has them all."""
+        """The quality of a search for the held-out queries in a pool that has all their relevant documents."""
         pairs, tokens = self._held
         pool = self._pool()
-        place = np.full(len(self.documents), -1)
-        place[pool] = np.arange(len(pool))
-        found = self.rank(tokens, self.documents.take(pool), min(10, len(pool)))
-        return quality([reciprocal_rank(np.isin(rows, place[pairs.of(query)])) for query, rows in enumerate(found)])
+        pool_rows = np.full(len(self.documents), -1)
+        pool_rows[pool] = np.arange(len(pool))
+        hits = self.rank(tokens, self.documents.take(pool), min(10, len(pool)))
+        return quality([reciprocal_rank(np.isin(rows, pool_rows[pairs.of(query)])) for query, rows in enumerate(hits)])
 
     def _pool(self) -> np.ndarray:
-        needed = np.unique(self._held[0].relevant)
-        others = np.setdiff1d(np.arange(len(self.documents)), needed)
+        """The rows of all relevant documents of held-out queries, and of random other documents."""
+        relevant = np.unique(self._held[0].relevant)
+        irrelevant = np.setdiff1d(np.arange(len(self.documents)), relevant)
         chance = np.random.default_rng(self.options.seed)
-        more = chance.permutation(others)[: max(0, self.options.pool - len(needed))]
-        return np.sort(np.concatenate([needed, more]))
+        sample = chance.permutation(irrelevant)[: max(0, self.options.pool - len(relevant))]
+        return np.sort(np.concatenate([relevant, sample]))
 
 
 def quality(reciprocal: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """What held-out queries are judged by, from the reciprocal ranks of their documents; 0 where one is not found."""
+    """The measures of held-out queries, from the reciprocal ranks of their documents; 0 where it was not found."""
     ranks = np.asarray(reciprocal)
     return {WATCH: float(np.mean(ranks)), "Success@1": float(np.mean(ranks == 1))}
 
 
-def summary(trained: Trained) -> dict[str, Any]:
-    """How a training went, in a few plain values for a card."""
+def summary(trained: Trained) -> dict[str, float]:
+    """How a training went, as a few numbers for a card."""
     best = {f"held-out {name}": round(value, 4) for name, value in trained.best.items()}
     chosen = {"best step": trained.best_step} if trained.best_step is not None else {}
     return {"trained steps": trained.steps, **chosen, **best, "seconds of training": round(trained.seconds, 1)}
 
 
 @torch.no_grad()
-def blend(model: nn.Module, before: Mapping[str, Any], share: float) -> None:
-    """Move every weight towards what it was before training, by a share of the way."""
+def blend(model: nn.Module, before: Mapping[str, Tensor], share: float) -> None:
+    """Move every weight by this share of the way back to its value before training."""
     after = model.state_dict()
     mixed = {
         name: before[name].to(value.device).lerp(value, 1 - share) if value.is_floating_point() else value

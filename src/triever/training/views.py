@@ -1,7 +1,7 @@
-"""Views: what stands for a document while a model learns its docid, and batches of them, mixed.
+"""Views: the texts that stand for a document while a model learns its docid, and batches that mix several views.
 
 `labelled` has the queries that people judged, `generated` those that a query writer wrote (D2Q), `first` the
-beginning of the text (FirstP), `chunks` pieces from anywhere in it (DaQ). Tokens come in ready.
+beginning of the text (FirstP), `chunks` pieces from anywhere in it (DaQ). Texts come as tokens.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from triever.config import option, validate
 from triever.errors import UsageError, nearest
@@ -22,26 +23,27 @@ from triever.training.pairs import Pairs
 
 VIEWS = {"labelled": "judged queries", "generated": "written queries", "first": "FirstP", "chunks": "DaQ"}
 ALSO = {"d2q": "generated", "firstp": "first", "daq": "chunks"}
-"""The papers' names."""
+"""Other names for views, as the papers have them."""
 IGNORED = -100
-"""Where a docid has ended; the loss does not look there."""
+"""Fills a row behind the end of its docid; the loss ignores it."""
 
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """What stands for a document: `ViewOptions(names=("labelled", "chunks"))`."""
+    """The views of a document: `ViewOptions(names=("labelled", "chunks"))`."""
 
     names: tuple[str, ...] = option(
-        (), "which of labelled, generated (d2q), first (firstp), chunks (daq); none named: all but first that there are"
+        (),
+        "views: labelled, generated (d2q), first (firstp), chunks (daq); by default all that exist except first",
     )
-    weights: tuple[float, ...] = option((), "how often each is drawn, in the same order; all the same where not said")
-    length: int = option(64, "tokens of a beginning or a chunk")
-    count: int = option(10, "chunks of a document, where they are not fresh")
-    fresh: bool = option(True, "new chunks in every pass, instead of the same ones")
-    questions: int = option(0, "generated queries of a document at most, the first ones; 0: all of them")
+    weights: tuple[float, ...] = option((), "how often each view is drawn, in the order of names; by default all alike")
+    length: int = option(64, "tokens in a beginning or a chunk")
+    count: int = option(10, "chunks of each document, if fresh=false")
+    fresh: bool = option(True, "draw new chunks in every pass instead of keeping the same")
+    questions: int = option(0, "use only the first so many generated queries of each document; 0 uses all")
 
     def __post_init__(self) -> None:
-        validate(self)  # first: it makes a tuple of names in one text
+        validate(self)  # first, because it splits a text of names into a tuple
         object.__setattr__(self, "names", tuple(ALSO.get(name, name) for name in self.names))
         for name in self.names:
             if name not in VIEWS:
@@ -65,11 +67,11 @@ class View(Protocol):
     def __len__(self) -> int: ...
 
     def take(self, examples: np.ndarray, chance: np.random.Generator) -> tuple[Tokens, np.ndarray]:
-        """The texts of some examples, and the rows of their documents."""
+        """The texts of these examples, and the rows of their documents."""
         ...
 
     def covered(self) -> np.ndarray:
-        """The rows of the documents that it has something for."""
+        """The rows of the documents that have an example."""
         ...
 
 
@@ -84,12 +86,12 @@ class Labelled:
         return len(self.pairs)
 
     def take(self, examples: np.ndarray, chance: np.random.Generator) -> tuple[Tokens, np.ndarray]:
-        """The queries, each with one of its documents."""
+        """The queries, each with one of its relevant documents, drawn at random."""
         starts, counts = self.pairs.start[examples], np.diff(self.pairs.start)[examples]
         return self.tokens.take(examples), self.pairs.relevant[starts + chance.integers(counts)]
 
     def covered(self) -> np.ndarray:
-        """The documents that some query is judged for."""
+        """The rows of the documents that are relevant to any query."""
         return np.unique(self.pairs.relevant)
 
 
@@ -108,18 +110,18 @@ class Generated:
         return self.tokens.take(examples), self.documents[examples]
 
     def covered(self) -> np.ndarray:
-        """The documents that have some."""
+        """The rows of the documents that have a generated query."""
         return np.unique(self.documents)
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """Pieces of documents: fresh ones each time, so many fixed ones, or with `count` 0 the beginning alone.
+    """Pieces of documents: fresh ones each time, `count` fixed ones, or with `count` 0 only the beginning.
 
-    They stand for queries, and so have what a reader expects before every query, the prefix.
+    They stand for queries, so each begins with the prefix that the model expects before every query.
     """
 
-    documents: Tokens  # with what stands before and after every text
+    documents: Tokens  # with the special tokens before and after every text
     tokenizer: TextTokenizer
     length: int
     count: int
@@ -138,53 +140,53 @@ class Chunks:
 
     @cached_property
     def _fixed(self) -> np.ndarray:
-        """(examples,) how far into its document each piece begins, as a share of where it may."""
+        """(examples,) where in its document each piece begins, as a share of the last possible position."""
         return np.random.default_rng((self.seed, 64)).random(len(self))
 
     def _pieces(self, rows: np.ndarray, share: np.ndarray) -> Tokens:
-        own = len(self.tokenizer.before)  # stands before a document too
+        special = len(self.tokenizer.before)  # tokens before the text of a document
         before, after = self._around
         room = max(0, self.length - len(before) - len(after))
-        inner = self.documents.starts[rows + 1] - self.documents.starts[rows] - own - len(after)
+        inner = self.documents.starts[rows + 1] - self.documents.starts[rows] - special - len(after)
         length = np.clip(inner, 0, room)
         first = (share * (inner - length + 1)).astype(np.int64)
-        found, begin = framed(length, before, after, self.documents.flat.dtype)
-        source = self.documents.starts[rows] + own + first
-        found.flat[places(begin, length)] = self.documents.flat[places(source, length)]
-        return found
+        pieces, begin = framed(length, before, after, self.documents.flat.dtype)
+        source = self.documents.starts[rows] + special + first
+        pieces.flat[places(begin, length)] = self.documents.flat[places(source, length)]
+        return pieces
 
     @property
     def _around(self) -> tuple[Sequence[int], Sequence[int]]:
         return [*self.tokenizer.before, *self.prefix], self.tokenizer.after
 
     def covered(self) -> np.ndarray:
-        """All documents with a word."""
+        """The rows of all documents that are not empty."""
         return np.flatnonzero(self.documents.lengths > len(self.tokenizer.before) + len(self.tokenizer.after))
 
 
 @dataclass(frozen=True)
 class Behind:
-    """A view whose documents stand behind so many others."""
+    """A view whose documents come after `offset` other documents."""
 
     view: View
-    others: int
+    offset: int
 
     def __len__(self) -> int:
         return len(self.view)
 
     def take(self, examples: np.ndarray, chance: np.random.Generator) -> tuple[Tokens, np.ndarray]:
-        """Its texts, with the rows that their documents have behind the others."""
+        """The texts of the view, with the rows that their documents have after the others."""
         tokens, rows = self.view.take(examples, chance)
-        return tokens, rows + self.others
+        return tokens, rows + self.offset
 
     def covered(self) -> np.ndarray:
-        """The documents that it has something for."""
-        return self.view.covered() + self.others
+        """The rows of the documents that have an example."""
+        return self.view.covered() + self.offset
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What one view brings to a batch: some of its examples, their texts, and the document of each."""
+    """The share of one view in a batch: the numbers of its examples, their texts, and the document of each."""
 
     name: str
     view: View
@@ -193,7 +195,7 @@ class Drawn:
     rows: np.ndarray  # (texts,)
 
     def relevant(self) -> list[np.ndarray]:
-        """For each text the rows of all documents that are known to be relevant to it."""
+        """For each text, the rows of all documents that are known to be relevant to it."""
         if isinstance(self.view, Labelled):
             return [self.view.pairs.of(int(example)) for example in self.examples]
         return list(self.rows[:, None])
@@ -201,11 +203,11 @@ class Drawn:
 
 @dataclass(frozen=True)
 class ViewBatches:
-    """A round of batches, each made when it is asked for, from its number alone: texts and their docids."""
+    """A round of batches of texts and their docids. A batch is made when it is asked for, from its number alone."""
 
     views: Mapping[str, View]
     weights: Sequence[float]
-    docids: np.ndarray  # (documents, longest), IGNORED behind the end
+    docids: np.ndarray  # (documents, longest), IGNORED behind the end of each
     batch: int
     steps: int
     seed: int
@@ -215,11 +217,11 @@ class ViewBatches:
     def __len__(self) -> int:
         return self.steps
 
-    def __getitem__(self, step: int) -> dict[str, Any]:
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
         return self.batch_of(self.drawn(step))
 
     def drawn(self, step: int) -> list[Drawn]:
-        """What each view brings to a batch."""
+        """The examples that each view contributes to a batch."""
         chance = chance_of(step, self.steps, self.seed, self.round)
         chosen = zip(self.views.items(), self._orders, strict=True)
         return [
@@ -228,18 +230,18 @@ class ViewBatches:
             if order.shape[1]
         ]
 
-    def batch_of(self, drawn: Sequence[Drawn]) -> dict[str, Any]:
-        """The texts side by side, with the docids that they are to give."""
+    def batch_of(self, drawn: Sequence[Drawn]) -> dict[str, Tensor]:
+        """The texts of all views together, with the docids that the model should write for them."""
         tokens = drawn[0].tokens
-        for more in drawn[1:]:
-            tokens = tokens.joined(more.tokens)
+        for part in drawn[1:]:
+            tokens = tokens.joined(part.tokens)
         ids, mask = tokens.padded(np.arange(len(tokens)), self.pad)
-        docids = self.docids[np.concatenate([one.rows for one in drawn])]
+        docids = self.docids[np.concatenate([part.rows for part in drawn])]
         return {"ids": ids, "mask": mask, "docids": torch.from_numpy(_trimmed(docids))}
 
     @cached_property
     def _orders(self) -> list[np.ndarray]:
-        """For each view its examples of every batch, (steps, share)."""
+        """For each view, the (steps, share) numbers of its examples in every batch."""
         shares = split_by(self.weights, self.batch)
         return [
             epoch_batches(len(view), share, self.steps, self.round, self.seed, number)
@@ -248,7 +250,7 @@ class ViewBatches:
 
 
 def split_by(weights: Sequence[float], total: int) -> list[int]:
-    """Whole numbers that sum to the total, as near to the weights as can be.
+    """Whole numbers in proportion to the weights, as nearly as possible, that sum to the total.
 
     >>> split_by([1, 1, 2], 10)
     [2, 3, 5]
@@ -258,7 +260,7 @@ def split_by(weights: Sequence[float], total: int) -> list[int]:
 
 
 def check_shares(names: Sequence[str], weights: Sequence[float], batch: int) -> None:
-    """Refuse a batch that has no place for one of the views."""
+    """Refuse a batch that is too small to have an example of every view."""
     for name, share in zip(names, split_by(weights, batch), strict=True):
         if not share:
             problem = f"training.batch = {batch} has no place for {name}, one of {len(names)} views"
@@ -266,12 +268,12 @@ def check_shares(names: Sequence[str], weights: Sequence[float], batch: int) -> 
 
 
 def _trimmed(docids: np.ndarray) -> np.ndarray:
-    """Without the columns in which every docid has ended."""
+    """The docids without the columns behind the end of all of them."""
     return docids[:, : max(1, int((docids != IGNORED).sum(1).max(initial=1)))]
 
 
 def docid_rows(docids: Sequence[Sequence[int]]) -> np.ndarray:
-    """Docids side by side, (documents, longest), IGNORED behind the end of each."""
+    """(documents, longest) the docids as rows, IGNORED behind the end of each."""
     lengths = np.fromiter(map(len, docids), np.int64, len(docids))
     rows = np.full((len(docids), max(1, int(lengths.max(initial=1)))), IGNORED, np.int64)
     rows[np.arange(rows.shape[1]) < lengths[:, None]] = [symbol for docid in docids for symbol in docid]
@@ -279,7 +281,7 @@ def docid_rows(docids: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def coverage(views: Mapping[str, View], documents: int) -> dict[str, dict[str, float]]:
-    """For each view how many examples it has, and which share of the documents they cover."""
+    """For each view, its number of examples and the share of the documents that they cover."""
     return {
         name: {"examples": len(view), "documents covered": round(len(view.covered()) / max(1, documents), 4)}
         for name, view in views.items()
