@@ -15,7 +15,7 @@ import pytest
 
 import triever
 from tests import front_page, scale_page
-from tests.warm import program
+from tests.warm import code_program, program
 from triever.config import options
 
 PAGES = [
@@ -55,7 +55,7 @@ def test_what_a_page_shows_can_be_done(root: Path, tmp_path: Path, name: str) ->
     ran = 0
     for language, text in blocks(root / name):
         if language == "python":
-            command = [sys.executable, "-W", "error", "-c", text]
+            command = [str(code_program()), text]
         elif language in ("sh", "console") and shell(language, text):
             command = ["bash", "-euo", "pipefail", "-c", shell(language, text)]
         else:

@@ -2,7 +2,8 @@
 
 `program()` is the path of a program that does what `triever` does. Behind it stands a process that has imported
 everything and does nothing else: for each call it makes a copy of itself, which takes over the caller's folder,
-environment and streams, and runs the command. The suite calls it some hundred times.
+environment and streams, and runs the command. The suite calls it some hundred times. `code_program()` is its sibling
+for Python code, which it takes as its only word.
 
 What is about the process itself, such as how it is interrupted or what it imports, needs the real one.
 """
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,7 +50,7 @@ CALLER = """#!{python} -SE
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    said = {{"words": sys.argv[1:], "folder": os.getcwd(), "environment": dict(os.environ)}}
+    said = {{"words": sys.argv[1:], "code": {code}, "folder": os.getcwd(), "environment": dict(os.environ)}}
     message = json.dumps(said).encode()
     socket.send_fds(server, [len(message).to_bytes(8, "big")], [0, 1, 2])
     server.sendall(message)
@@ -61,9 +63,11 @@ sys.exit(int.from_bytes(ended, "big") if ended else 1)
 def program() -> Path:
     """A program `triever` that is as good as the real one; the process behind it ends with this one."""
     folder = tempfile.TemporaryDirectory(prefix="triever-warm-")
-    address, path = Path(folder.name) / "socket", Path(folder.name) / "triever"
-    path.write_text(CALLER.format(python=sys.executable, address=str(address)))
-    path.chmod(0o755)
+    address = Path(folder.name) / "socket"
+    for name in ("triever", "code"):
+        path = Path(folder.name) / name
+        path.write_text(CALLER.format(python=sys.executable, address=str(address), code=name == "code"))
+        path.chmod(0o755)
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.warm", str(address)],
         cwd=Path(__file__).parent.parent,
@@ -73,7 +77,12 @@ def program() -> Path:
     assert server.stdout is not None
     assert server.stdout.read(5) == b"ready"
     program.kept = folder, server  # ty: ignore[unresolved-attribute]
-    return path
+    return Path(folder.name) / "triever"
+
+
+def code_program() -> Path:
+    """A program that runs the code in its first word as `python -W error -c` would."""
+    return program().with_name("code")
 
 
 def serve(address: str) -> Callable[[], Any]:
@@ -132,9 +141,19 @@ def _command(said: dict[str, Any], streams: list[int]) -> Callable[[], Any]:
     os.chdir(said["folder"])
     os.environ.clear()
     os.environ.update(said["environment"])
-    sys.argv = ["triever", *said["words"]]
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    if said["code"]:
+        return functools.partial(_run_code, *said["words"])
+    sys.argv = ["triever", *said["words"]]
     return main
+
+
+def _run_code(text: str) -> None:
+    """Run code as the main program; its warnings are errors, also those that the imports before have turned off."""
+    sys.argv, sys.path[0] = ["-c"], ""
+    warnings.resetwarnings()
+    warnings.simplefilter("error")
+    exec(compile(text, "<shown>", "exec"), {"__name__": "__main__"})
 
 
 def _end(code: Any) -> NoReturn:
