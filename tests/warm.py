@@ -3,7 +3,7 @@
 `program()` is the path of a program that does what `triever` does. Behind it stands a process that has imported
 everything and does nothing else: for each call it makes a copy of itself, which takes over the caller's folder,
 environment and streams, and runs the command. The suite calls it some hundred times. `code_program()` is its sibling
-for Python code, which it takes as its only word.
+for Python code, which it takes as its only word, and `Begun` is a command that can be killed.
 
 What is about the process itself, such as how it is interrupted or what it imports, needs the real one.
 """
@@ -26,7 +26,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,12 +38,23 @@ ALSO = (  # what Triever imports when it is needed, and takes long
     "faiss",
     "ir_measures",
     "matplotlib.pyplot",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "pydantic.json_schema",
+    "pydantic.type_adapter",
+    "pydantic.types",
+    "rich._emoji_codes",
+    "rich.markdown",
+    "rich.progress",
+    "rich.table",
+    "scipy.optimize",
     "sklearn.feature_extraction.text",
     "torch.utils.tensorboard",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
     "transformers.models.bert.modeling_bert",
     "transformers.models.llama.modeling_llama",
+    "typer.rich_utils",
 )
 
 CALLER = """#!{python} -SE
@@ -54,6 +65,7 @@ with socket.socket(socket.AF_UNIX) as server:
     message = json.dumps(said).encode()
     socket.send_fds(server, [len(message).to_bytes(8, "big")], [0, 1, 2])
     server.sendall(message)
+    server.recv(4)
     ended = server.recv(4)
 sys.exit(int.from_bytes(ended, "big") if ended else 1)
 """
@@ -83,6 +95,32 @@ def program() -> Path:
 def code_program() -> Path:
     """A program that runs the code in its first word as `python -W error -c` would."""
     return program().with_name("code")
+
+
+class Begun:
+    """A command that has begun, in a process of its own; `kill` is heard by that process and by no other."""
+
+    def __init__(self, words: Sequence[str], folder: Path | None = None, errors: Path = Path(os.devnull)) -> None:
+        said = {"words": list(words), "code": False, "folder": str(folder or Path.cwd()), "environment": {**os.environ}}
+        message = json.dumps(said).encode()
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.connect(str(program().with_name("socket")))
+        with open(os.devnull, "r+b") as nothing, errors.open("ab") as told:
+            streams = [nothing.fileno(), nothing.fileno(), told.fileno()]
+            socket.send_fds(self._server, [len(message).to_bytes(8, "big")], streams)
+            self._server.sendall(message)
+            self._process = int.from_bytes(self._server.recv(4), "big")
+
+    def running(self) -> bool:
+        return not select.select([self._server], [], [], 0)[0]
+
+    def kill(self) -> None:
+        os.kill(self._process, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """The exit code, as a shell tells it: 128 and the signal for what was killed."""
+        with self._server:
+            return int.from_bytes(self._server.recv(4), "big")
 
 
 def serve(address: str) -> Callable[[], Any]:
@@ -126,6 +164,7 @@ def _answer(connection: socket.socket) -> Callable[[], Any]:
         return _command(json.loads(message), streams)
     for stream in streams:
         os.close(stream)
+    connection.sendall(child.to_bytes(4, "big"))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     connection.sendall((code if code >= 0 else 128 - code).to_bytes(4, "big"))
     return lambda: 0

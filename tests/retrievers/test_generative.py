@@ -127,7 +127,7 @@ def test_before_training_clusters_of_one_symbol_rank_by_their_centroids() -> Non
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_training_learns_the_docids_of_queries(scheme: str) -> None:
-    training = DocidTuning(steps=200, batch=8, rounds=1, learning_rate=2e-3, holdout=0.0)
+    training = DocidTuning(steps=60, batch=8, rounds=1, learning_rate=5e-3, holdout=0.0)
     views = ViewOptions(names=("labelled",))
     fitted = generative(scheme, training=training, views=views, decoder=DecoderOptions(rows="random")).fit(dataset())
     assert [result[0].id for result in fitted.search_many(QUERIES, 1)] == ["tea", "bike", "東京", "bread"]
