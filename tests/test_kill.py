@@ -1,4 +1,4 @@
-"""A hundred kills at random moments: what is on disk is always the old state or the new one, whole."""
+"""Many kills at random moments: what is on disk is always the old state or the new one, whole."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import triever
+from tests.marks import quick
 from triever import BM25, Dataset, Document
 
-KILLS = 100
 PERIOD = 6
 
 
@@ -55,7 +57,8 @@ def seconds_for(path: str, steps: int) -> float:
     return (time.perf_counter() - started) / steps
 
 
-def test_a_hundred_kills_leave_the_old_state_or_the_new_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", quick(15, of=[15, 100]))
+def test_kills_leave_the_old_state_or_the_new_one(tmp_path: Path, kills: int) -> None:
     path = tmp_path / "model"
     BM25().fit(Dataset.of("x", [document(0)])).save(path)
     pace = seconds_for(str(path), PERIOD)  # ends where it began
@@ -64,7 +67,7 @@ def test_a_hundred_kills_leave_the_old_state_or_the_new_one(tmp_path: Path) -> N
     done = context.Value("q", 0, lock=False)
     chance = random.Random(7)
     unfinished = 0
-    for kill in range(KILLS):
+    for kill in range(kills):
         if done.value < kill / 3:
             pace *= 1.2  # the machine has become slower than it was when the steps were timed
         begun = context.Value("b", False, lock=False)
@@ -82,5 +85,5 @@ def test_a_hundred_kills_leave_the_old_state_or_the_new_one(tmp_path: Path) -> N
         assert len(retriever.search("document words", 10)) == len(ids)
         unfinished += any(path.glob(".writing-*")) or len(list(path.glob("documents-*"))) > 1
         done.value += ids == after  # the commit was made, only the count was lost
-    assert done.value > KILLS / 4, "the kills came before any work was done"
-    assert unfinished > KILLS / 20, "hardly any kill fell into the middle of a save"
+    assert done.value > kills / 4, "the kills came before any work was done"
+    assert unfinished > kills / 20, "hardly any kill fell into the middle of a save"

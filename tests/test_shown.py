@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import triever
 from tests import front_page, scale_page
-from tests.warm import program
+from tests.marks import quick
+from tests.warm import code_program, program
+from triever import cli
 from triever.config import options
 
 PAGES = [
@@ -33,6 +39,8 @@ PAGES = [
     "docs/experiments.md",
     "docs/scale.md",
 ]
+LONG = {"docs/encoders.md", "docs/generative.md", "docs/contextual.md", "docs/query-writer.md", "docs/scale.md"}
+"""Pages that train for half a minute; `make test` only looks whether their commands and their code can be read."""
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = ("make ", "pip ", "git ", "cd ")
 
@@ -48,14 +56,14 @@ def shell(language: str, text: str) -> str:
     return "" if text.startswith(NOT_RUN) else text
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", quick(*(page for page in PAGES if page not in LONG), of=PAGES))
 def test_what_a_page_shows_can_be_done(root: Path, tmp_path: Path, name: str) -> None:
     places = [str(program().parent), str(Path(sys.executable).parent), os.environ["PATH"]]
     environment = {**os.environ, "PATH": os.pathsep.join(places)}
     ran = 0
     for language, text in blocks(root / name):
         if language == "python":
-            command = [sys.executable, "-W", "error", "-c", text]
+            command = [str(code_program()), text]
         elif language in ("sh", "console") and shell(language, text):
             command = ["bash", "-euo", "pipefail", "-c", shell(language, text)]
         else:
@@ -64,6 +72,28 @@ def test_what_a_page_shows_can_be_done(root: Path, tmp_path: Path, name: str) ->
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         ran += 1
     assert ran, "a page that promises to work shows nothing"
+
+
+@pytest.mark.parametrize("name", sorted(LONG))
+def test_what_a_long_page_shows_can_be_read(root: Path, name: str) -> None:
+    root_command = typer.main.get_command(cli.app())
+    for language, text in blocks(root / name):
+        if language == "python":
+            imports = [line for line in ast.parse(text).body if isinstance(line, ast.Import | ast.ImportFrom)]
+            exec(compile(ast.Module(imports, []), name, "exec"), {})
+        elif language in ("sh", "console"):
+            for line in shell(language, text).replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                if words[:1] == ["triever"]:
+                    parse(root_command, words[1:])
+
+
+def parse(command: Any, words: list[str], parent: Any = None) -> None:
+    """Read the words of a command as the command line does, without running it; mistakes raise."""
+    context = command.make_context(words[0] if words else "triever", list(words), parent=parent)
+    if hasattr(command, "resolve_command"):
+        _, inner, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        parse(inner, rest, context)
 
 
 def test_make_targets_that_are_shown_exist(root: Path) -> None:

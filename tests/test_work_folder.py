@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import subprocess
-import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES
+from tests.warm import Begun, program
 from triever import Dataset
 from triever.config import build
 from triever.data.writers import write_dataset
@@ -259,8 +260,7 @@ def test_every_system_puts_there_only_what_is_known(kind: str, tmp_path: Path) -
 
 
 def triever(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "triever.cli", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run([program(), *words], cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -298,13 +298,13 @@ def test_a_person_s_files_are_never_removed(command: str, begun: bool, here: Pat
 def test_a_file_that_is_added_during_a_fit_survives_it(here: Path) -> None:
     small = {"backbone": SMALL, "training.steps": 60, "training.batch": 2, "training.checkpoint_every": 1}
     settings = [word for key, value in small.items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "triever.cli", "fit", "dense", "--data", "data", "--out", "m", *settings]
-    with subprocess.Popen(command, cwd=here, stderr=subprocess.PIPE, text=True) as process:
-        while not (here / "m.work" / "training" / "training.json").exists():
-            assert process.poll() is None
-        (here / "m.work" / "training" / "thesis.txt").write_text("x")
-        _, said = process.communicate()
-    assert process.returncode == 0, said
+    fit = Begun(["fit", "dense", "--data", "data", "--out", "m", *settings], here, errors=here / "errors")
+    while not (here / "m.work" / "training" / "training.json").exists():
+        assert fit.running()
+        time.sleep(0.001)
+    (here / "m.work" / "training" / "thesis.txt").write_text("x")
+    ended, said = fit.wait(), (here / "errors").read_text()
+    assert ended == 0, said
     assert "m.work stays, as it holds training/thesis.txt, which Triever does not write there" in said
     assert files(here / "m.work") == {"training/thesis.txt": b"x"}
     assert (here / "m" / "manifest.json").exists()

@@ -2,7 +2,8 @@
 
 `program()` is the path of a program that does what `triever` does. Behind it stands a process that has imported
 everything and does nothing else: for each call it makes a copy of itself, which takes over the caller's folder,
-environment and streams, and runs the command. The suite calls it some hundred times.
+environment and streams, and runs the command. The suite calls it some hundred times. `code_program()` is its sibling
+for Python code, which it takes as its only word, and `Begun` is a command that can be killed.
 
 What is about the process itself, such as how it is interrupted or what it imports, needs the real one.
 """
@@ -24,7 +25,8 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,22 +38,34 @@ ALSO = (  # what Triever imports when it is needed, and takes long
     "faiss",
     "ir_measures",
     "matplotlib.pyplot",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "pydantic.json_schema",
+    "pydantic.type_adapter",
+    "pydantic.types",
+    "rich._emoji_codes",
+    "rich.markdown",
+    "rich.progress",
+    "rich.table",
+    "scipy.optimize",
     "sklearn.feature_extraction.text",
     "torch.utils.tensorboard",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
     "transformers.models.bert.modeling_bert",
     "transformers.models.llama.modeling_llama",
+    "typer.rich_utils",
 )
 
 CALLER = """#!{python} -SE
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    said = {{"words": sys.argv[1:], "folder": os.getcwd(), "environment": dict(os.environ)}}
+    said = {{"words": sys.argv[1:], "code": {code}, "folder": os.getcwd(), "environment": dict(os.environ)}}
     message = json.dumps(said).encode()
     socket.send_fds(server, [len(message).to_bytes(8, "big")], [0, 1, 2])
     server.sendall(message)
+    server.recv(4)
     ended = server.recv(4)
 sys.exit(int.from_bytes(ended, "big") if ended else 1)
 """
@@ -61,9 +75,11 @@ sys.exit(int.from_bytes(ended, "big") if ended else 1)
 def program() -> Path:
     """A program `triever` that is as good as the real one; the process behind it ends with this one."""
     folder = tempfile.TemporaryDirectory(prefix="triever-warm-")
-    address, path = Path(folder.name) / "socket", Path(folder.name) / "triever"
-    path.write_text(CALLER.format(python=sys.executable, address=str(address)))
-    path.chmod(0o755)
+    address = Path(folder.name) / "socket"
+    for name in ("triever", "code"):
+        path = Path(folder.name) / name
+        path.write_text(CALLER.format(python=sys.executable, address=str(address), code=name == "code"))
+        path.chmod(0o755)
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.warm", str(address)],
         cwd=Path(__file__).parent.parent,
@@ -73,7 +89,38 @@ def program() -> Path:
     assert server.stdout is not None
     assert server.stdout.read(5) == b"ready"
     program.kept = folder, server  # ty: ignore[unresolved-attribute]
-    return path
+    return Path(folder.name) / "triever"
+
+
+def code_program() -> Path:
+    """A program that runs the code in its first word as `python -W error -c` would."""
+    return program().with_name("code")
+
+
+class Begun:
+    """A command that has begun, in a process of its own; `kill` is heard by that process and by no other."""
+
+    def __init__(self, words: Sequence[str], folder: Path | None = None, errors: Path = Path(os.devnull)) -> None:
+        said = {"words": list(words), "code": False, "folder": str(folder or Path.cwd()), "environment": {**os.environ}}
+        message = json.dumps(said).encode()
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.connect(str(program().with_name("socket")))
+        with open(os.devnull, "r+b") as nothing, errors.open("ab") as told:
+            streams = [nothing.fileno(), nothing.fileno(), told.fileno()]
+            socket.send_fds(self._server, [len(message).to_bytes(8, "big")], streams)
+            self._server.sendall(message)
+            self._process = int.from_bytes(self._server.recv(4), "big")
+
+    def running(self) -> bool:
+        return not select.select([self._server], [], [], 0)[0]
+
+    def kill(self) -> None:
+        os.kill(self._process, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """The exit code, as a shell tells it: 128 and the signal for what was killed."""
+        with self._server:
+            return int.from_bytes(self._server.recv(4), "big")
 
 
 def serve(address: str) -> Callable[[], Any]:
@@ -117,6 +164,7 @@ def _answer(connection: socket.socket) -> Callable[[], Any]:
         return _command(json.loads(message), streams)
     for stream in streams:
         os.close(stream)
+    connection.sendall(child.to_bytes(4, "big"))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     connection.sendall((code if code >= 0 else 128 - code).to_bytes(4, "big"))
     return lambda: 0
@@ -132,9 +180,19 @@ def _command(said: dict[str, Any], streams: list[int]) -> Callable[[], Any]:
     os.chdir(said["folder"])
     os.environ.clear()
     os.environ.update(said["environment"])
-    sys.argv = ["triever", *said["words"]]
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    if said["code"]:
+        return functools.partial(_run_code, *said["words"])
+    sys.argv = ["triever", *said["words"]]
     return main
+
+
+def _run_code(text: str) -> None:
+    """Run code as the main program; its warnings are errors, also those that the imports before have turned off."""
+    sys.argv, sys.path[0] = ["-c"], ""
+    warnings.resetwarnings()
+    warnings.simplefilter("error")
+    exec(compile(text, "<shown>", "exec"), {"__name__": "__main__"})
 
 
 def _end(code: Any) -> NoReturn:

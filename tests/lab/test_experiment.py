@@ -6,7 +6,6 @@ import getpass
 import json
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.retrievers.contract import dataset
-from tests.warm import program
+from tests.warm import Begun, program
 from triever import BM25, Dense, Generative, compare, evaluate, load, load_dataset
 from triever.data.readers import read_run
 from triever.data.writers import write_dataset
@@ -225,12 +224,12 @@ k1 = 0.5
 
 def test_after_a_kill_only_what_is_missing_is_run(here: Path) -> None:
     (here / "toy.toml").write_text(KILLED)
-    process = subprocess.Popen([sys.executable, "-m", "triever.cli", "experiment", "toy.toml", "--work", "work"])
+    process = Begun(["experiment", "toy.toml", "--work", "work"])
     while not any((here / "work").rglob("training.json")):
-        assert process.poll() is None
+        assert process.running()
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    assert process.wait() == 128 + signal.SIGKILL
     before = files()
     assert list(before) == ["first-seed0.json"]
     table, told = run(KILLED, work="work")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.marks import quick
 from triever import UsageError, config
 from triever.lab import experiment
 from triever.lab.cells import System
@@ -481,7 +482,10 @@ def test_a_shipped_recipe_can_be_read_in_all_its_settings(path: Path) -> None:
         assert read(path, setting).runs()
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=recipe_name)
+QUICK = [path for path in SHIPPED if recipe_name(path) in ("baselines/python", "contextual/zero-shot", "gdr/questions")]
+
+
+@pytest.mark.parametrize("path", quick(*QUICK, of=SHIPPED), ids=recipe_name)
 def test_the_smoke_setting_of_a_shipped_recipe_runs(path: Path, tmp_path: Path) -> None:
     found = experiment.run_recipe(read(path, "smoke"), out=tmp_path / "results", work=tmp_path / "work")
     assert found.failed == []

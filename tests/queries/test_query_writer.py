@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ import triever
 from tests.models.causal import save_causal
 from tests.models.test_backbones import save
 from tests.retrievers.contract import DOCUMENTS, dataset
+from tests.warm import Begun, program
 from triever import BM25, Dataset, Document, Query, QueryWriter, Reranked, RerankTuning, UsageError, WriterTuning
 from triever.commands.use import status
 from triever.data.readers import read_expansions
@@ -507,7 +507,7 @@ def test_a_long_document_is_cut_and_the_prompt_is_not(make: Make) -> None:
 def command(data: Path, out: Path, folder: str, *more: str) -> list[str]:
     settings = {"backbone": folder, "per_document": 2, "query_length": 6, "batch": 16}
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    return [sys.executable, "-m", "triever.cli", "write-queries", str(data), "--out", str(out), *words, *more]
+    return ["write-queries", str(data), "--out", str(out), *words, *more]
 
 
 def test_a_command_that_is_killed_goes_on_where_it_was(folder: str, tmp_path: Path) -> None:
@@ -516,15 +516,16 @@ def test_a_command_that_is_killed_goes_on_where_it_was(folder: str, tmp_path: Pa
     options = {"per_document": 2, "query_length": 6, "batch": 16}
     write_file(QueryWriter(backbone=folder, **options), triever.load_dataset(tmp_path / "data"), tmp_path / "whole")
     out, work = tmp_path / "q.jsonl", tmp_path / "q.jsonl.work"
-    process = subprocess.Popen(command(tmp_path / "data", out, folder), stderr=subprocess.DEVNULL)
-    while process.poll() is None and not any(work.glob("*.jsonl")):
+    process = Begun(command(tmp_path / "data", out, folder))
+    while process.running() and not any(work.glob("*.jsonl")):
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.kill()
+    assert process.wait() == 128 + signal.SIGKILL
     assert not out.exists()
     begun = {path.name: path.stat().st_mtime_ns for path in work.glob("*.jsonl")}
     assert begun
-    done = subprocess.run(command(tmp_path / "data", out, folder, "--json"), check=True, capture_output=True)
+    words = command(tmp_path / "data", out, folder, "--json")
+    done = subprocess.run([program(), *words], check=True, capture_output=True)
     assert json.loads(done.stdout)["documents"] == 600
     assert out.read_bytes() == (tmp_path / "whole").read_bytes()
     assert not work.exists()

@@ -31,7 +31,7 @@ SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=400"
 NOTHING = DocidTuning(steps=0)
 LEARN = DocidTuning(steps=300, batch=8, rounds=3, learning_rate=3e-3, holdout=0.0, reader=1.0)
 BOTH = ViewOptions(names=("labelled", "chunks"), length=12)
-CONTRACT = replace(LEARN, steps=150, add_steps=150, seed=1)
+CONTRACT = replace(LEARN, steps=45, add_steps=45, learning_rate=1e-2, seed=1)
 SHARING = {document.id: sum(other.title == document.title for other in DOCUMENTS) for document in DOCUMENTS}
 OVER_ALL = SearchOptions(width=64, normalisation="vocabulary")
 
@@ -93,7 +93,7 @@ def test_few_paths_are_a_lower_bound() -> None:
 
 
 def test_exact_follows_all_spellings_whatever_a_beam_would_and_a_beam_says_what_it_leaves_out() -> None:
-    options = {"search_options": OVER_ALL, "vocabulary": VocabularyOptions(k=3), "training": LEARN}
+    options = {"search_options": OVER_ALL, "vocabulary": VocabularyOptions(k=3), "training": replace(LEARN, steps=60)}
     fitted = contextual(**options).fit(dataset())
     few = fitted.searched_with({"spelling": {"paths": 1}})
     assert "1 spellings of each prefix at most: a lower bound of" in few.search(QUERIES[0], 3).note
@@ -109,7 +109,7 @@ def test_exact_follows_all_spellings_whatever_a_beam_would_and_a_beam_says_what_
 
 
 def test_training_learns_the_titles_of_queries() -> None:
-    fitted = contextual(training=LEARN).fit(dataset())
+    fitted = contextual(training=replace(LEARN, steps=90, learning_rate=1e-2)).fit(dataset())
     assert [result[0].id for result in fitted.search_many(QUERIES, 1)] == ["tea", "bike", "東京", "bread"]
     regenerated = fitted.searched_with({"spelling": {"join": "regenerate"}})
     assert [result[0].id for result in regenerated.search_many(QUERIES, 1)] == ["tea", "bike", "東京", "bread"]
@@ -180,7 +180,8 @@ def test_a_t5_may_have_rows_for_more_tokens_than_its_tokenizer_knows(k: int, tmp
 
 
 def test_the_matrix_is_not_trained_and_the_rest_is() -> None:
-    before, after = (engine_of(contextual(training=one).fit(dataset())).docids.model for one in (NOTHING, LEARN))
+    few = replace(LEARN, steps=6)
+    before, after = (engine_of(contextual(training=one).fit(dataset())).docids.model for one in (NOTHING, few))
     assert before.symbols.weight.equal(after.symbols.weight)
     assert "symbols.weight" not in dict(after.named_parameters())
     moved = [name for name, one in after.named_parameters() if not one.equal(before.get_parameter(name))]
@@ -261,7 +262,7 @@ def _frozen(model: torch.nn.Module) -> object:
 
 
 def test_async_makes_the_vocabulary_anew_with_the_encoder_as_trained_until_then() -> None:
-    short = replace(LEARN, steps=40, rounds=2)
+    short = replace(LEARN, steps=10, rounds=2)
     base, moving = (
         contextual(training=short, vocabulary=VocabularyOptions(every=every)).fit(dataset()) for every in (0, 1)
     )
@@ -282,7 +283,7 @@ def test_async_makes_the_vocabulary_anew_with_the_encoder_as_trained_until_then(
 
 
 def test_an_interrupted_async_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
-    options = {"training": replace(LEARN, steps=60), "vocabulary": VocabularyOptions(every=1)}
+    options = {"training": replace(LEARN, steps=9), "vocabulary": VocabularyOptions(every=1)}
     whole = engine_of(contextual(**options).fit(dataset(), work=tmp_path / "whole")).docids.model.state_dict()
 
     class Stop(Exception):
@@ -337,7 +338,7 @@ def test_mistakes_are_said() -> None:
 
 @pytest.mark.parametrize("loss", ["batch+single", "matrix+single", "matrix+multiple"])
 def test_a_contrastive_training_comes_first_and_gives_its_encoder_to_the_vocabulary(loss: str) -> None:
-    first = ContrastTuning(steps=60, batch=8, learning_rate=3e-3, holdout=0.0, reader=1.0, loss=loss)  # ty: ignore
+    first = ContrastTuning(steps=6, batch=8, learning_rate=3e-3, holdout=0.0, reader=1.0, loss=loss)  # ty: ignore
     before, after = (engine_of(contextual(contrast=one).fit(dataset())) for one in (ContrastTuning(), first))
     assert before.docids.placer is not None
     assert after.docids.placer is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import triever
+from tests.marks import quick
 from tests.retrievers.contract import DOCUMENTS, QUERIES, dataset
 from tests.retrievers.gdr_cases import ALL, RULES, SMALL, engine_of, gdr
 from triever import Document
@@ -76,8 +78,14 @@ def test_the_loss_is_its_parts_by_the_formula(rule: str, joint: bool) -> None:
     model._modules.pop("document_encoder", None)
 
 
-@pytest.mark.parametrize("joint", [False, True])
-@pytest.mark.parametrize("source", ["inside", "random", "bm25", "model"])
+@pytest.mark.parametrize(
+    ("source", "joint"),
+    quick(
+        ("inside", False),
+        ("model", True),
+        of=itertools.product(["inside", "random", "bm25", "model"], [False, True]),
+    ),
+)
 def test_it_learns_from_any_negatives(joint: bool, source: str, tmp_path: Path) -> None:
     by_source = {
         "inside": ClusterNegatives(inside=2, beta=2.0),

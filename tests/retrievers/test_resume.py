@@ -8,7 +8,6 @@ import multiprocessing
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.marks import quick
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES
+from tests.warm import Begun, program
 from triever import Dataset, artifact, load
 from triever.commands.learn import fit
 from triever.data.writers import write_dataset
@@ -43,7 +44,7 @@ SYSTEMS: dict[str, tuple[str, dict]] = {
 def command(data: Path, out: Path, system: str = "dense") -> list[str]:
     kind, own = SYSTEMS[system]
     settings = [word for key, value in (SETTINGS | own).items() for word in ("--set", f"{key}={value}")]
-    return [sys.executable, "-m", "triever.cli", "fit", kind, "--data", str(data), "--out", str(out), *settings]
+    return ["fit", kind, "--data", str(data), "--out", str(out), *settings]
 
 
 def learned(model: Path) -> dict[str, np.ndarray]:
@@ -62,12 +63,12 @@ def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> bool:
 
 def killed(fit: list[str], work: Path, chance: random.Random) -> int:
     """Begin a fit, kill it soon after another of its checkpoints, and give the step at which its folder stands."""
-    process, before = subprocess.Popen(fit, stderr=subprocess.DEVNULL), step_of(work)
-    while process.poll() is None and step_of(work) <= before:
+    process, before = Begun(fit), step_of(work)
+    while process.running() and step_of(work) <= before:
         time.sleep(0.01)
     time.sleep(chance.uniform(0.0, 0.2))
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "it was over before it could be killed"
+    process.kill()
+    assert process.wait() == 128 + signal.SIGKILL, "it was over before it could be killed"
     return step_of(work)
 
 
@@ -76,15 +77,16 @@ def step_of(work: Path) -> int:
     return json.loads(state.read_bytes())["standing"]["step"] if state.exists() else 0
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", quick("dense", of=SYSTEMS))
 def test_a_fit_that_is_killed_goes_on_where_it_was(tmp_path: Path, system: str) -> None:
     write_dataset(tmp_path / "data", Dataset.of("contract", DOCUMENTS, QUERIES, {"train": QRELS}))
-    subprocess.run(command(tmp_path / "data", tmp_path / "whole", system), check=True, capture_output=True)
+    whole = command(tmp_path / "data", tmp_path / "whole", system)
+    subprocess.run([program(), *whole], check=True, capture_output=True)
     fit, work = command(tmp_path / "data", tmp_path / "killed", system), tmp_path / "killed.work"
     chance = random.Random(0)
     stood = [killed(fit, work, chance) for _ in range(2 if system == "dense" else 1)]
     assert 0 < stood[0] <= stood[-1] < SETTINGS["training.steps"], "in the middle"
-    subprocess.run(fit, check=True, capture_output=True)
+    subprocess.run([program(), *fit], check=True, capture_output=True)
     assert same(learned(tmp_path / "whole"), learned(tmp_path / "killed"))
     assert load(tmp_path / "whole").search("tea") == load(tmp_path / "killed").search("tea")
     assert not work.exists()
@@ -154,7 +156,8 @@ def test_the_unfinished_work_of_something_else_is_left_alone(tmp_path: Path) -> 
     write_dataset(tmp_path / "data", Dataset.of("contract", DOCUMENTS, QUERIES, {"train": QRELS}))
     (tmp_path / "model.work").mkdir()
     (tmp_path / "model.work" / "thesis.txt").write_text("years of work", encoding="utf-8")
-    done = subprocess.run(command(tmp_path / "data", tmp_path / "model"), capture_output=True, text=True, check=False)
+    words = command(tmp_path / "data", tmp_path / "model")
+    done = subprocess.run([program(), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "model.work holds thesis.txt, which Triever does not write there" in done.stderr
     assert (tmp_path / "model.work" / "thesis.txt").exists()
@@ -163,7 +166,7 @@ def test_the_unfinished_work_of_something_else_is_left_alone(tmp_path: Path) -> 
 def test_a_fit_that_never_began_leaves_nothing(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", Dataset.of("contract", DOCUMENTS, QUERIES, {"train": QRELS}))
     wrong = [*command(tmp_path / "data", tmp_path / "model"), "--set", "training.split=trian"]
-    done = subprocess.run(wrong, capture_output=True, text=True, check=False)
+    done = subprocess.run([program(), *wrong], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "did you mean train" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
