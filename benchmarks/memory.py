@@ -304,7 +304,7 @@ def contextual(count: int) -> Built:
     counts[PIECES] = 1
     model = cross_decoder(encoder(), PIECES + 1, DecoderOptions(copy=True), None, 0, table="fixed")
     model = model.with_symbols(torch.ones(int(counts.sum()), HIDDEN), torch.zeros(HIDDEN))
-    known = Vocabulary(model.symbols.weight[:-1], starts_of(counts)[:-1], counts)
+    known = Vocabulary(starts_of(counts)[:-1], counts, model.rows)
     titles_in = docids_in(model, scheme, trie, count, encoder())
     reading = TitleReading("document", 256)
     return of(TitleEngine(titles_in, SearchOptions(), SpellingOptions(), reading, known, KEPT), count)

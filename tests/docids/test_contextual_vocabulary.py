@@ -36,7 +36,7 @@ def test_a_vocabulary_that_can_be_written_out_by_hand() -> None:
 
 def test_new_occurrences_go_to_the_nearest_id_of_their_symbol_and_new_symbols_get_one() -> None:
     rows = torch.tensor([[0.0, 0], [10, 0], [0, 1]])
-    made = Vocabulary(rows, np.array([0, 2, 0]), np.array([2, 1, 0]))
+    made = Vocabulary(np.array([0, 2, 0]), np.array([2, 1, 0]), rows)
     symbols, states = np.array([0, 1, 2, 0, 2]), np.array([[9.0, 1], [9, 1], [4, 4], [1, 1], [6, 6]], np.float32)
     larger, ids = made.placed(symbols, states)
     assert ids.tolist() == [1, 2, 3, 0, 3]

@@ -140,7 +140,7 @@ def test_clusters_over_all_are_found_and_few_states_are_learned_from(monkeypatch
 def test_storage_by_hand() -> None:
     """Three ids and seven occurrences of width 4 beside a backbone with ten tokens, in two bytes or in four."""
     for kind, size in ((torch.float32, 4), (torch.float16, 2)):
-        known = Vocabulary(torch.zeros(3, 4, dtype=kind), np.array([0, 2]), np.array([2, 1]))
+        known = Vocabulary(np.array([0, 2]), np.array([2, 1]), torch.zeros(3, 4, dtype=kind))
         titles = InContext(known, Title(), torch.zeros(10, 4), np.zeros(7, np.int64), np.zeros(7, np.int64), list)
         assert storage(titles) == {
             "type": str(kind)[6:],

@@ -219,7 +219,7 @@ def test_accumulating_batches_of_docids_equals_one_large_batch() -> None:
     halves = [{name: part[places] for name, part in parts.items()} for places in (slice(0, 3), slice(3, 6))]
 
     def loss(model: T5, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {"loss": model.loss(batch["ids"], batch["mask"], batch["docids"], IGNORED)}
+        return {"loss": model.loss(batch["ids"], batch["mask"], batch["targets"], IGNORED)}
 
     one, two = docid_model(), docid_model()
     train(one, loss, lambda _: [parts], TrainOptions(steps=3, learning_rate=1e-3))

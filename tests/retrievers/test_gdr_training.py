@@ -60,7 +60,7 @@ def test_the_loss_is_its_parts_by_the_formula(rule: str, joint: bool) -> None:
             documents = engine.documents(batch["document_ids"], batch["document_mask"])
         else:
             documents = batch["document_vectors"]
-        likelihood = model.loss(batch["ids"], batch["mask"], batch["docids"], -100)
+        likelihood = model.loss(batch["ids"], batch["mask"], batch["targets"], -100)
     each = []
     for text in range(len(queries)):
         terms = []

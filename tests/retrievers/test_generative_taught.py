@@ -44,7 +44,7 @@ def lessons() -> Iterator[list[list[Lesson]]]:
 
     def heard(model: torch.nn.Module, batch: dict) -> dict:
         texts = [tuple(ids[mask.bool()].tolist()) for ids, mask in zip(batch["ids"], batch["mask"], strict=True)]
-        docids = [tuple(row[row != IGNORED].tolist()) for row in batch["docids"]]
+        docids = [tuple(row[row != IGNORED].tolist()) for row in batch["targets"]]
         batches.append(list(zip(texts, docids, strict=True)))
         return loss(model, batch)
 

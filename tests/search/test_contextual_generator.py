@@ -36,7 +36,7 @@ def vocabulary(several: list[int]) -> Vocabulary:
     order = np.array([2, STOP, 0, 1])
     start = np.empty(4, np.int64)
     start[order] = np.cumsum(count[order]) - count[order]
-    return Vocabulary(torch.zeros(count.sum(), 1), start, count)
+    return Vocabulary(start, count, torch.zeros(count.sum(), 1))
 
 
 def ids_of(made: Vocabulary, symbol: int) -> range:

@@ -151,7 +151,7 @@ def test_the_rounds_together_pass_over_everything_as_often() -> None:
     rounds = [
         ViewBatches({"generated": view}, [1], docids, batch=8, steps=25, seed=2, round=number) for number in range(4)
     ]
-    taught = [batch["docids"].ravel().tolist() for one in rounds for batch in one]
+    taught = [batch["targets"].ravel().tolist() for one in rounds for batch in one]
     assert set(Counter(row for some in taught for row in some).values()) == {16}, "800 places for 50 texts"
     assert len({tuple(some) for some in taught}) > 90, "hardly any batch twice"
 

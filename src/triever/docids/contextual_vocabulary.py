@@ -25,15 +25,14 @@ SLAB = 2**18
 
 
 @dataclass(frozen=True, eq=False)
-class Vocabulary:
-    """The ids of symbol s are start[s] to start[s] + count[s]; rows (ids, d) are their vectors."""
+class Spellings:
+    """The ids of symbol s are start[s] to start[s] + count[s]."""
 
-    rows: Tensor
     start: np.ndarray  # (symbols,) int64
     count: np.ndarray  # (symbols,) int64, 0 for a symbol that no title has
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return int(self.count.sum())
 
     @property
     def most_ids(self) -> int:
@@ -46,6 +45,19 @@ class Vocabulary:
         symbols = np.flatnonzero(self.count)
         symbols = symbols[self.start[symbols].argsort()]  # in the order of their first ids
         return np.repeat(symbols, self.count[symbols])
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        """(symbols, most_ids) the ids of each symbol, then -1."""
+        slots = np.arange(self.most_ids)
+        return np.where(slots < self.count[:, None], self.start[:, None] + slots, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary(Spellings):
+    """Spellings with a vector for each id: rows (ids, d)."""
+
+    rows: Tensor
 
     def rows_of(self, symbol: int) -> Tensor:
         """The vectors of a symbol's ids."""
@@ -65,12 +77,6 @@ class Vocabulary:
             ids[part] = larger._nearest(symbols[part], _floats(states[part]))
         return larger, ids
 
-    @cached_property
-    def table(self) -> np.ndarray:
-        """(symbols, most_ids) the ids of each symbol, then -1."""
-        slots = np.arange(self.most_ids)
-        return np.where(slots < self.count[:, None], self.start[:, None] + slots, -1)
-
     def _nearest(self, symbols: np.ndarray, states: Tensor) -> np.ndarray:
         ids = torch.from_numpy(self.table[symbols])
         rows = self.rows[ids.clamp(min=0).to(self.rows.device)]  # (n, most, d)
@@ -83,7 +89,7 @@ class Vocabulary:
         means = [states[torch.from_numpy(symbols == symbol)].float().mean(0) for symbol in named]
         start, count = self.start.copy(), self.count.copy()
         start[named], count[named] = len(self) + np.arange(len(named)), 1
-        return Vocabulary(torch.cat([self.rows, torch.stack(means).to(self.rows)]), start, count)
+        return Vocabulary(start, count, torch.cat([self.rows, torch.stack(means).to(self.rows)]))
 
 
 class IdWalk(Walk):
@@ -93,9 +99,9 @@ class IdWalk(Walk):
     its spellings in ids. No prefix is `alone` here, as the last symbol may still be any of its ids.
     """
 
-    def __init__(self, trie: Trie, vocabulary: Vocabulary, device: str | torch.device = "cpu") -> None:
+    def __init__(self, trie: Trie, spellings: Spellings, device: str | torch.device = "cpu") -> None:
         super().__init__(trie, device)
-        self._ids = torch.from_numpy(vocabulary.table).to(self.device)
+        self._ids = torch.from_numpy(spellings.table).to(self.device)
 
     @property
     def _max_ids(self) -> int:
@@ -147,7 +153,7 @@ def build_vocabulary(
     start = np.zeros(width, np.int64)
     start[listed] = np.cumsum(count[listed]) - count[listed]
     rows += [row[None].float().cpu() for row in plain.values()]
-    return Vocabulary(torch.cat(rows), start, count), start[symbols] + number
+    return Vocabulary(start, count, torch.cat(rows)), start[symbols] + number
 
 
 class _Occurrences:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-from torch import Tensor
+from typing import Literal
 
 from triever import config
 from triever.config import option
 from triever.docids.walk import Walk
 from triever.errors import UsageError
+from triever.models.generator import Cache, Generator, Hidden
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
 from triever.search.free import free
@@ -60,7 +59,7 @@ class ScoredDocuments:
 
 
 def found_by(
-    options: SearchOptions, walk: Walk, stop: int | None, generator: Any, cache: Any, hidden: Tensor, k: int
+    options: SearchOptions, walk: Walk, stop: int | None, generator: Generator, cache: Cache, hidden: Hidden, k: int
 ) -> list[ScoredDocuments]:
     """For each query that was read the best k documents, and all that tie with the last of them.
 

@@ -19,7 +19,7 @@ from triever.artifact import Snapshot, Writer
 from triever.config import option
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
-from triever.docids.contextual_vocabulary import IdWalk, Vocabulary
+from triever.docids.contextual_vocabulary import IdWalk, Spellings, Vocabulary
 from triever.docids.schemes import Docid, Scheme
 from triever.engines.base import Parts
 from triever.engines.docid_search import ScoredDocuments, SearchOptions, found_by
@@ -30,7 +30,7 @@ from triever.models.contextual_generator import ContextualGenerator
 from triever.models.cross_decoder import CrossDecoder, Seq2SeqCache, Seq2SeqGenerator
 from triever.models.docid_model import words_of
 from triever.models.encoder import Encoder, encode_tokens, room
-from triever.models.generator import Cache, Generator
+from triever.models.generator import Cache, Generator, Hidden
 from triever.models.tokens import TextTokenizer, Tokens, framed, places
 from triever.search.beam import beam
 from triever.search.hits import best, best_ranks
@@ -108,18 +108,24 @@ class TitleEngine:
     options: SearchOptions
     spelling: SpellingOptions
     titles: TitleReading
-    vocabulary: Vocabulary | None = None
+    spellings: Spellings | None = None  # the ids of tokens, whose rows are those of the model
     k: int = 0  # ids that a token may have
 
     @cached_property
     def id_walk(self) -> IdWalk:
         """The trie, walked by ids."""
-        assert self.vocabulary is not None
-        return IdWalk(self.docids.trie, self.vocabulary, self.docids.model.device)
+        assert self.spellings is not None
+        return IdWalk(self.docids.trie, self.spellings, self.docids.model.device)
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The ids of tokens with their vectors, as the model has them now."""
+        known = self.spellings
+        return Vocabulary(known.start, known.count, self.docids.model.rows) if known else None
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose titles the model writes with the highest probabilities."""
-        if self.vocabulary is not None and self.spelling.join != "sum":
+        if self.spellings is not None and self.spelling.join != "sum":
             plain = self._plain_generator()
             found = search_each(plain, queries, lambda cache, hidden: self._by_ids(plain, cache, hidden, k))
         else:
@@ -134,20 +140,20 @@ class TitleEngine:
     def generator(self) -> Generator:
         """What reads queries and scores tokens, or the ids of a vocabulary."""
         inner = self._plain_generator()
-        if self.vocabulary is None or self.spelling.join != "sum":
+        if self.spellings is None or self.spelling.join != "sum":
             return inner
         if self.options.method == "exact":
-            return ContextualGenerator(inner, self.vocabulary, paths=EVERY, negligible=HARDLY)
-        return ContextualGenerator(inner, self.vocabulary, paths=self.spelling.paths)
+            return ContextualGenerator(inner, self.spellings, paths=EVERY, negligible=HARDLY)
+        return ContextualGenerator(inner, self.spellings, paths=self.spelling.paths)
 
     def _plain_generator(self) -> Seq2SeqGenerator:
         """What scores the symbols of the model itself."""
         return self.docids.model.generator(*self.docids.queries)
 
-    def _found_by(self, generator: Generator, cache: Cache, hidden: Tensor, k: int) -> list[ScoredDocuments]:
+    def _found_by(self, generator: Generator, cache: Cache, hidden: Hidden, k: int) -> list[ScoredDocuments]:
         docids = self.docids
         found = found_by(self.options, docids.walk, docids.scheme.stop, generator, cache, hidden, k)
-        return found if self.vocabulary is None else [self._noted(one) for one in found]
+        return found if self.spellings is None else [self._noted(one) for one in found]
 
     def _noted(self, found: ScoredDocuments) -> ScoredDocuments:
         """With a word on what the sums over spellings leave out."""
@@ -185,21 +191,23 @@ class TitleEngine:
         return replace(larger, docids=larger.docids.placed(documents, None))
 
     def _with_tokens_of(self, documents: Sequence[Document]) -> Self:
-        if self.vocabulary is None or self.docids.placer is None:
+        known = self.vocabulary
+        if known is None or self.docids.placer is None:
             return self
         docids = [self.docids.scheme.place(document) for document in documents]
         symbols = title_symbols(docids)
-        if self.vocabulary.count[symbols].all():
+        if known.count[symbols].all():
             return self
         states = self.titles.states(self.docids.placer, documents, docids)
-        larger, _ = self.vocabulary.placed(symbols, states)
+        larger, _ = known.placed(symbols, states)
         return writing_in(self, larger, self.docids.model.start_row)
 
     def rewritten(self, docids: Sequence[Docid], states: np.ndarray) -> Sequence[Docid]:
         """Docids as ids of the vocabulary, each token by the id that is nearest to its state."""
-        assert self.vocabulary is not None
-        _, ids = self.vocabulary.placed(title_symbols(docids), states)
-        end = int(self.vocabulary.start[self.docids.scheme.stop])
+        known = self.vocabulary
+        assert known is not None
+        _, ids = known.placed(title_symbols(docids), states)
+        end = int(known.start[self.docids.scheme.stop])
         cuts = np.cumsum([len(docid) - 1 for docid in docids])[:-1]
         return [(*some.tolist(), end) for some in np.split(ids, cuts)] if len(docids) else []
 
@@ -209,13 +217,13 @@ class TitleEngine:
 
     def stored(self) -> Stored:
         """What writes titles, and how tokens are spelled."""
-        known = self.vocabulary
+        known = self.spellings
         spellings: Stored = {"spellings": [known.start, known.count, known.table, known.symbol]} if known else {}
         return {**self.docids.stored(), **spellings}
 
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed."""
-        parts, known = self.docids.products(now, then), self.vocabulary
+        parts, known = self.docids.products(now, then), self.spellings
         if known is None:
             return parts
         of_tokens = Product(
@@ -225,7 +233,7 @@ class TitleEngine:
         rows = [Product(ids + 1, "ids of tokens, and what begins a title", 4 * size, f"{size} numbers of 4")]
         return {**parts, "docid rows": rows, "spellings": [of_tokens, Product(ids, "ids", 8, "token")]}
 
-    def _ids_among(self, known: Vocabulary, now: int, then: int) -> int:
+    def _ids_among(self, known: Spellings, now: int, then: int) -> int:
         """At most so many ids: as many more as there are documents, but no more than all tokens can have."""
         ids, tokens = len(known), len(known.count)
         return min(scaled(ids, now, then), max(ids, self.k * (tokens - 1) + 1))  # an end has one
@@ -236,9 +244,9 @@ class TitleEngine:
 
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put it into an artifact."""
-        if self.vocabulary:
-            writer.array("vocabulary_start", self.vocabulary.start)
-            writer.array("vocabulary_count", self.vocabulary.count)
+        if self.spellings:
+            writer.array("vocabulary_start", self.spellings.start)
+            writer.array("vocabulary_count", self.spellings.count)
         return self.docids.write(writer)
 
 
@@ -258,9 +266,8 @@ def read(
         require_array(snapshot.array(f"vocabulary_{name}"), f"vocabulary_{name}", ("int64",), (None,))
         for name in ("start", "count")
     )
-    rows = docids.model.symbols.weight[:-1]
-    _require_spellings(start, count, len(rows), docids)
-    return replace(engine, vocabulary=Vocabulary(rows, np.asarray(start), np.asarray(count)))
+    _require_spellings(start, count, docids.model.shape.width, docids)
+    return replace(engine, spellings=Spellings(np.asarray(start), np.asarray(count)))
 
 
 def _require_spellings(start: np.ndarray, count: np.ndarray, rows: int, docids: Docids[CrossDecoder]) -> None:
@@ -294,16 +301,10 @@ class InContext:
 
 
 def writing_in(engine: T, vocabulary: Vocabulary, start: Tensor) -> T:
-    """The engine with a vocabulary, whose rows are those of the model: one memory for both."""
+    """The engine with a vocabulary, whose rows the model gets."""
     model = engine.docids.model.with_symbols(vocabulary.rows.to(engine.docids.model.device), start)
-    docids = replace(engine.docids, model=model)
-    return replace(engine, docids=docids, vocabulary=replace(vocabulary, rows=model.symbols.weight[:-1]))
-
-
-def with_model(engine: TitleEngine, model: CrossDecoder) -> TitleEngine:
-    """The engine with another model of the same vocabulary, whose rows are those of that model."""
-    known = engine.vocabulary and replace(engine.vocabulary, rows=model.symbols.weight[:-1])
-    return replace(engine, docids=replace(engine.docids, model=model), vocabulary=known)
+    spellings = Spellings(vocabulary.start, vocabulary.count)
+    return replace(engine, docids=replace(engine.docids, model=model), spellings=spellings)
 
 
 def stop_row(encoder: Encoder) -> Tensor:

@@ -471,7 +471,7 @@ def _sample(count: int, limit: int, seed: int) -> np.ndarray:
 
 def likelihood(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Minus the log-probability of docids."""
-    return {"likelihood": written_by(model).loss(batch["ids"], batch["mask"], batch["docids"], IGNORED)}
+    return {"likelihood": written_by(model).loss(batch["ids"], batch["mask"], batch["targets"], IGNORED)}
 
 
 def written_by(module: nn.Module) -> DocidModel:

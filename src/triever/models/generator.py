@@ -9,6 +9,9 @@ from torch import Tensor
 
 Cache: TypeAlias = Any
 """What a generator remembers of queries and prefixes; only it looks inside."""
+Hidden: TypeAlias = Any
+"""The states of prefixes: a tensor (prefixes, d), or what has a length and is indexed as one; only its generator looks
+inside."""
 
 
 @runtime_checkable
@@ -19,15 +22,15 @@ class Generator(Protocol):
     """How many symbols its docid vocabulary has."""
     device: torch.device
 
-    def prefill(self, prompts: list[str]) -> tuple[Cache, Tensor]:
+    def prefill(self, prompts: list[str]) -> tuple[Cache, Hidden]:
         """Read the queries: one row each with the empty prefix, and its hidden state (queries, d)."""
         ...
 
-    def extend(self, cache: Cache, parents: Tensor, tokens: Tensor) -> tuple[Cache, Tensor]:
+    def extend(self, cache: Cache, parents: Tensor, tokens: Tensor) -> tuple[Cache, Hidden]:
         """New rows: prefix parents[i] (n,) followed by tokens[i] (n, t); hidden states (n, t, d)."""
         ...
 
-    def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
+    def logits(self, hidden: Hidden, candidates: Tensor | None = None) -> Tensor:
         """Scores of all symbols, (..., width); or those of candidates (n, C) after states (n, ..., d): (n, ..., C)."""
         ...
 
@@ -43,6 +46,6 @@ def of_candidates(scores: Tensor, candidates: Tensor) -> Tensor:
 class Partial(Protocol):
     """A generator that follows only a part of what a prefix stands for."""
 
-    def lost(self, hidden: Tensor) -> Tensor:
+    def lost(self, hidden: Hidden) -> Tensor:
         """(n,) the log of the share of each prefix that is not followed, of states (n, d)."""
         ...

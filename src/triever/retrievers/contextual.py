@@ -40,7 +40,6 @@ from triever.engines.titles import (
     stop_row,
     title_symbols,
     title_tokens,
-    with_model,
     writing_in,
 )
 from triever.errors import UsageError
@@ -176,7 +175,7 @@ class Contextual(DocidRetriever[TitleEngine]):
         if not self.training.add_steps or not documents:
             return engine
         model = self._teaching.retrained(engine.docids, documents, store, partial(self._targets, engine))
-        return with_model(engine, model)
+        return replace(engine, docids=replace(engine.docids, model=model))
 
     def read(self, snapshot: artifact.Snapshot) -> TitleEngine:
         """The titles of an artifact, and the vocabulary that they are written in."""
@@ -313,7 +312,7 @@ class Contextual(DocidRetriever[TitleEngine]):
                 made.clear()
                 renew = number == begun
                 made[begun] = docid_rows(self._remade(engine, encoder, store, titles, lesson.work, renew=renew))
-            return replace(rounds(number), docids=made[begun])
+            return replace(rounds(number), targets=made[begun])
 
         return Course(WithEncoder(engine.docids.model, encoder), remade)
 
@@ -370,10 +369,10 @@ def _contrast(kind: str, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[
     """How far the first state that is written from is from the ids of its title, and how near to others."""
     writer = written_by(model)
     states = writer.first_states(batch["ids"], batch["mask"])
-    return {"contrast": CONTRASTS[kind](writer.logits(states).float(), _own_ids(batch["docids"]))}
+    return {"contrast": CONTRASTS[kind](writer.logits(states).float(), _own_ids(batch["targets"]))}
 
 
-def _own_ids(docids: Tensor) -> Tensor:
+def _own_ids(targets: Tensor) -> Tensor:
     """(rows, longest - 1) the ids of titles without the end, IGNORED behind them."""
-    last = (docids != IGNORED).sum(1, keepdim=True) - 1
-    return docids.scatter(1, last, IGNORED)[:, : max(1, docids.shape[1] - 1)]
+    last = (targets != IGNORED).sum(1, keepdim=True) - 1
+    return targets.scatter(1, last, IGNORED)[:, : max(1, targets.shape[1] - 1)]

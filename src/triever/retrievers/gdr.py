@@ -292,8 +292,8 @@ class GDR(DocidRetriever[ClusterEngine]):
         assert isinstance(model, CrossDecoder)  # the teaching refuses others
         states, weights = model.encode(batch["ids"], batch["mask"]), self.losses
         parts: dict[str, Tensor] = {}
-        if weights.likelihood and batch["docids"].shape[1]:
-            likelihood = model.loss_after(model.looked_up(states, batch["mask"]), batch["docids"], IGNORED)
+        if weights.likelihood and batch["targets"].shape[1]:
+            likelihood = model.loss_after(model.looked_up(states, batch["mask"]), batch["targets"], IGNORED)
             parts["likelihood"] = weights.likelihood * likelihood
         if weights.contrastive:
             queries = model.encoder.vectors(states, batch["mask"])

@@ -15,7 +15,7 @@ from torch import Tensor
 from triever.config import option
 from triever.docids.walk import Children, Walk
 from triever.errors import UsageError
-from triever.models.generator import Cache, Generator
+from triever.models.generator import Cache, Generator, Hidden
 from triever.search.scores import Normalisation, child_scores
 
 
@@ -78,7 +78,7 @@ class _Beams:
 def beam(
     generator: Generator,
     cache: Cache,
-    hidden: Tensor,
+    hidden: Hidden,
     walk: Walk,
     options: BeamOptions | None = None,
     *,
@@ -88,7 +88,7 @@ def beam(
 ) -> Frontier:
     """The best docids for each query of a prefilled cache; with `depth`, the best prefixes of that length."""
     search = _Search(generator, walk, options or BeamOptions(), keep, trace or (options or BeamOptions()).backoff > 0)
-    queries = hidden.shape[0]
+    queries = len(hidden)
     start = _Beams(
         walk.root(queries)[:, None],
         torch.zeros(queries, 1, device=walk.device),
@@ -110,7 +110,7 @@ class _Search:
         self.levels: list[Level] | None = [] if trace else None
         self.pool: Frontier | None = None
 
-    def run(self, beams: _Beams, cache: Cache, hidden: Tensor, depth: int | None) -> None:
+    def run(self, beams: _Beams, cache: Cache, hidden: Hidden, depth: int | None) -> None:
         """Extend the beams to their ends, or to a depth."""
         while (length := beams.tokens.shape[2]) != depth:
             beams, parent = self._step(beams, hidden, length, last=length + 1 == depth)
@@ -123,7 +123,7 @@ class _Search:
             hidden = states[:, -1]
         self._add(beams.state, beams.logprob, beams.tokens.shape[2])
 
-    def _step(self, beams: _Beams, hidden: Tensor, length: int, last: bool) -> tuple[_Beams, Tensor]:
+    def _step(self, beams: _Beams, hidden: Hidden, length: int, last: bool) -> tuple[_Beams, Tensor]:
         """The best children of all beams, and the row of the parent of each."""
         queries, _, parts = beams.state.shape
         children = self.walk.children(beams.state.reshape(-1, parts), length)

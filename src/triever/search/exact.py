@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from triever.docids.walk import Children, Walk
-from triever.models.generator import Cache, Generator, Partial
+from triever.models.generator import Cache, Generator, Hidden, Partial
 from triever.search.hits import best
 from triever.search.scores import Normalisation, child_scores
 
@@ -82,7 +82,7 @@ class Certified:
 def exact(
     generator: Generator,
     cache: Cache,
-    hidden: Tensor,
+    hidden: Hidden,
     walk: Walk,
     k: int,
     *,
@@ -96,7 +96,7 @@ def exact(
     With `ties`, the result also has all found documents that tie with the k-th, so that the caller can order them.
     """
     wanted = min(k, walk.counts[0])
-    queries = [_Query(walk, row, wanted, budget, normalisation) for row in range(hidden.shape[0])]
+    queries = [_Query(walk, row, wanted, budget, normalisation) for row in range(len(hidden))]
     opener = _Opener(generator, cache, hidden, walk, normalisation, temperature)
     while requests := [(query, query.next_prefixes()) for query in queries if query.goes_on()]:
         by_length: dict[int, list[QueryPrefixes]] = defaultdict(list)
@@ -153,7 +153,7 @@ class _Opener:
 
     generator: Generator
     cache: Cache
-    hidden: Tensor
+    hidden: Hidden
     walk: Walk
     normalisation: Normalisation
     temperature: float
@@ -182,14 +182,14 @@ class _Opener:
         below = NextSymbols(children.token, children.state, shares, prefixes)
         return below.to("cpu") if total.numel() <= FEW else below
 
-    def _hidden(self, rows: list[int], prefixes: list[tuple[int, ...]]) -> Tensor:
+    def _hidden(self, rows: list[int], prefixes: list[tuple[int, ...]]) -> Hidden:
         parents = torch.tensor(rows, device=self.walk.device)
         if not prefixes[0]:
             return self.hidden[parents]
         _, hidden = self.generator.extend(self.cache, parents, torch.tensor(prefixes, device=self.walk.device))
         return hidden[:, -1]
 
-    def _lost(self, above: Tensor, hidden: Tensor, children: Children) -> Tensor | None:
+    def _lost(self, above: Tensor, hidden: Hidden, children: Children) -> Tensor | None:
         """(n,) the log-probability that the generator does not follow below prefixes of log-probability `above`."""
         if not isinstance(self.generator, Partial):
             return None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from triever.docids.walk import Walk
-from triever.models.generator import Cache, Generator
+from triever.models.generator import Cache, Generator, Hidden
 from triever.search.beam import BeamOptions
 from triever.search.hits import best, masses
 
@@ -53,7 +53,7 @@ class Written:
 def free(
     generator: Generator,
     cache: Cache,
-    hidden: Tensor,
+    hidden: Hidden,
     walk: Walk,
     options: BeamOptions | None = None,
     *,

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from triever.docids.walk import Walk
-from triever.models.generator import Cache, Generator
+from triever.models.generator import Cache, Generator, Hidden
 from triever.search.scores import Normalisation, child_scores
 
 
 def path_scores(
     generator: Generator,
     cache: Cache,
-    hidden: Tensor,
+    hidden: Hidden,
     walk: Walk,
     docid: Sequence[int],
     normalisation: Normalisation = "trie",

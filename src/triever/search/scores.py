@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from triever.docids.walk import Children
-from triever.models.generator import Generator
+from triever.models.generator import Generator, Hidden
 
 Normalisation: TypeAlias = Literal["trie", "vocabulary"]
 
 
 def child_scores(
-    generator: Generator, hidden: Tensor, children: Children, normalisation: Normalisation, temperature: float = 1.0
+    generator: Generator, hidden: Hidden, children: Children, normalisation: Normalisation, temperature: float = 1.0
 ) -> Tensor:
     """(n, C) the log-probability of each child after prefixes with these states (n, d); -inf in empty slots."""
     if normalisation == "trie":

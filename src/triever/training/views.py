@@ -207,7 +207,7 @@ class ViewBatches:
 
     views: Mapping[str, View]
     weights: Sequence[float]
-    docids: np.ndarray  # (documents, longest), IGNORED behind the end of each
+    targets: np.ndarray  # (documents, longest) their docids, IGNORED behind the end of each
     batch: int
     steps: int
     seed: int
@@ -236,8 +236,8 @@ class ViewBatches:
         for part in drawn[1:]:
             tokens = tokens.joined(part.tokens)
         ids, mask = tokens.padded(np.arange(len(tokens)), self.pad)
-        docids = self.docids[np.concatenate([part.rows for part in drawn])]
-        return {"ids": ids, "mask": mask, "docids": torch.from_numpy(_trimmed(docids))}
+        targets = self.targets[np.concatenate([part.rows for part in drawn])]
+        return {"ids": ids, "mask": mask, "targets": torch.from_numpy(_trimmed(targets))}
 
     @cached_property
     def _orders(self) -> list[np.ndarray]:
@@ -267,9 +267,9 @@ def check_shares(names: Sequence[str], weights: Sequence[float], batch: int) -> 
             raise UsageError(problem, "raise training.batch, leave a view out, or weigh them more alike")
 
 
-def _trimmed(docids: np.ndarray) -> np.ndarray:
-    """The docids without the columns behind the end of all of them."""
-    return docids[:, : max(1, int((docids != IGNORED).sum(1).max(initial=1)))]
+def _trimmed(targets: np.ndarray) -> np.ndarray:
+    """The targets without the columns behind the end of all of them."""
+    return targets[:, : max(1, int((targets != IGNORED).sum(1).max(initial=1)))]
 
 
 def docid_rows(docids: Sequence[Sequence[int]]) -> np.ndarray:
