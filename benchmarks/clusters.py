@@ -17,7 +17,7 @@ import triever
 from triever import GDR, Cluster, Dataset, Dense, DocidTuning
 from triever.lab import results
 from triever.lab.bench_search import success
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 from triever.terminal import emit, table
 
 DEPTH = 100

@@ -18,7 +18,7 @@ from typing import Any
 import triever
 from triever import Dense, Fused, MultiVector, Negatives, Reranked, RerankTuning, TokenOptions, Tuning
 from triever.lab import results
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 
 MEASURES = ["Success@1", "Success@10", "Success@100", "nDCG@10", "RR@10"]
 TEST = {

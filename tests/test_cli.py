@@ -24,7 +24,7 @@ from triever import DataError, UsageError, artifact, cli
 from triever.commands.shared import check_parents
 from triever.data.writers import write_dataset, write_documents
 from triever.lab.docids import describe_docids
-from triever.retrievers.base import KINDS
+from triever.retriever import KINDS
 
 pytestmark = pytest.mark.usefixtures("folder")
 

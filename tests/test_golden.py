@@ -10,7 +10,7 @@ import pytest
 import triever
 from tests.artifact_fuzz import same, unpacked
 from tests.golden import make_artifacts as golden
-from triever.retrievers.base import KINDS
+from triever.retriever import KINDS
 
 EXPECTED = json.loads(golden.EXPECTED.read_text(encoding="utf-8"))
 

@@ -19,7 +19,7 @@ from triever import Dataset
 from triever.config import build
 from triever.data.writers import write_dataset
 from triever.errors import ArtifactError, TrieverError, UsageError
-from triever.retrievers.base import system
+from triever.retriever import system
 from triever.work_folder import LOCK, MARKER, claim, discard, is_begun, remove
 
 WHAT = {"kind": "dense", "options": {"seed": 0}}

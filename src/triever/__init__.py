@@ -16,7 +16,7 @@ from triever.errors import (
 )
 from triever.evaluation.compare import compare
 from triever.evaluation.report import Report, evaluate
-from triever.retrievers.base import Explanation, Retriever, edit, load
+from triever.retriever import Explanation, Retriever, edit, load
 from triever.retrievers.bm25 import BM25
 from triever.version import __version__
 

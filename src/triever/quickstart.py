@@ -10,7 +10,7 @@ from triever.data.datasets import Dataset, load_dataset
 from triever.data.records import Hit, Query
 from triever.errors import TrieverError, UsageError, nearest
 from triever.evaluation.compare import compare
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 from triever.retrievers.bm25 import BM25
 
 BACKBONES = ("auto", "minilm", "scratch", "none")

@@ -18,7 +18,7 @@ from triever.lab import experiment
 from triever.lab.cells import System
 from triever.lab.expect import Pair
 from triever.lab.recipes import SETTINGS, Recipe, Run, find, read, recipe_name
-from triever.retrievers.base import KINDS
+from triever.retriever import KINDS
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "recipes").rglob("*.toml"))

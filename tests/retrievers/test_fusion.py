@@ -15,7 +15,7 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from tests.retrievers.told import Told
 from triever import Dataset, Document, Query, config
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 from triever.retrievers.bm25 import BM25
 from triever.retrievers.dense import Dense
 from triever.retrievers.fusion import GRID, Fused

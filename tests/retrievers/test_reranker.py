@@ -21,7 +21,7 @@ from triever import Dataset, Document, Query, config
 from triever.engines.reranked import joined
 from triever.models.backbones import learn_tokenizer
 from triever.models.tokens import TextTokenizer, Tokens
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 from triever.retrievers.bm25 import BM25
 from triever.retrievers.dense import Dense
 from triever.retrievers.multivector import MultiVector

@@ -15,7 +15,7 @@ from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.engines.base import Parts
 from triever.memory_parts import Products, Stored
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 
 Answers = Mapping[str, Mapping[str, float]]
 

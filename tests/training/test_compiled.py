@@ -12,7 +12,7 @@ from torch import nn
 from tests.retrievers.contract import dataset
 from triever import Contextual, Dense, DocidTuning, Generative
 from triever.docids.schemes import Semantic
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 from triever.training.compiled import CompiledBlocks, repeated
 from triever.training.tuning import Tuning
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from triever.data.records import Run
     from triever.evaluation.finding import Finding
     from triever.evaluation.report import Report
-    from triever.retrievers.base import Retriever
+    from triever.retriever import Retriever
 
 _log = logging.getLogger("triever")
 MOST_DOCUMENTS = 10**12
@@ -221,7 +221,7 @@ def analyse_vocabulary(
 ) -> None:
     """What the vocabulary of a contextual retriever is like: size, uniformity, neighbours, clusters."""
     from triever.evaluation.vocabulary import vocabulary
-    from triever.retrievers.base import load
+    from triever.retriever import load
 
     started = time.perf_counter()
     check_before_work((), plot, out)

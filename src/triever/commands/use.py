@@ -16,7 +16,7 @@ from triever.terminal import emit, note, table
 
 if TYPE_CHECKING:
     from triever.data.records import Hit
-    from triever.retrievers.base import Retriever
+    from triever.retriever import Retriever
 
 _log = logging.getLogger("triever")
 Query = Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")]
@@ -72,7 +72,7 @@ def run(
 def _opened(model: Path, settings: Sequence[str] | None) -> Retriever:
     """A saved retriever, that searches as these settings say."""
     from triever.config import assignments
-    from triever.retrievers.base import load
+    from triever.retriever import load
 
     retriever = load(model)
     return retriever.searched_with(assignments(settings)) if settings else retriever
@@ -93,7 +93,7 @@ def add(
     """Add documents to a saved retriever."""
     from triever.data.readers import Problems
     from triever.data.reading import Reading
-    from triever.retrievers.base import edit, kept_root
+    from triever.retriever import edit, kept_root
 
     kept = kept_root(model)
     dataset, problems = open_data(documents, skip_bad, read_as, root, kept), Problems(skip_bad)
@@ -135,7 +135,7 @@ def delete(
     wait: Wait = 0,
 ) -> None:
     """Delete documents from a saved retriever."""
-    from triever.retrievers.base import edit
+    from triever.retriever import edit
 
     with edit(model, wait=wait) as retriever:
         retriever.delete(ids)

@@ -14,7 +14,7 @@ from triever.errors import UsageError
 from triever.evaluation.measures import DEFAULT_MEASURES, check, depth, per_query
 from triever.evaluation.report import Report
 from triever.progress import track
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 
 BATCH = 256
 DEEP = 1000

@@ -16,7 +16,7 @@ from triever.evaluation.finding import Finding, Part
 from triever.evaluation.picture import Bars
 from triever.evaluation.process_memory import opened
 from triever.memory_parts import Product, about, computed, index_size, readable
-from triever.retrievers.base import Retriever, load
+from triever.retriever import Retriever, load
 
 GROW = (10**7, 10**8, 10**9)
 FILES_SHOWN = 8

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError
-from triever.retrievers.base import Retriever, load
+from triever.retriever import Retriever, load
 
 STATUS = Path("/proc/self/status")
 FIELDS = {"memory": "RssAnon", "mapped": "RssFile", "most": "VmHWM"}

@@ -26,7 +26,7 @@ from triever.errors import UsageError
 from triever.errors import nearest as closest
 from triever.evaluation.finding import STEP, Finding, Part
 from triever.evaluation.picture import Bars
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 from triever.retrievers.contextual import Contextual
 
 PAIRED = 5_000

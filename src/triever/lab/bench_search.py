@@ -24,7 +24,7 @@ from triever.errors import UsageError
 from triever.evaluation.compare import questions
 from triever.evaluation.measures import per_query
 from triever.progress import track
-from triever.retrievers.base import Retriever, load
+from triever.retriever import Retriever, load
 
 KINDS = ("flat", "hnsw", "ivfpq")
 BITS = (16, 4, 2)

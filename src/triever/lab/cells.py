@@ -17,7 +17,7 @@ from triever.config import option
 from triever.errors import UsageError
 from triever.lab.expect import Named
 from triever.lab.toml_values import Table, part_name
-from triever.retrievers.base import Retriever, system
+from triever.retriever import Retriever, system
 
 LONGEST = 100  # letters of a file's name
 BESIDES = {"compile", "workers", "tensorboard", "log_every", "checkpoint_every", "checkpoint_minutes"}

@@ -38,7 +38,7 @@ from triever.lab.recipes import Recipe, Run
 from triever.lab.tables import PLAN, RecipeTable, read_result
 from triever.memory_parts import index_size
 from triever.printable import mean_text
-from triever.retrievers.base import Retriever, load
+from triever.retriever import Retriever, load
 
 WARM = 8  # queries that are asked before the time is taken: the first ones prepare things
 COUNTED = 500

@@ -14,7 +14,7 @@ from triever.data.readers import Problems, read_run
 from triever.data.records import Run
 from triever.errors import UsageError
 from triever.evaluation.compare import questions, search_all, warn_of_other_documents
-from triever.retrievers.base import KINDS, Retriever, load, system
+from triever.retriever import KINDS, Retriever, load, system
 
 _log = logging.getLogger("triever")
 

@@ -41,7 +41,7 @@ from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
 from triever.models.tokens import Tokens
 from triever.ranks import reciprocal_rank
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 from triever.training import fit_fingerprints
 from triever.training.loop import Batches, train
 from triever.training.pairs import Pairs, held_out, pairs_there, written_pairs

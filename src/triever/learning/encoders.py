@@ -23,7 +23,7 @@ from triever.models.backbones import Backbone, load_backbone
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
 from triever.models.tokens import Tokens
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 from triever.training.memory_estimate import check, estimate
 from triever.training.pairs import Negatives, pairs_of
 from triever.training.tuning import PairTraining, QueryTuning, Tuning, summary

@@ -35,7 +35,7 @@ from triever.models.tokens import TextTokenizer, Tokens
 from triever.progress import track
 from triever.queries.question_sampler import Judge, Questions, QuestionSampler
 from triever.queries.writer_tuning import WriterTuning, tune
-from triever.retrievers.base import load
+from triever.retriever import load
 from triever.retrievers.reranker import Reranked
 from triever.training.checkpoints import named_tensors, set_weights
 from triever.training.memory_estimate import FLOAT, check, estimate

@@ -14,7 +14,7 @@ from triever.data.words import stemmer
 from triever.engines import lexical
 from triever.engines.lexical import LexicalEngine, Weighting
 from triever.errors import UsageError
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ from triever.data.store import DocumentStore
 from triever.engines.base import Engine
 from triever.engines.fused import FusedEngine, Joining, part_name, read_weights
 from triever.errors import UsageError
-from triever.retrievers.base import Retriever, learned_by
+from triever.retriever import Retriever, learned_by
 from triever.retrievers.bm25 import BM25
 from triever.training.pairs import Pairs, held_out, pairs_of
 

@@ -44,7 +44,7 @@ from triever.models.cross_decoder import CrossDecoder
 from triever.models.docid_model import laid_out
 from triever.models.encoder import Encoder, encode
 from triever.models.tokens import Tokens
-from triever.retrievers.base import learned_by
+from triever.retriever import learned_by
 from triever.training.clusters import (
     ClusterBatches,
     ClusterNegatives,

@@ -23,7 +23,7 @@ from triever.models.backbones import load_backbone
 from triever.models.encoder import EncoderShape
 from triever.models.tokens import Tokens
 from triever.ranks import reciprocal_rank_by
-from triever.retrievers.base import Retriever
+from triever.retriever import Retriever
 from triever.retrievers.bm25 import BM25
 from triever.training.epochs import chance_of
 from triever.training.loop import train
