@@ -117,11 +117,11 @@ def _run(words: list[str]) -> int:
     except TrieverError as error:
         return _complain(str(error))
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has left, as `head` does; there is nobody to tell
+        sys.stderr.close()  # the reader of the pipe has left, as `head` does
         return 0
     except MemoryError:
         return _complain(NO_MEMORY)
-    except RuntimeError as error:  # as which PyTorch says it too
+    except RuntimeError as error:  # as which PyTorch reports missing memory
         if not _is_about_memory(error):
             raise
         return _complain(NO_MEMORY)
@@ -131,7 +131,7 @@ def _run(words: list[str]) -> int:
         return _complain(f"{error.filename or 'the system'}: {error.strerror or error}; {hint}")
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
-    if code == INTERRUPTED:  # which newer Typers return by themselves
+    if code == INTERRUPTED:  # newer Typers return it by themselves
         note("interrupted; nothing was left half-written")
     return code
 
@@ -150,7 +150,7 @@ def _is_about_memory(error: RuntimeError) -> bool:
 
 
 def _refuse(error: Any) -> int:
-    """Words that do not make a command: one sentence, unless a group was named alone, which shows its help."""
+    """Complain about words that are no command; a group alone has shown its help already."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2
     command = error.ctx.command_path if error.ctx else "triever"
@@ -163,14 +163,14 @@ def _complain(sentence: str) -> int:
 
 
 def _set_volume(words: list[str]) -> list[str]:
-    """Take -v and -q out of the words, wherever they stand, and set how much is said."""
-    end = words.index("--") if "--" in words else len(words)  # what follows is the user's own
+    """Take -v and -q out of the words, wherever they stand, and set how much is logged."""
+    end = words.index("--") if "--" in words else len(words)  # words after -- are not options
     quiet = [word for word in words[:end] if word in ("-q", "--quiet")]
     loud = [word for word in words[:end] if word in ("-v", "--verbose")]
     level = logging.ERROR if quiet else logging.DEBUG if loud else logging.WARNING
-    said = logging.StreamHandler(sys.stderr)
-    said.setFormatter(OneLine("%(name)s: %(message)s"))
-    logging.basicConfig(handlers=[said])
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine("%(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
     logging.getLogger("triever").setLevel(level)
     progress.show(sys.stderr.isatty() and not quiet)
     terminal.hush(bool(quiet))
