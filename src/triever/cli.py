@@ -55,11 +55,11 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "cache": {"list": data.cache_list, "clear": data.cache_clear},
 }
 GROUPS = {
-    "analyse": "Look closer: where systems find what others do not, a contextual vocabulary, memory by part.",
-    "weights": "Pretrained weights that generative, dense, multivector and reranked can start from.",
-    "docids": "Look at the identifiers that a scheme gives to documents.",
+    "analyse": "Analyse where systems differ, a contextual vocabulary, or memory by part.",
+    "weights": "List and install pretrained weights, which models can start from.",
+    "docids": "Describe the identifiers that a scheme gives to documents.",
     "bench": "Measure speed and size beside other libraries.",
-    "data": "Look at, convert and cut datasets.",
+    "data": "Show, convert and sample datasets.",
     "cache": "List and remove what is cached.",
 }
 
@@ -67,8 +67,8 @@ GROUPS = {
 def app() -> typer.Typer:
     """The table as a Typer application."""
     root = _group(
-        "Fit retrievers on your documents, search them, and measure how well they find. "
-        "Begin with: triever quickstart. -v says more, -q says less, anywhere."
+        "Train retrievers on your documents, search with them, and measure how well they do. "
+        "Begin with: triever quickstart. -v prints more messages and -q fewer, with every command."
     )
     root.callback(invoke_without_command=True)(_root)
     for name, command in COMMANDS.items():
@@ -87,7 +87,7 @@ def _group(text: str) -> typer.Typer:
 
 
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         from triever.version import __version__

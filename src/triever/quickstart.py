@@ -49,7 +49,7 @@ def _start(backbone: str, emit: Callable[[object], None]) -> str:
     except TrieverError as error:
         if backbone == "minilm":
             raise
-        emit(f"{error.problem}; so a small model is trained from nothing here.\n")
+        emit(f"{error.problem}; so a small model is trained from random weights here.\n")
         return "scratch"
     return "minilm"
 
