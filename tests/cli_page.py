@@ -13,9 +13,9 @@ from triever.cli import app
 
 HEADER = """# Command line
 
-Made from the commands' own help. `-v` says more and `-q` says less, anywhere on the line. Results go to standard output
-and everything else to standard error, so that `--json` can be piped. A mistake ends with exit code 2 and one sentence,
-Ctrl-C with 130; neither leaves anything half-written."""
+Made from the commands' own help. `-v` prints more messages and `-q` fewer, anywhere on the line. Results go to standard
+output and everything else to standard error, so that `--json` can be piped. A mistake ends with exit code 2 and one
+sentence, Ctrl-C with 130; neither leaves anything half-written."""
 
 
 def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:

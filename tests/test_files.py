@@ -16,7 +16,7 @@ from triever.files import append_regular, atomic, atomic_folder, open_regular
 
 def test_an_ordinary_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
-    with open_regular(tmp_path / "file", most=7) as file:
+    with open_regular(tmp_path / "file", limit=7) as file:
         assert file.read() == b"content"
         file.seek(3)
         assert file.read() == b"tent"
@@ -25,7 +25,7 @@ def test_an_ordinary_file_is_read(tmp_path: Path) -> None:
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
     with pytest.raises(OSError, match="it has 7 bytes, more than 6"):
-        open_regular(tmp_path / "file", most=6)
+        open_regular(tmp_path / "file", limit=6)
 
 
 def test_what_is_missing_is_missing(tmp_path: Path) -> None:

@@ -29,6 +29,6 @@ def test_without_weights_there_is_a_model_from_nothing(monkeypatch: pytest.Monke
     monkeypatch.setattr(weights, "install", cannot)
     said: list[str] = []
     assert quickstart._start("auto", said.append) == "scratch"
-    assert said == ["minilm cannot be had; so a small model learns all it knows here.\n"]
+    assert said == ["minilm cannot be had; so a small model is trained from random weights here.\n"]
     with pytest.raises(TrieverError, match="cannot be had"):
         quickstart._start("minilm", said.append)

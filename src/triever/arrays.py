@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 
 def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... of each length, end to end: where rows lie in a flat array.
+    """The positions of rows in a flat array, end to end: start, start + 1, ... for each row.
 
     >>> places(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
@@ -17,7 +17,7 @@ def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def starts_of(lengths: ArrayLike) -> np.ndarray:
-    """Where each row begins, and behind the last one the number of all.
+    """Where each row begins, and at the end the length of the flat array.
 
     >>> starts_of(np.array([2, 0, 3])).tolist()
     [0, 2, 2, 5]

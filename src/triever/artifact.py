@@ -5,7 +5,7 @@
     .lock                             held by the one process that writes
 
 A writer puts new files beside the old ones and then replaces the manifest in one step, so a crash
-leaves the old state. A reader holds every file of the snapshot it opened. Loading reads JSON,
+leaves the old state. A reader keeps all files of its snapshot open. Loading reads JSON,
 Parquet, .npy, safetensors and plain text; nothing in a folder is ever executed. Knows nothing about retrieval.
 
 A folder may come from a stranger, who can compute hashes too. So only ordinary files inside the folder are
@@ -49,16 +49,16 @@ TEMPORARY = ".writing-"
 CONTENT_NAME = re.compile(r"[a-z0-9_]+-[0-9a-f]{16}\.(json|md|npy|parquet|safetensors)")
 ROLE = re.compile(r"[a-z0-9_]+")
 RESAVE = "save the retriever again, or copy the folder again from where it came"
-MANIFEST_MOST = 2**30
-"""A manifest may have so many bytes; the largest that are known have a hundredth."""
+LARGEST_MANIFEST = 2**30
+"""The most bytes that a manifest may have; the largest known ones have a hundredth of it."""
 DECODED_LEAST, DECODED_RATIO = 2**28, 200
-"""A table may take so many bytes of memory, or so many times what its file has. `Writer.table` keeps to it."""
+"""A table may take this many bytes of memory, or this many times the bytes of its file. `Writer.table` keeps to it."""
 ROWS = 2**14
-"""Rows of a table that are decoded together."""
+"""How many rows of a table are decoded together."""
 LONGEST = 200
-"""So many letters of what another library says are told."""
+"""How many letters of another library's error are shown."""
 BEGINNING = f'{{\n "format": "{FORMAT}",'
-"""How every manifest begins, also one that was torn later."""
+"""The beginning of every manifest; a torn one still has it."""
 
 
 @dataclass(frozen=True)
@@ -96,17 +96,17 @@ class Snapshot:
     _open: dict[str, BufferedReader] = field(repr=False)
     _checked: set[str] = field(default_factory=set, repr=False)
     _check_hashes: bool = field(default=True, repr=False)
-    _place: tuple[str, ...] = ()
+    _inside: tuple[str, ...] = ()  # the names of the parts around this one
 
     def inside(self, name: str) -> Snapshot:
         """The part of it that was written by a `Writer.inside` of the same name."""
-        return replace(self, _place=(*self._place, name))
+        return replace(self, _inside=(*self._inside, name))
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """What is not a file, of the whole or of this part."""
+        """The state of the artifact, or of this part of it: all that is not in a file of its own."""
         state = self.manifest.state
-        for name in self._place:
+        for name in self._inside:
             state = state.get(name)
             if not isinstance(state, Mapping):
                 raise ArtifactError(f"{self.path / MANIFEST} has no state for {name}", RESAVE)
@@ -119,7 +119,7 @@ class Snapshot:
 
     def has(self, role: str) -> bool:
         """Whether there is a file for a role."""
-        return _role(self._place, role) in self.manifest.files
+        return _role(self._inside, role) in self.manifest.files
 
     def __enter__(self) -> Snapshot:
         return self
@@ -176,13 +176,13 @@ class Snapshot:
 
     def verify(self) -> None:
         """Check every file against its hash."""
-        whole = replace(self, _place=())
+        whole = replace(self, _inside=())
         for role in self.manifest.files:
             whole._file(role)
 
     def _file(self, role: str) -> BufferedReader:
         """The file of a role, at its start; the first time, after its content has been checked."""
-        whole = _role(self._place, role)
+        whole = _role(self._inside, role)
         if whole not in self._open:
             raise ArtifactError(f"{self.path / MANIFEST} lists no file for {whole}", RESAVE)
         file = self._open[whole]
@@ -200,12 +200,12 @@ class Snapshot:
             raise self._damaged(role, "was changed after it was saved")
         file.seek(0)
 
-    def _damaged(self, role: str, what: str) -> ArtifactError:
-        return ArtifactError(f"{self.path / self.manifest.files[_role(self._place, role)].file} {what}", RESAVE)
+    def _damaged(self, role: str, problem: str) -> ArtifactError:
+        return ArtifactError(f"{self.path / self.manifest.files[_role(self._inside, role)].file} {problem}", RESAVE)
 
 
-def _role(place: tuple[str, ...], role: str) -> str:
-    return "_".join((*place, role))
+def _role(inside: tuple[str, ...], role: str) -> str:
+    return "_".join((*inside, role))
 
 
 def _map_array(file: BufferedReader) -> np.ndarray:
@@ -274,16 +274,16 @@ def _refuse_constant(name: str) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    """What an error of a library says, as a part of a sentence; some list all that they know."""
+    """The first line of another library's error, cut to a length that fits into a sentence."""
     line = (str(error).strip() or type(error).__name__).splitlines()[0]
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 @contextlib.contextmanager
 def opening(path: str | Path, kind: str) -> Generator[None]:
-    """Whatever goes wrong with the content of an artifact, as one sentence.
+    """Turn every error about the content of an artifact into one sentence.
 
-    Readers check what they read by a ValueError; of content that nobody thought of, any error may come.
+    Readers raise a ValueError for what they check; unexpected content may raise any error.
     """
     try:
         yield
@@ -323,8 +323,8 @@ def _open_all(folder: Path, manifest: Manifest) -> dict[str, BufferedReader]:
 
 def _manifest_text(folder: Path) -> str:
     if not _is_folder(folder):
-        what = "is a file, not a saved folder" if os.path.lexists(folder) else "does not exist"
-        raise ArtifactError(f"{folder} {what}", "name a folder that `triever fit` or `save` has written")
+        problem = "is a file, not a saved folder" if os.path.lexists(folder) else "does not exist"
+        raise ArtifactError(f"{folder} {problem}", "name a folder that `triever fit` or `save` has written")
     try:
         content = _manifest_bytes(folder)
     except FileNotFoundError as error:
@@ -341,7 +341,7 @@ def _manifest_text(folder: Path) -> str:
 
 
 def _manifest_bytes(folder: Path) -> bytes:
-    with open_regular(folder / MANIFEST, MANIFEST_MOST) as file:
+    with open_regular(folder / MANIFEST, LARGEST_MANIFEST) as file:
         return file.read()
 
 
@@ -353,49 +353,49 @@ def _is_folder(folder: Path) -> bool:
 
 
 def _parse_manifest(folder: Path, text: str) -> Manifest:
-    place = folder / MANIFEST
+    path = folder / MANIFEST
     try:
         raw = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{place} is torn: it is not valid JSON", _again(text.encode())) from error
+        raise ArtifactError(f"{path} is torn: it is not valid JSON", _again(text.encode())) from error
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        raise ArtifactError(f"{place} was not written by Triever", "name a folder saved by Triever")
+        raise ArtifactError(f"{path} was not written by Triever", "name a folder saved by Triever")
     version = raw.get("version")
     if type(version) is not int or version < 1:
-        raise ArtifactError(f"{place} has format version {version!r}, which no Triever has written", RESAVE)
+        raise ArtifactError(f"{path} has format version {version!r}, which no Triever has written", RESAVE)
     if version > VERSION:
-        problem = f"{place} has format version {version}, and this Triever reads versions up to {VERSION}"
+        problem = f"{path} has format version {version}, and this Triever reads versions up to {VERSION}"
         raise ArtifactError(problem, "run: pip install --upgrade triever")
     if raw.get("digest") != digest_of(raw):
-        raise ArtifactError(f"{place} was changed after it was saved", RESAVE)
-    return _manifest_of(place, raw)
+        raise ArtifactError(f"{path} was changed after it was saved", RESAVE)
+    return _manifest_of(path, raw)
 
 
 def _again(content: bytes) -> str:
-    """What to do about a torn manifest: what `check_place` then allows."""
+    """What to do about a torn manifest, as far as `check_place` will allow it."""
     return RESAVE if _is_torn(content) else "if it was a saved retriever, copy it again, or save to a new folder"
 
 
 def _is_torn(content: bytes) -> bool:
-    """Whether this is the beginning of one of our manifests, or what a crash of the machine leaves of one."""
+    """Whether this is the beginning of a manifest, or what a crash of the machine leaves of one."""
     beginning = BEGINNING.encode()
     return not content.strip(b"\0") or content.startswith(beginning) or beginning.startswith(content)
 
 
-def _manifest_of(place: Path, raw: Mapping[str, Any]) -> Manifest:
+def _manifest_of(path: Path, raw: Mapping[str, Any]) -> Manifest:
     try:
         files = {role: ArtifactFile(**entry) for role, entry in raw["files"].items()}
         manifest = Manifest(raw["kind"], raw["options"], raw["state"], files, raw["written_by"], raw["version"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{place} lacks what a manifest needs: {error}", RESAVE) from error
+        raise ArtifactError(f"{path} lacks what a manifest needs: {error}", RESAVE) from error
     typed = (manifest.kind, str), (manifest.options, dict), (manifest.state, dict), (manifest.written_by, str)
     if not all(isinstance(value, kind) for value, kind in typed):
-        raise ArtifactError(f"{place} lacks what a manifest needs: its parts are of other types", RESAVE)
+        raise ArtifactError(f"{path} lacks what a manifest needs: its parts are of other types", RESAVE)
     for role, entry in files.items():
         # A name with a folder in it could point outside: a stranger's manifest must not reach there.
         if not _is_entry(role, entry):
             name = entry.file if isinstance(entry.file, str) else role
-            raise ArtifactError(f"{place} names {name!r}, which no Triever writes", "do not use this folder")
+            raise ArtifactError(f"{path} names {name!r}, which no Triever writes", "do not use this folder")
     return manifest
 
 
@@ -407,7 +407,7 @@ def _is_entry(role: str, entry: ArtifactFile) -> bool:
     return bool(named) and entry.file.startswith(f"{role}-{entry.sha256[:16]}.") and entry.bytes >= 0
 
 
-def digest_of(raw: Mapping[str, Any]) -> str:
+def digest_of(raw: Mapping[str, object]) -> str:
     """The hash that a JSON object carries of itself, over all but its own `digest`."""
     body = {key: value for key, value in raw.items() if key != "digest"}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
@@ -419,12 +419,12 @@ class Writer:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._files: dict[str, ArtifactFile] = {}
-        self._place: tuple[str, ...] = ()
+        self._inside: tuple[str, ...] = ()
 
     def inside(self, name: str) -> Writer:
-        """A writer for one part of the whole: its roles are told apart from those of other parts."""
+        """A writer for one part of the artifact: the name of the part stands before its roles."""
         part = copy.copy(self)
-        part._place = (*self._place, name)
+        part._inside = (*self._inside, name)
         return part
 
     def array(self, role: str, array: np.ndarray) -> None:
@@ -438,7 +438,7 @@ class Writer:
         # Without dictionaries, which would let a few kilobytes stand for gigabytes.
         packed = {"compression": "zstd", "use_dictionary": False}
         self._put(role, "parquet", lambda file: pq.write_table(table, file, **packed))
-        if table.nbytes > max(DECODED_LEAST, DECODED_RATIO * self._files[_role(self._place, role)].bytes):
+        if table.nbytes > max(DECODED_LEAST, DECODED_RATIO * self._files[_role(self._inside, role)].bytes):
             # Nearly all of it is repeated. Written out in full it is not taken for a bomb.
             plain = {**packed, "compression": "none"}
             self._put(role, "parquet", lambda file: pq.write_table(table, file, **plain))
@@ -449,7 +449,7 @@ class Writer:
 
         self._put(role, "safetensors", lambda file: file.write(save(_apart(tensors), {"format": "pt"})))
 
-    def json(self, role: str, value: Any) -> None:
+    def json(self, role: str, value: object) -> None:
         """Add a JSON value."""
         self._put(role, "json", lambda file: file.write(json.dumps(value, ensure_ascii=False).encode()))
 
@@ -457,9 +457,9 @@ class Writer:
         """Add a text, such as the card."""
         self._put(role, "md", lambda file: file.write(text.encode()))
 
-    def commit(self, kind: str, options: Mapping[str, Any], state: Mapping[str, Any], written_by: str) -> None:
+    def commit(self, kind: str, options: Mapping[str, object], state: Mapping[str, object], written_by: str) -> None:
         """Make the files added so far the content of the artifact, in one step."""
-        raw: dict[str, Any] = {
+        raw: dict[str, object] = {
             "format": FORMAT,
             "version": VERSION,
             "kind": kind,
@@ -477,7 +477,7 @@ class Writer:
         self._sweep()
 
     def _put(self, role: str, ending: str, write: Callable[[IO[bytes]], object]) -> None:
-        role = _role(self._place, role)
+        role = _role(self._inside, role)
         temporary = self._write_temporary(write)
         with temporary.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -487,18 +487,18 @@ class Writer:
 
     def _write_temporary(self, write: Callable[[IO[bytes]], object]) -> Path:
         path = self._folder / f"{TEMPORARY}{secrets.token_hex(8)}"
-        with _telling(self._folder), path.open("xb") as file:
+        with _as_sentence(self._folder), path.open("xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         return path
 
     def _rename(self, temporary: Path, name: str) -> None:
-        with _telling(self._folder):
+        with _as_sentence(self._folder):
             os.replace(temporary, self._folder / name)
 
     def _sweep(self) -> None:
-        """Remove what no manifest names: earlier states, and leftovers of writers that died."""
+        """Remove files that the manifest does not name: earlier states, and leftovers of writers that died."""
         wanted = {entry.file for entry in self._files.values()}
         for path in self._folder.iterdir():
             if _is_ours(path.name) and path.name not in wanted:
@@ -507,8 +507,8 @@ class Writer:
 
 
 @contextlib.contextmanager
-def _telling(folder: Path) -> Generator[None]:
-    """A disk that is full, and whatever else keeps a file from being written, as one sentence."""
+def _as_sentence(folder: Path) -> Generator[None]:
+    """Turn a failure to write, such as a full disk, into an error in one sentence."""
     try:
         yield
     except OSError as error:
@@ -517,15 +517,15 @@ def _telling(folder: Path) -> Generator[None]:
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors in the processor's memory, contiguous, copied where another one lies in the same memory."""
+    """The tensors in main memory, contiguous; a tensor that shares memory with another is copied."""
     import torch
 
     seen: set[int] = set()
     apart = {}
     for name, tensor in tensors.items():
         if tensor.is_meta or tensor.layout != torch.strided:
-            what = "has no values" if tensor.is_meta else "is sparse"
-            raise ArtifactError(f"tensor {name} {what} and cannot be saved", "make it an ordinary tensor first")
+            problem = "has no values" if tensor.is_meta else "is sparse"
+            raise ArtifactError(f"tensor {name} {problem} and cannot be saved", "make it an ordinary tensor first")
         dense = tensor.detach().cpu().contiguous()
         memory = dense.untyped_storage().data_ptr()
         apart[name] = dense.clone() if memory in seen else dense
@@ -535,7 +535,7 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @contextlib.contextmanager
 def writing(path: str | Path, *, replace: bool = True, wait: float = 0) -> Generator[Writer]:
-    """The right to write to a folder, for one process at a time; `wait` is how long to wait for another, in seconds.
+    """A writer to a folder, for one process at a time; `wait` is how many seconds to wait for another process.
 
     Leaving without `commit`, by an error or a kill, leaves the artifact as it was. Without `replace` an
     artifact that is there already is refused.
@@ -553,7 +553,7 @@ def writing(path: str | Path, *, replace: bool = True, wait: float = 0) -> Gener
 
 
 def check_place(path: str | Path, *, replace: bool = True) -> None:
-    """Refuse a place that holds somebody's other files or, without `replace`, an artifact."""
+    """Refuse a folder that holds other files or, without `replace`, an artifact."""
     folder = as_path(path)
     if not _is_folder(folder):
         if os.path.lexists(folder):
@@ -567,7 +567,7 @@ def check_place(path: str | Path, *, replace: bool = True) -> None:
 
 
 def is_artifact(folder: Path) -> bool:
-    """Whether the manifest of this folder is Triever's, be the rest damaged or of a later version."""
+    """Whether the manifest of this folder is Triever's; it may be damaged or of a later version."""
     try:
         manifest = json.loads(_manifest_bytes(folder))
     except (OSError, ValueError, RecursionError):
@@ -581,7 +581,7 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         new = [parent for parent in folder.absolute().parents if there in (parent, *parent.parents)]
-        for parent in new:  # a power cut must not take the folder and leave what was said about it
+        for parent in new:  # a power cut must not remove the folder after it was reported as saved
             sync_folder(parent)
     except OSError as error:
         problem = f"{folder} cannot be made: {error.strerror}"
@@ -589,7 +589,7 @@ def _make(folder: Path) -> None:
 
 
 def _strangers(folder: Path) -> list[str]:
-    """What lies in a folder that is neither an artifact nor the beginning of one, which has a lock before all else."""
+    """The names of files in a folder that are not Triever's; the folder may be an artifact, or one that was begun."""
     try:
         names = sorted(path.name for path in folder.iterdir())  # first: a writer may be adding its own meanwhile
     except OSError as error:
@@ -602,7 +602,7 @@ def _strangers(folder: Path) -> list[str]:
 
 
 def _was_manifest(folder: Path, names: Sequence[str]) -> bool:
-    """Whether the manifest here is ours and torn, so that the folder may be saved to again."""
+    """Whether the manifest here is Triever's and torn, so that the folder may be saved to again."""
     try:
         return any(map(_is_ours, names)) and _is_torn(_manifest_bytes(folder))
     except OSError:

@@ -1,7 +1,7 @@
-"""What was added to a built part and deleted from it since, until all is built anew. Knows nothing about what is kept.
+"""Items that were added to an index or deleted from it since it was built. Knows nothing about the items.
 
-Slots number what is stored: first the main part, then an annex of what was added. Rows number what is alive, in the
-order of the slots, just as if all were built anew from what is left.
+Slots number the stored items: first the main part, then an annex of added items. Rows number the items that are alive,
+in the order of the slots, as if the index were built anew from them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 ANNEX = 1024
-"""So many added items, or a sixteenth of the main part, are kept in the annex before both parts are merged."""
+"""The annex may hold this many items, or a sixteenth of the main part, before both parts are merged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,22 +34,22 @@ class Changes:
 
     @property
     def none(self) -> bool:
-        """Whether all is in the main part, and alive."""
+        """Whether nothing was added or deleted."""
         return not self.annex and self.alive is None
 
     @property
     def due(self) -> bool:
-        """Whether all should be built anew: the annex has grown, or at most half of what is stored is alive."""
+        """Whether the index should be built anew: the annex is full, or at most half of the stored items are alive."""
         return self.annex > max(ANNEX, self.main // 16) or not self.main or 2 * len(self) <= self.slots
 
     @property
     def mask(self) -> np.ndarray:
-        """(slots,) bool, which are alive."""
+        """(slots,) bool: which slots are alive."""
         return np.ones(self.slots, bool) if self.alive is None else self.alive
 
     @cached_property
     def masks(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Which slots of the main part and of the annex are alive; None where all of a part's are."""
+        """Masks of the main part and of the annex; None for a part whose slots are all alive."""
         if self.alive is None:
             return None, None
         main, annex = (None if mask.all() else mask for mask in np.split(self.alive, [self.main]))
@@ -57,7 +57,7 @@ class Changes:
 
     @cached_property
     def slot_of(self) -> np.ndarray:
-        """(rows,) where each row is stored."""
+        """(rows,) the slot of each row."""
         return np.flatnonzero(self.mask)
 
     def rows(self, slots: np.ndarray) -> np.ndarray:
@@ -65,20 +65,20 @@ class Changes:
         return slots if self.alive is None else np.searchsorted(self.slot_of, slots) - (slots < 0)
 
     def living(self, stored: np.ndarray) -> np.ndarray:
-        """(rows, …) what is alive of an array with one item for each slot (slots, …)."""
+        """(rows, …) the items that are alive, from an array (slots, …)."""
         return stored if self.alive is None else stored[self.alive]
 
     def added(self, count: int) -> Changes:
-        """With so many more items in the annex."""
+        """The changes after `count` more items were added."""
         alive = None if self.alive is None else np.concatenate([self.alive, np.ones(count, bool)])
         return Changes(self.main, self.annex + count, alive)
 
     def kept(self, keep: np.ndarray) -> Changes:
-        """With only some of the rows alive (rows,) bool."""
+        """The changes after all rows but those in `keep`, (rows,) bool, were deleted."""
         alive = self.mask.copy()
         alive[alive] = keep
         return replace(self, alive=alive)
 
     def arrays(self) -> list[np.ndarray]:
-        """What takes memory."""
+        """The arrays that take memory."""
         return [] if self.alive is None else [self.alive]

@@ -55,11 +55,11 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "cache": {"list": data.cache_list, "clear": data.cache_clear},
 }
 GROUPS = {
-    "analyse": "Look closer: where systems find what others do not, a contextual vocabulary, memory by part.",
-    "weights": "Pretrained weights that generative, dense, multivector and reranked can start from.",
-    "docids": "Look at the identifiers that a scheme gives to documents.",
+    "analyse": "Analyse where systems differ, a contextual vocabulary, or memory by part.",
+    "weights": "List and install pretrained weights, which models can start from.",
+    "docids": "Describe the identifiers that a scheme gives to documents.",
     "bench": "Measure speed and size beside other libraries.",
-    "data": "Look at, convert and cut datasets.",
+    "data": "Show, convert and sample datasets.",
     "cache": "List and remove what is cached.",
 }
 
@@ -67,8 +67,8 @@ GROUPS = {
 def app() -> typer.Typer:
     """The table as a Typer application."""
     root = _group(
-        "Fit retrievers on your documents, search them, and measure how well they find. "
-        "Begin with: triever quickstart. -v says more, -q says less, anywhere."
+        "Train retrievers on your documents, search with them, and measure how well they do. "
+        "Begin with: triever quickstart. -v prints more messages and -q fewer, with every command."
     )
     root.callback(invoke_without_command=True)(_root)
     for name, command in COMMANDS.items():
@@ -87,7 +87,7 @@ def _group(text: str) -> typer.Typer:
 
 
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         from triever.version import __version__
@@ -117,11 +117,11 @@ def _run(words: list[str]) -> int:
     except TrieverError as error:
         return _complain(str(error))
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has left, as `head` does; there is nobody to tell
+        sys.stderr.close()  # the reader of the pipe has left, as `head` does
         return 0
     except MemoryError:
         return _complain(NO_MEMORY)
-    except RuntimeError as error:  # as which PyTorch says it too
+    except RuntimeError as error:  # as which PyTorch reports missing memory
         if not _is_about_memory(error):
             raise
         return _complain(NO_MEMORY)
@@ -131,7 +131,7 @@ def _run(words: list[str]) -> int:
         return _complain(f"{error.filename or 'the system'}: {error.strerror or error}; {hint}")
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
-    if code == INTERRUPTED:  # which newer Typers return by themselves
+    if code == INTERRUPTED:  # newer Typers return it by themselves
         note("interrupted; nothing was left half-written")
     return code
 
@@ -150,7 +150,7 @@ def _is_about_memory(error: RuntimeError) -> bool:
 
 
 def _refuse(error: Any) -> int:
-    """Words that do not make a command: one sentence, unless a group was named alone, which shows its help."""
+    """Complain about words that are no command; a group alone has shown its help already."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2
     command = error.ctx.command_path if error.ctx else "triever"
@@ -163,14 +163,14 @@ def _complain(sentence: str) -> int:
 
 
 def _set_volume(words: list[str]) -> list[str]:
-    """Take -v and -q out of the words, wherever they stand, and set how much is said."""
-    end = words.index("--") if "--" in words else len(words)  # what follows is the user's own
+    """Take -v and -q out of the words, wherever they stand, and set how much is logged."""
+    end = words.index("--") if "--" in words else len(words)  # words after -- are not options
     quiet = [word for word in words[:end] if word in ("-q", "--quiet")]
     loud = [word for word in words[:end] if word in ("-v", "--verbose")]
     level = logging.ERROR if quiet else logging.DEBUG if loud else logging.WARNING
-    said = logging.StreamHandler(sys.stderr)
-    said.setFormatter(OneLine("%(name)s: %(message)s"))
-    logging.basicConfig(handlers=[said])
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine("%(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
     logging.getLogger("triever").setLevel(level)
     progress.show(sys.stderr.isatty() and not quiet)
     terminal.hush(bool(quiet))

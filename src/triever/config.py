@@ -22,7 +22,7 @@ from triever.errors import UsageError, nearest
 T = TypeVar("T")
 
 
-def option(default: Any, help: str) -> Any:  # noqa: A002 - the word that every reader expects here
+def option(default: T, help: str) -> T:  # noqa: A002 - the word that every reader expects here
     """A dataclass field that carries its line of help."""
     return dataclasses.field(default=default, metadata={"help": help})
 
@@ -32,8 +32,8 @@ def options(cls: Any) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in dataclasses.fields(cls) if field.init}
 
 
-def build(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
-    """An instance of a dataclass from loosely typed values; strings are parsed where that is needed."""
+def build(cls: type[T], values: Mapping[str, object], *, where: str = "") -> T:
+    """An instance of a dataclass from loosely typed values; a string is parsed if the option is not text."""
     known = options(cls)
     hints = get_type_hints(cls)
     for key in values:
@@ -45,18 +45,18 @@ def build(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
 
 
 def from_words(cls: type[T], words: Iterable[str] | None) -> T:
-    """An instance of a dataclass from the `key=value` words of a command line, which may have none."""
+    """An instance of a dataclass from the `key=value` words of a command line, of which there may be none."""
     return build(cls, assignments(words or ()))
 
 
-def _spelled_table(value: Any, hint: Any, where: str) -> Any:
-    """The table that a word such as {kind="bm25"} spells, where the option takes a table."""
+def _spelled_table(value: object, hint: object, where: str) -> object:
+    """The table that a word such as {kind="bm25"} stands for, if the option takes a table; else the value itself."""
     takes = hasattr(hint, "of_options") or dataclasses.is_dataclass(hint)
     return _toml(value, where) if takes and isinstance(value, str) and value.startswith("{") else value
 
 
-def _completed(value: Any, default: Any) -> Any:
-    """A table of some parts with the other parts as the option's default has them, if it is of the same kind."""
+def _completed(value: object, default: object) -> object:
+    """A table with its missing keys filled in from the option's default, if both are of the same kind."""
     if not isinstance(value, Mapping) or not dataclasses.is_dataclass(default):
         return value
     usual = _plain(default)
@@ -65,20 +65,20 @@ def _completed(value: Any, default: Any) -> Any:
     return usual | {key: _completed(part, getattr(default, key, None)) for key, part in value.items()}
 
 
-def validate(instance: Any) -> None:
-    """Hold an instance that Python code made to what `build` would have asked of its values."""
+def validate(instance: object) -> None:
+    """Check the options of an instance that Python code made, just as `build` checks values."""
     hints = get_type_hints(type(instance))
     for name in options(type(instance)):
         object.__setattr__(instance, name, _fit(getattr(instance, name), hints[name], name))
 
 
-def to_dict(instance: Any) -> dict[str, Any]:
+def to_dict(instance: object) -> dict[str, Any]:
     """The options of an instance as plain values; `build` takes them back."""
     return {name: _plain(getattr(instance, name)) for name in options(type(instance))}
 
 
 def assignments(words: Iterable[str]) -> dict[str, Any]:
-    """`key=value` words as a mapping; dots make nested mappings, and a value that has parts too is their kind.
+    """`key=value` words as a mapping. Dots make tables inside it; a value for such a table itself is its kind.
 
     >>> assignments(["k1=0.9", "docids=semantic", "docids.branch=10"])
     {'k1': '0.9', 'docids': {'kind': 'semantic', 'branch': '10'}}
@@ -89,26 +89,26 @@ def assignments(words: Iterable[str]) -> dict[str, Any]:
         if not equals or not key:
             raise UsageError(f"--set {word!r} is not of the form key=value", "for example: --set k1=0.9")
         *parents, last = key.strip().split(".")
-        place = result
+        table = result
         for parent in parents:
-            if not isinstance(place.setdefault(parent, {}), dict):
-                place[parent] = {"kind": place[parent]}
-            place = place[parent]
-        if isinstance(place.get(last), dict):
-            place[last] = {"kind": value.strip(), **place[last]}
+            if not isinstance(table.setdefault(parent, {}), dict):
+                table[parent] = {"kind": table[parent]}
+            table = table[parent]
+        if isinstance(table.get(last), dict):
+            table[last] = {"kind": value.strip(), **table[last]}
         else:
-            place[last] = value.strip()
+            table[last] = value.strip()
     return result
 
 
-def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, the second where they differ; tables inside are merged too.
+def merged(values: Mapping[str, object], over: Mapping[str, object]) -> dict[str, Any]:
+    """The first mapping with the values of the second over it; tables inside are merged too.
 
     >>> merged({"training": {"steps": 6, "batch": 8}}, {"training": {"batch": 4}})
     {'training': {'steps': 6, 'batch': 4}}
     """
     both = {
-        key: merged(values[key], value) if isinstance(value, Mapping) and isinstance(values[key], Mapping) else value
+        key: merged(old, value) if isinstance(value, Mapping) and isinstance(old := values[key], Mapping) else value
         for key, value in over.items()
         if key in values
     }
@@ -125,12 +125,12 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise UsageError(f"{path}: not valid TOML: {error}", "correct the file at that place") from error
 
 
-def to_toml(values: Mapping[str, Any]) -> str:
+def to_toml(values: Mapping[str, object]) -> str:
     """A mapping of plain values as TOML: its own keys first, then one table for each nested mapping."""
     return "\n".join(_toml_lines(values, prefix="")) + "\n"
 
 
-def _toml_lines(values: Mapping[str, Any], prefix: str) -> list[str]:
+def _toml_lines(values: Mapping[str, object], prefix: str) -> list[str]:
     # TOML has no word for "not set": such a key is left out
     flat = {key: value for key, value in values.items() if value is not None and not isinstance(value, Mapping)}
     lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in flat.items()]
@@ -150,7 +150,7 @@ def _toml_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # DEL: legal in JSON, not in TOML
 
 
-def _toml_value(value: Any) -> str:
+def _toml_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -169,7 +169,7 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _fit(value: Any, hint: Any, where: str) -> Any:
+def _fit(value: object, hint: Any, where: str) -> Any:
     """The value as the type that the option asks for, or an error that names the option."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
@@ -178,7 +178,7 @@ def _fit(value: Any, hint: Any, where: str) -> Any:
         if value not in get_args(hint):
             raise UsageError(f"{where} = {value!r} is not a choice", nearest(str(value), get_args(hint)))
         return value
-    if hasattr(hint, "of_options"):  # one of several classes: which one is said by its kind
+    if hasattr(hint, "of_options"):  # one of several classes, chosen by its kind
         return hint.of_options(value, where)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _fit_nested(value, hint, where)
@@ -187,7 +187,7 @@ def _fit(value: Any, hint: Any, where: str) -> Any:
     return _fit_scalar(value, hint, where)
 
 
-def _fit_union(value: Any, hint: Any, where: str) -> Any:
+def _fit_union(value: object, hint: object, where: str) -> object:
     if value is None and type(None) in get_args(hint):
         return None
     for choice in get_args(hint):
@@ -199,7 +199,7 @@ def _fit_union(value: Any, hint: Any, where: str) -> Any:
     raise problem
 
 
-def _fit_nested(value: Any, hint: type, where: str) -> Any:
+def _fit_nested(value: object, hint: type, where: str) -> object:
     if isinstance(value, hint):
         return value
     if isinstance(value, Mapping):
@@ -207,7 +207,7 @@ def _fit_nested(value: Any, hint: type, where: str) -> Any:
     raise UsageError(f"{where} = {value!r} should be a table", f"set its parts: {where}.{next(iter(options(hint)))}")
 
 
-def _items(value: Any, where: str) -> list[Any]:
+def _items(value: object, where: str) -> list[object]:
     if isinstance(value, str):
         return _toml(value, where) if value.startswith("[") else [part for part in value.split(",") if part]
     if isinstance(value, list | tuple):
@@ -216,10 +216,10 @@ def _items(value: Any, where: str) -> list[Any]:
 
 
 def _toml(word: str, where: str) -> Any:
-    """A list or a table as TOML reads it; where only quotes are missing, the error shows the word with them."""
-    found = _parsed(word)
-    if not isinstance(found, str):
-        return found
+    """A list or a table as TOML reads it; if only quotes are missing, the error shows the word with quotes."""
+    value = _parsed(word)
+    if not isinstance(value, str):
+        return value
     quoted = _BARE.sub(lambda piece: piece[1] + _quoted(piece[2]), word)
     hint = f"texts inside need quotes: --set '{where}={quoted}'"
     if isinstance(_parsed(quoted), str):
@@ -246,10 +246,10 @@ def _parsed(word: str) -> Any:
 NAMES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
 
 
-def _fit_scalar(value: Any, hint: type, where: str) -> Any:
-    found = _parsed(value) if isinstance(value, str) and hint is not str else value
-    if hint is float and isinstance(found, int) and not isinstance(found, bool):
-        found = float(found)
-    if type(found) is not hint or (hint is float and not math.isfinite(found)):
+def _fit_scalar(value: object, hint: type, where: str) -> object:
+    scalar = _parsed(value) if isinstance(value, str) and hint is not str else value
+    if hint is float and isinstance(scalar, int) and not isinstance(scalar, bool):
+        scalar = float(scalar)
+    if type(scalar) is not hint or (isinstance(scalar, float) and not math.isfinite(scalar)):
         raise UsageError(f"{where} = {value!r} should be {NAMES.get(hint, hint)}", "correct the value")
-    return found
+    return scalar

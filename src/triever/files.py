@@ -27,15 +27,15 @@ _STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
 _SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 
 
-def open_regular(path: str | Path, most: int | None = None) -> BufferedReader:
-    """An ordinary file, opened to be read; anything else, or more than `most` bytes, is an OSError and never waits.
+def open_regular(path: str | Path, limit: int | None = None) -> BufferedReader:
+    """Open an ordinary file of at most `limit` bytes for reading; anything else is an OSError, without waiting.
 
-    Whoever can change the folder may have put a link, a pipe or a device there.
+    Somebody who can change the folder may have put a link, a pipe or a device there.
     """
-    _check_regular(path, os.lstat(path), most)  # first: to open a device may already do something
+    _check_regular(path, os.lstat(path), limit)  # first: to open a device may already do something
     descriptor = os.open(path, os.O_RDONLY | _SAFELY)
     try:
-        _check_regular(path, os.fstat(descriptor), most)  # it may have been replaced in between
+        _check_regular(path, os.fstat(descriptor), limit)  # it may have been replaced in between
     except OSError:
         os.close(descriptor)
         raise
@@ -43,7 +43,7 @@ def open_regular(path: str | Path, most: int | None = None) -> BufferedReader:
 
 
 def append_regular(path: str | Path) -> BinaryIO:
-    """The same to be written at its end; it is made where nothing is there."""
+    """Open an ordinary file for writing at its end; it is made if it does not exist."""
     with contextlib.suppress(FileNotFoundError):
         _check_regular(path, os.lstat(path), None)
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _SAFELY, 0o666)
@@ -55,18 +55,18 @@ def append_regular(path: str | Path) -> BinaryIO:
     return open(descriptor, "ab")
 
 
-def _check_regular(path: str | Path, found: os.stat_result, most: int | None) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check_regular(path: str | Path, status: os.stat_result, limit: int | None) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is not an ordinary file", str(path))
-    if most is not None and found.st_size > most:
-        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, more than {most:,}", str(path))
+    if limit is not None and status.st_size > limit:
+        raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than {limit:,}", str(path))
 
 
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Generator[BinaryIO, None, None]:
-    """A binary file under another name that takes its place on success and is removed on any failure.
+    """A binary file under a temporary name, which replaces `path` on success and is removed on any failure.
 
-    A link stays one: what it points to is replaced. Into pipes and devices it is written straight away.
+    A link stays a link: the file that it points to is replaced. Pipes and devices are written to directly.
     """
     target = as_path(path)
     if _is_stream(target):
@@ -75,7 +75,7 @@ def atomic(path: str | Path) -> Generator[BinaryIO, None, None]:
         return
     target = Path(os.path.realpath(target))
     temporary = _beside(target)
-    with _told(target), contextlib.ExitStack() as stack:
+    with _as_sentence(target), contextlib.ExitStack() as stack:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "xb", buffering=_BUFFER) as file:
             stack.callback(_remove, temporary)  # it is ours, as it was not there before
@@ -89,10 +89,10 @@ def atomic(path: str | Path) -> Generator[BinaryIO, None, None]:
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path) -> Generator[Path, None, None]:
-    """The same for a folder, which must not hold anything yet."""
+    """The same for a folder; a folder at `path` must be empty."""
     target = as_path(path)
     temporary = _beside(target)
-    with _told(target), contextlib.ExitStack() as stack:
+    with _as_sentence(target), contextlib.ExitStack() as stack:
         if os.path.exists(target) and (not target.is_dir() or any(target.iterdir())):
             raise DataError(f"{target} is there already", "name a new folder, or remove this one")
         temporary.mkdir(parents=True)
@@ -104,8 +104,8 @@ def atomic_folder(path: str | Path) -> Generator[Path, None, None]:
 
 
 @contextlib.contextmanager
-def _told(target: Path) -> Generator[None]:
-    """What the system says against writing, as a sentence."""
+def _as_sentence(target: Path) -> Generator[None]:
+    """Turn a failure to write into an error in one sentence."""
     try:
         yield
     except OSError as error:
@@ -113,7 +113,7 @@ def _told(target: Path) -> Generator[None]:
 
 
 def write_hint(error: OSError, otherwise: str = "check the folder") -> str:
-    """What to do where a file cannot be written."""
+    """What to do if a file cannot be written: the second half of an error."""
     return _HINTS.get(error.errno or 0, otherwise)
 
 
@@ -131,7 +131,7 @@ def _remove(path: Path) -> None:
 
 
 def _is_stream(target: Path) -> bool:
-    """Whether there is something that takes bytes but is no file: a pipe, a terminal, /dev/null."""
+    """Whether the path takes bytes but is no file: a pipe, a terminal, /dev/null."""
     try:
         mode = os.stat(target).st_mode
     except OSError:
@@ -158,7 +158,7 @@ def _beside(target: Path) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the new name last through a power cut, where the system can."""
+    """Make new names in a folder survive a power cut, where the system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -169,9 +169,9 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, wait: float = 0) -> Generator[None]:
-    """An advisory lock on a file, for one holder at a time, which the system drops when that one dies.
+    """An advisory lock on a file, for one holder at a time; the system drops it when the holder dies.
 
-    `wait` is how many seconds to wait for another holder; what the lock is about is the folder of its file.
+    `wait` is how many seconds to wait for another holder. Errors name the folder of the file.
     """
     try:
         file = append_regular(path)
@@ -201,7 +201,7 @@ else:
 
 
 def _lock(file: IO[bytes]) -> bool:
-    """Whether the lock could be had now."""
+    """Take the lock; whether that succeeded."""
     try:
         _take(file)
     except OSError:

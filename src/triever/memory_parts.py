@@ -13,13 +13,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+T = TypeVar("T")
 Thing: TypeAlias = "np.ndarray | Tensor | int"
 """Something that takes memory; a number is bytes that were counted elsewhere."""
 Stored: TypeAlias = dict[str, list[Thing]]
@@ -70,8 +71,8 @@ def about(part: str) -> About:
     return PARTS[part.rpartition(": ")[2]]
 
 
-def inside(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of one of several retrievers, told apart from those of the others."""
+def inside(name: str, parts: Mapping[str, T]) -> dict[str, T]:
+    """The parts of one retriever inside another, with its name in front of theirs."""
     return {f"{name}: {part}": value for part, value in parts.items()}
 
 
@@ -80,7 +81,7 @@ def inside(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Size:
-    """Bytes, and how many of them are pages of a file that the system can drop, or lie on a GPU."""
+    """A number of bytes, and how many of them are mapped from a file, or lie on a GPU."""
 
     bytes: int
     mapped: int = 0
@@ -88,48 +89,49 @@ class Size:
 
     @property
     def memory(self) -> int:
-        """Bytes that nobody can take away."""
+        """Bytes in main memory, which the system cannot drop as it can pages of files."""
         return self.bytes - self.mapped - self.gpu
 
 
 def counted(things: Iterable[Thing]) -> Size:
-    """What things take together; one that is there twice is counted once."""
+    """The size of things together; a thing that occurs twice is counted once."""
     total, mapped, gpu, seen = 0, 0, 0, set()
     for thing in things:
         if isinstance(thing, int):
             total += thing
             continue
-        place = thing.ctypes.data if isinstance(thing, np.ndarray) else thing.data_ptr()
-        if not thing.nbytes or (place, thing.nbytes) in seen:
+        address = thing.ctypes.data if isinstance(thing, np.ndarray) else thing.data_ptr()
+        if not thing.nbytes or (address, thing.nbytes) in seen:
             continue
-        seen.add((place, thing.nbytes))
+        seen.add((address, thing.nbytes))
         total += thing.nbytes
         mapped += thing.nbytes if isinstance(thing, np.ndarray) and _is_mapped(thing) else 0
         gpu += 0 if isinstance(thing, np.ndarray) or thing.device.type == "cpu" else thing.nbytes
     return Size(total, mapped, gpu)
 
 
-def _is_mapped(array: Any) -> bool:
+def _is_mapped(array: object) -> bool:
     while isinstance(array, np.ndarray):
         array = array.base
     return isinstance(array, mmap.mmap)
 
 
-def python_bytes(*values: Any) -> int:
-    """Of lists, tuples and dicts, and of the texts and numbers in them; what is in several is counted once.
+def python_bytes(*values: object) -> int:
+    """The bytes of lists, tuples and dicts, and of the texts and numbers in them; each object is counted once.
 
-    Small numbers are Python's own, and not counted.
+    Small numbers exist in every Python process and are not counted.
 
     >>> python_bytes(["a", "a"]) == sys.getsizeof(["a", "a"]) + sys.getsizeof("a")
     True
     """
-    total, seen, left = 0, set(), [*values]
+    total, seen = 0, set()
+    left: list[object] = [*values]
     while left:
         value = left.pop()
         if id(value) in seen or (isinstance(value, int) and -5 <= value < OWN_NUMBERS):
             continue
         seen.add(id(value))
-        total += _own_bytes(value)
+        total += _object_bytes(value)
         if isinstance(value, Mapping):
             left += [*value, *value.values()]
         elif isinstance(value, list | tuple):
@@ -137,17 +139,17 @@ def python_bytes(*values: Any) -> int:
     return total
 
 
-def _own_bytes(value: Any) -> int:
-    """Without what it refers to, and of a text without the UTF-8 that Python keeps beside it once it was asked for."""
-    if isinstance(value, str) and not value.isascii():  # which is its own UTF-8
-        one, two = sys.getsizeof(value + "a"), sys.getsizeof(value + "aa")
-        return one - (two - one)
+def _object_bytes(value: object) -> int:
+    """The bytes of an object without those that it refers to, and of a text without a cached UTF-8 copy."""
+    if isinstance(value, str) and not value.isascii():  # ASCII has no copy: it is its own UTF-8
+        longer, still_longer = sys.getsizeof(value + "a"), sys.getsizeof(value + "aa")
+        return longer - (still_longer - longer)
     return sys.getsizeof(value)
 
 
 def weights_in(*modules: nn.Module | None) -> list[Tensor]:
-    """The parameters and buffers of models that are there."""
-    return [one for module in modules if module is not None for one in (*module.parameters(), *module.buffers())]
+    """The parameters and buffers of all models that are not None."""
+    return [tensor for module in modules if module is not None for tensor in (*module.parameters(), *module.buffers())]
 
 
 # --- computed -------------------------------------------------------------------------------------------------
@@ -155,7 +157,7 @@ def weights_in(*modules: nn.Module | None) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Product:
-    """So many things of so many bytes each: `Product(10**7, "documents", 4 * 384, "384 numbers of 4")`."""
+    """A number of things of the same size: `Product(10**7, "documents", 4 * 384, "384 numbers of 4")`."""
 
     count: int
     what: str
@@ -180,7 +182,7 @@ def computed(products: Iterable[Product]) -> int:
 
 
 def scaled(count: int, now: int, then: int) -> int:
-    """How many there are among `then` documents, if each has as many as each has now.
+    """A count for `now` documents, scaled to `then` documents.
 
     >>> scaled(25, 10, 10), scaled(25, 10, 1000)
     (25, 2500)
@@ -189,7 +191,7 @@ def scaled(count: int, now: int, then: int) -> int:
 
 
 def width_of(largest: int) -> int:
-    """The bytes of a number that counts so far: four, while that is enough."""
+    """The bytes of a whole number up to `largest`: four if that is enough, or else eight."""
     return 4 if largest < 2**31 else 8
 
 
@@ -197,39 +199,39 @@ def weight_products(tensors: Iterable[Tensor]) -> Products:
     """The numbers in the weights of models, by their types."""
     counts: Counter[tuple[str, int]] = Counter()
     for tensor in tensors:
-        what = "parameters" if tensor.is_floating_point() else "other numbers"
-        counts[what, tensor.element_size()] += tensor.numel()
-    return [Product(count, what, size) for (what, size), count in counts.items()]
+        noun = "parameters" if tensor.is_floating_point() else "other numbers"
+        counts[noun, tensor.element_size()] += tensor.numel()
+    return [Product(count, noun, size) for (noun, size), count in counts.items()]
 
 
 TEXT, NUMBER, TUPLE, LIST, PLACE, DICT = 49, 28, 40, 56, 8, 96
-"""What a text of Python, a number, a tuple, a list, a place in one, and a dict take, without what is in them."""
+"""The bytes of a Python text, a number, a tuple, a list, an entry of one, and a dict, without what is in them."""
 OWN_NUMBERS = 257
-"""So many numbers, from 0 on, Python has itself, wherever they are."""
+"""Python keeps the numbers from 0 to below this one itself, so they take no memory."""
 TEXT_ENTRY, ENTRY = 16, 24
-"""What an entry of a dict takes: where all keys are texts, and where not."""
+"""The bytes of an entry of a dict: if all keys are texts, and otherwise."""
 
 
 def dict_size(entries: int, entry: int = TEXT_ENTRY) -> int:
-    """What a dict takes, without its keys and values: its table has a power of two of places, a third of them free."""
+    """The bytes of a dict without its keys and values: its slots are a power of two, and a third of them is free."""
     power = 3
     while (2 << power) // 3 < entries:
         power += 1
-    place = 1 if power < 8 else 2 if power < 16 else 4 if power < 32 else 8
-    return DICT + (place << power) + entry * ((2 << power) // 3)
+    slot = 1 if power < 8 else 2 if power < 16 else 4 if power < 32 else 8
+    return DICT + (slot << power) + entry * ((2 << power) // 3)
 
 
-def text_products(count: int, what: str, letters: int) -> Products:
-    """A list of so many texts of Python, with so many letters in all."""
+def text_products(count: int, noun: str, letters: int) -> Products:
+    """The bytes of a list of `count` Python texts with `letters` letters in all."""
     return [
-        Product(count, what, TEXT + PLACE, "texts of Python"),
+        Product(count, noun, TEXT + PLACE, "texts of Python"),
         Product(letters, "letters", 1),
         Product(1, "list of them", LIST),
     ]
 
 
 def number_products(count: int) -> Products:
-    """What tells the number of each of so many texts, beside the texts themselves."""
+    """The bytes of a dict from `count` texts to their numbers, without the texts."""
     return [
         Product(max(0, count - OWN_NUMBERS), "numbers", NUMBER, "of Python"),
         Product(1, "table of them", dict_size(count)),
@@ -241,25 +243,25 @@ def number_products(count: int) -> Products:
 
 @dataclass(frozen=True)
 class Line:
-    """So many bytes whatever happens, and so many for each document."""
+    """Bytes that are fixed, and bytes for each document."""
 
     fixed: float
     each: float
 
     def at(self, documents: int) -> float:
-        """For so many documents."""
+        """The bytes for this number of documents."""
         return self.fixed + self.each * documents
 
 
 def fitted(sizes: Mapping[int, int]) -> Line:
-    """The line nearest to bytes that were counted with two or more numbers of documents.
+    """The least-squares line through the bytes of two or more numbers of documents.
 
     >>> fitted({10: 205, 20: 305})
     Line(fixed=105.0, each=10.0)
     """
-    documents, found = np.array([*sizes], float), np.array([*sizes.values()], float)
-    middle, mean = documents.mean(), found.mean()
-    each = float(((documents - middle) * (found - mean)).sum() / ((documents - middle) ** 2).sum())
+    documents, counted_bytes = np.array([*sizes], float), np.array([*sizes.values()], float)
+    middle, mean = documents.mean(), counted_bytes.mean()
+    each = float(((documents - middle) * (counted_bytes - mean)).sum() / ((documents - middle) ** 2).sum())
     return Line(float(mean - each * middle), each)
 
 
@@ -280,11 +282,11 @@ def readable(size: float) -> str:
 
 
 def index_size(memory: Mapping[str, int]) -> int:
-    """The bytes of those parts that are the index."""
+    """The bytes of the parts that belong to the index."""
     return sum(size for part, size in memory.items() if about(part).is_index)
 
 
 def part_sizes(stored: Mapping[str, Sequence[Thing]]) -> dict[str, Size]:
-    """What each part takes, but for those of which there is nothing."""
+    """The size of each part that is not empty."""
     sizes = {part: counted(things) for part, things in stored.items()}
     return {part: size for part, size in sizes.items() if size.bytes}

@@ -1,10 +1,9 @@
-"""What people read: text of unknown origin, made safe to be shown on a terminal, and means with their digits."""
+"""Text for people: text of unknown origin made safe for a terminal, and means with their digits."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 # What a terminal obeys, or takes without a sign of it. Joiners and variation selectors stay: words and emoji need them.
 _OBEYED = re.compile(
@@ -31,7 +30,7 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def printable_json(value: Any) -> str:
+def printable_json(value: object) -> str:
     r"""A value as JSON, in which such characters are escaped; other letters stay readable.
 
     >>> print(printable_json("Größe\x9b"))

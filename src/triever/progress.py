@@ -18,7 +18,7 @@ def show(on: bool) -> None:
     _shown = on
 
 
-def track(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
     """The same items, with a bar that counts them as they pass."""
     if not _shown:
         yield from items
@@ -28,12 +28,12 @@ def track(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield from bar.track(items, total=total, description=printable(what))
+        yield from bar.track(items, total=total, description=printable(title))
 
 
 @contextlib.contextmanager
-def bar(what: str, total: int, done: int = 0) -> Generator[Callable[[int, str], object], None, None]:
-    """A bar for work that is no iterable: it gives a function to tell how much is done, and a note to show beside."""
+def bar(title: str, total: int, done: int = 0) -> Generator[Callable[[int, str], object], None, None]:
+    """A bar for work that is no iterable. It gives a function that takes how much is done, and a note to show."""
     if not _shown:
         yield lambda _done, _note: None
         return
@@ -43,5 +43,5 @@ def bar(what: str, total: int, done: int = 0) -> Generator[Callable[[int, str], 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     note_column = TextColumn("{task.fields[note]}", markup=False)
     with Progress(*columns, note_column, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(printable(what), total=total, completed=done, note="")
+        task = shown.add_task(printable(title), total=total, completed=done, note="")
         yield lambda done, note: shown.update(task, completed=done, note=printable(note))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from triever.data.datasets import Dataset, load_dataset
 from triever.data.records import Hit, Query
@@ -15,9 +14,9 @@ from triever.retrievers.bm25 import BM25
 
 BACKBONES = ("auto", "minilm", "scratch", "none")
 WORDS = "scratch:hidden=256,layers=0,vocabulary=8000"
-"""A reader from nothing that minutes are enough for: a bag of words."""
+"""A small model without pretrained weights, a bag of words: it can be trained in minutes."""
 LENGTH = 64
-"""Tokens of a document that are read: most entries have fewer."""
+"""How many tokens of a document are read; most entries have fewer."""
 
 NEXT = """
 Your own documents are the same commands:
@@ -26,8 +25,8 @@ Your own documents are the same commands:
   triever compare bm25 dense models/mine --data FOLDER --split test"""
 
 
-def quickstart(questions: int, emit: Callable[[Any], None], backbone: str = "auto") -> None:
-    """Run it, handing what there is to see to `emit` as it comes."""
+def quickstart(questions: int, emit: Callable[[object], None], backbone: str = "auto") -> None:
+    """Run the quickstart; `emit` is called with every text and table as it comes."""
     if backbone not in BACKBONES:
         raise UsageError(f"there is no backbone {backbone!r} here", nearest(backbone, BACKBONES))
     data = load_dataset("python").with_expansions("python")
@@ -39,8 +38,8 @@ def quickstart(questions: int, emit: Callable[[Any], None], backbone: str = "aut
     emit(NEXT)
 
 
-def _start(backbone: str, emit: Callable[[Any], None]) -> str:
-    """What to start from: pretrained weights if they can be had, and else nothing."""
+def _start(backbone: str, emit: Callable[[object], None]) -> str:
+    """What models start from: pretrained weights if they can be installed, or else nothing."""
     if backbone in ("scratch", "none"):
         return backbone
     from triever.models.weights import install
@@ -50,13 +49,13 @@ def _start(backbone: str, emit: Callable[[Any], None]) -> str:
     except TrieverError as error:
         if backbone == "minilm":
             raise
-        emit(f"{error.problem}; so a small model learns all it knows here.\n")
+        emit(f"{error.problem}; so a small model is trained from random weights here.\n")
         return "scratch"
     return "minilm"
 
 
-def _learned(data: Dataset, start: str, emit: Callable[[Any], None]) -> dict[str, Retriever]:
-    """Dense retrieval as it comes, where it comes with anything, and a model that learns to write docids."""
+def _learned(data: Dataset, start: str, emit: Callable[[object], None]) -> dict[str, Retriever]:
+    """Dense retrieval, if there are pretrained weights, and a model that learns to write docids."""
     if start == "none":
         return {}
     from triever.models.decoders import DecoderOptions
@@ -106,6 +105,6 @@ def _weight(hit: Hit) -> str:
 
 
 def _spread(queries: list[Query], count: int) -> list[Query]:
-    """Some of the queries, from all over the list and always the same."""
+    """`count` of the queries, evenly spread over the list."""
     step = max(1, len(queries) // count) if count else 1
     return queries[::step][:count]

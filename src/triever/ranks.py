@@ -1,4 +1,4 @@
-"""How early a ranking has something that is right."""
+"""The reciprocal rank of a ranking: how early it has a right item."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 
 def reciprocal_rank(is_right: ArrayLike) -> float:
-    """One by the rank of the first that is right, of flags (n,) in the order of a ranking; 0 where none is.
+    """One over the rank of the first right item; 0 if none is right. `is_right` (n,) is in the order of the ranking.
 
     >>> reciprocal_rank([False, True, True]), reciprocal_rank([])
     (0.5, 0.0)
@@ -17,7 +17,7 @@ def reciprocal_rank(is_right: ArrayLike) -> float:
 
 
 def reciprocal_rank_by(scores: np.ndarray, is_right: np.ndarray, cutoff: int | None = None) -> float:
-    """The same of scores (n,) in no order. What ties with the best that is right (n,) bool comes before it.
+    """The same for scores (n,) in any order; wrong items that tie with the best right one come before it.
 
     >>> reciprocal_rank_by(np.array([0.5, 0.5, 0.1]), np.array([True, False, False]))
     0.5

@@ -1,4 +1,4 @@
-"""What a person sees: results on standard output, everything else on standard error."""
+"""Output for a person: results on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from triever.evaluation.finding import Finding
 
 NAMED = 20
-"""How many files that were not read are named."""
+"""How many of the files that were not read are named."""
 
 _quiet = False
 _usual_warning = warnings.formatwarning
@@ -30,12 +30,12 @@ class OneLine(logging.Formatter):
         return printable(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
-        """The same, and below it the lines of an error, where there is one."""
+        """The same, with the lines of an error below it, if there is one."""
         return printable_lines(super().format(record))
 
 
 def tame_warnings() -> None:
-    """Let the warnings of other libraries, which may quote anything, be printed without what a terminal obeys."""
+    """Escape what a terminal obeys in the warnings of other libraries, which may quote anything."""
 
     def tamed(*words: Any, **options: Any) -> str:
         return printable_lines(_usual_warning(*words, **options))
@@ -44,18 +44,18 @@ def tame_warnings() -> None:
 
 
 def hush(on: bool) -> None:
-    """Say nothing beside results."""
+    """Switch notes off, so that only results are printed; or on again."""
     global _quiet
     _quiet = on
 
 
 def note(text: str) -> None:
-    """Say something beside the result."""
+    """Print a note on standard error, unless notes are switched off."""
     if not _quiet:
         sys.stderr.write(f"{printable(text)}\n")
 
 
-def emit(value: Any) -> None:
+def emit(value: object) -> None:
     """Print a result: lines of text and tables as they are, anything else as JSON."""
     from rich.console import Console
     from rich.table import Table
@@ -70,8 +70,8 @@ def emit(value: Any) -> None:
     sys.stdout.flush()
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Rows of the same columns; numbers stand to the right."""
+def table(rows: Sequence[Mapping[str, object]]) -> Table:
+    """A table of rows with the same columns; numbers are aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 
@@ -84,12 +84,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return made
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else printable(str(value))
 
 
 def tell(finding: Finding) -> None:
-    """What an analysis found, part by part."""
+    """Print the finding of an analysis, part by part."""
     for at, part in enumerate(finding.parts):
         emit(f"\n{printable(part.title)}" if at else printable(part.title))
         if part.rows:
@@ -98,29 +98,29 @@ def tell(finding: Finding) -> None:
             emit(printable(line))
 
 
-def describe(found: Mapping[str, Any]) -> None:
-    """What `data info` found: a line for each fact, then a row for each split."""
+def describe(info: Mapping[str, Any]) -> None:
+    """Print the description of a dataset: a line for each fact, then a row for each split."""
     listed = ("splits", "examples", "ignored files", "unread files")
-    facts = {key: value for key, value in found.items() if key not in listed}
+    facts = {key: value for key, value in info.items() if key not in listed}
     emit(table([{"what": key, "value": _readable(value)} for key, value in facts.items()]))
-    for name in found["ignored files"]:
+    for name in info["ignored files"]:
         emit(f"\nignored: {printable(name)}")
-    if unread := found["unread files"]:
+    if unread := info["unread files"]:
         more = f" and {len(unread) - NAMED:,} more" if len(unread) > NAMED else ""
         emit(f"\nnot read: {printable(', '.join(unread[:NAMED]))}{more}")
-    for example in found["examples"]:
+    for example in info["examples"]:
         emit(f"\n{printable(example)}")
-    if found["splits"]:
+    if info["splits"]:
         emit("")
-        columns = list(dict.fromkeys(key for row in found["splits"].values() for key in row))
-        emit(table([_split_row(split, row, columns) for split, row in found["splits"].items()]))
+        columns = list(dict.fromkeys(key for row in info["splits"].values() for key in row))
+        emit(table([_split_row(split, row, columns) for split, row in info["splits"].items()]))
 
 
-def _split_row(split: str, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, str]:
+def _split_row(split: str, row: Mapping[str, object], columns: Sequence[str]) -> dict[str, str]:
     return {"split": split} | {column: _readable(row.get(column, "")) for column in columns}
 
 
-def _readable(value: Any) -> str:
+def _readable(value: object) -> str:
     if isinstance(value, Mapping):
         return counted(value) if value else "0"
     if isinstance(value, int):

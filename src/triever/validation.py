@@ -1,4 +1,4 @@
-"""What the content of a file must be like before anything relies on it; a ValueError says what is wrong.
+"""Checks of the content of files before anything relies on it; a ValueError says what is wrong.
 
 Every check looks at an array once, without a copy of it, so that opening an artifact stays as quick as reading it.
 """
@@ -19,7 +19,7 @@ Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | 
 """A value that a JSON file can hold."""
 
 BLOCK = 2**20
-"""So many numbers are looked at together."""
+"""How many numbers are checked together."""
 INDICES = ("int32", "int64")
 """The types of numbers that say where something lies."""
 FLOATS = ("float16", "float32")
@@ -37,7 +37,7 @@ def require_array(array: np.ndarray, name: str, types: tuple[str, ...], shape: t
     fits = array.ndim == len(shape) and all(
         wanted in (None, size) for wanted, size in zip(shape, array.shape, strict=True)
     )
-    if array.dtype not in [np.dtype(one) for one in types] or not fits:
+    if array.dtype not in [np.dtype(name) for name in types] or not fits:
         sizes = ", ".join("any" if size is None else str(size) for size in shape)
         raise ValueError(f"{name} has the type {array.dtype} and the shape {array.shape}, not ({sizes})")
     return array
@@ -96,21 +96,23 @@ def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
 def require_table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     """An object inside a JSON object; an empty one where there is none, as in what earlier versions wrote."""
     value = values.get(name, {})
-    require(isinstance(value, dict), f"{name} is {str(value)[:80]} where a table should be")
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is {str(value)[:80]} where a table should be")
     return dict(value)
 
 
-def require_text(values: Mapping[str, Any], name: str) -> str:
+def require_text(values: Mapping[str, object], name: str) -> str:
     """A text inside a JSON object, if it is there."""
     value = values.get(name)
     require(isinstance(value, str), f"{name} is {str(value)[:80]} where text should be")
     return str(value)
 
 
-def require_list(values: Mapping[str, Any], name: str) -> list[Any]:
-    """A list inside a JSON object; an empty one where there is none, as in what earlier versions wrote."""
+def require_list(values: Mapping[str, object], name: str) -> list[Any]:
+    """A list inside a JSON object; an empty one if the key is missing, as in files of earlier versions."""
     value = values.get(name, [])
-    require(isinstance(value, list), f"{name} is {str(value)[:80]} where a list should be")
+    if not isinstance(value, list):
+        raise ValueError(f"{name} is {str(value)[:80]} where a list should be")
     return list(value)
 
 
@@ -121,15 +123,15 @@ def require_numbers(values: Any, name: str, count: int | None = None) -> tuple[f
     return tuple(float(value) for value in values)
 
 
-def require_count(values: Mapping[str, Any], name: str, least: int = 0) -> int:
-    """A whole number of a JSON object, if it is there and not below `least`."""
+def require_count(values: Mapping[str, object], name: str, minimum: int = 0) -> int:
+    """A whole number of a JSON object, if it is there and not below `minimum`."""
     value = values.get(name)
-    require(type(value) is int and value >= least, f"{name} is {value!r} where a whole number should be")
-    assert isinstance(value, int)
+    if type(value) is not int or value < minimum:
+        raise ValueError(f"{name} is {value!r} where a whole number should be")
     return value
 
 
-def opened_tokenizer(value: Any) -> Any:
+def opened_tokenizer(value: object) -> Tokenizer:
     """A tokenizer of the tokenizers library from its JSON value; a ValueError if it is none."""
     from tokenizers import Tokenizer
 

@@ -1,4 +1,4 @@
-"""The folder in which unfinished work is kept: whose it is, and what in it is Triever's to remove.
+"""The folder in which unfinished work is kept: which work it belongs to, and which files Triever may remove.
 
     m.work/triever-work.json      what is being made, and from what; only Triever writes a file of this name
            .triever-work.lock     held for the moment in which a process claims the folder
@@ -7,8 +7,8 @@
            vectors/, first/, …    the same for the parts of a retriever
            000003.jsonl           a shard of written questions
 
-Only that work goes on here which began here. Files are removed one by one, by the table of names below, and
-never a tree: what somebody else has put here stays. Links are not followed.
+Only work that began in a folder goes on in it. Files are removed one by one, by the table of names below, and never a
+whole tree: files of others stay. Links are not followed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from triever import artifact
 from triever.errors import ArtifactError, DataError, UsageError
@@ -29,9 +28,9 @@ from triever.files import atomic, locked, open_regular
 MARKER, LOCK = "triever-work.json", ".triever-work.lock"
 FORMAT, VERSION = "triever-work", 1
 EARLIER = "what.json"
-"""The marker of earlier versions; a file of anybody's may have this name, so it says nothing by itself."""
+"""The marker of earlier versions; other files may have this name too, so it proves nothing by itself."""
 LARGEST = 2**24
-"""Bytes of a marker; a hundred times what the options of a large retriever take."""
+"""The most bytes of a marker: a hundred times what the options of a large retriever take."""
 WAIT = 60.0
 """Seconds to wait for another process that claims the folder, which takes it a moment."""
 
@@ -52,74 +51,74 @@ _FOLDERS = re.compile(
     rf"|{_TRAINING}tensorboard"
 )
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")  # as `files.atomic` names it
-REMOVED = {"removed": True}  # what a folder is claimed for while it is removed
-SHORT = 80  # characters of two values that are told; fingerprints are longer
+REMOVED = {"removed": True}  # the claim of a folder that is being removed
+SHORT = 80  # the most characters of two values that an error shows; fingerprints are longer
 AWAY = "work in a new folder, or move it away"
 AGAIN = "remove that folder, or name another one"
 
 _log = logging.getLogger("triever")
 
 
-def claim(work: str | Path, what: Mapping[str, Any]) -> Path:
-    """The folder to work in, unless it holds anything else, or the unfinished work of something else.
+def claim(work: str | Path, job: Mapping[str, object]) -> Path:
+    """The folder to work in; an error if it holds other files, or the unfinished work of another job.
 
-    Processes that work together may all claim it, at any time. Leftovers of other work from which nothing could
-    go on are removed.
+    Processes that work together may all claim it, at any time. Leftovers of another job are removed if it could not go
+    on from them.
     """
-    folder, plain = Path(work), json.loads(json.dumps(what))
-    _check_place(folder)  # first: a folder that is refused does not get so much as a lock
+    folder, plain = Path(work), json.loads(json.dumps(job))
+    _check_folder(folder)  # first: a folder that is refused does not get so much as a lock
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{folder} cannot be made: {error.strerror}", "choose another place to work in") from error
     with locked(folder / LOCK, WAIT):
-        _check_place(folder)
+        _check_folder(folder)
         before = _marked(folder)
         if before != plain:
             _take_over(folder, before, plain)
     return folder
 
 
-def _take_over(folder: Path, before: dict[str, Any] | None, plain: dict[str, Any]) -> None:
-    if before not in (None, REMOVED) and is_begun(folder):
+def _take_over(folder: Path, before: dict[str, object] | None, plain: dict[str, object]) -> None:
+    if before is not None and before != REMOVED and is_begun(folder):
         problem = f"{folder} holds unfinished work with other {', '.join(_differences(before, plain))}"
         raise UsageError(problem, AGAIN)
     _remove_files(folder, spare=(MARKER, LOCK))  # what failed before it could go on left nothing to lose
     _mark(folder, plain)
 
 
-def _mark(folder: Path, what: Mapping[str, Any]) -> None:
-    raw = {"format": FORMAT, "version": VERSION, "what": what}
+def _mark(folder: Path, job: Mapping[str, object]) -> None:
+    raw = {"format": FORMAT, "version": VERSION, "what": job}
     with atomic(folder / MARKER) as file:
         file.write(json.dumps({**raw, "digest": artifact.digest_of(raw)}, indent=1).encode())
 
 
-def _differences(before: Mapping[str, Any], plain: Mapping[str, Any]) -> list[str]:
-    """What differs, by name, with both values where they are short; of options in a table, the first.
+def _differences(before: Mapping[str, object], plain: Mapping[str, object]) -> list[str]:
+    """The names of what differs, with both values if they are short; of a table, only the first difference.
 
     >>> _differences({"options": {"k": 1, "seed": 0}, "part": "1/2"}, {"options": {"k": 1, "seed": 5}, "part": "2/2"})
     ['options (seed = 0, not 5)', "part ('1/2', not '2/2')"]
     """
-    found = []
+    differences = []
     for name in {**plain, **before}:
         old, new, key = before.get(name), plain.get(name), ""
         while isinstance(old, dict) and isinstance(new, dict) and old != new:
-            first = next(one for one in {**new, **old} if old.get(one) != new.get(one))
+            first = next(option for option in {**new, **old} if old.get(option) != new.get(option))
             old, new, key = old.get(first), new.get(first), f"{first} = "
         if old != new:
             values = f"{key}{old!r}, not {new!r}"
-            found.append(f"{name} ({values})" if len(values) <= SHORT else name)
-    return found
+            differences.append(f"{name} ({values})" if len(values) <= SHORT else name)
+    return differences
 
 
 def is_begun(folder: Path) -> bool:
-    """Whether there is something to go on from: a checkpoint, or a shard of questions."""
+    """Whether work can go on from this folder: it has a checkpoint, or a shard of questions."""
     begun = any(_STATE.fullmatch(name) or _SHARD.fullmatch(name) for name in _names(folder, "file"))
     return begun and _claimed_for(folder) != REMOVED
 
 
 def remove(folder: Path) -> None:
-    """Remove what Triever has made in a folder that it has claimed, and the folder if nothing else is in it."""
+    """Remove the files that Triever has written in a folder that it has claimed, and the folder if it is empty then."""
     if _claimed_for(folder) is None:
         return
     with contextlib.suppress(DataError):  # a full disk
@@ -133,60 +132,61 @@ def remove(folder: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """The same after a failure, if there is nothing to go on from; a folder with other things in it stays as it is."""
+    """Remove a folder after a failure, unless work can go on from it or it holds files of others."""
     if not is_begun(folder) and not _names(folder, "stranger"):
         remove(folder)
 
 
-def _check_place(folder: Path) -> None:
-    """Refuse what is no folder, a saved retriever or a folder in one, and one with somebody's files."""
+def _check_folder(folder: Path) -> None:
+    """Refuse a file, a saved retriever, a folder inside one, and a folder with files of others."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file", "work in a new folder")
-    place = folder.resolve()
-    if saved := next((one for one in (place, *place.parents) if artifact.is_artifact(one)), None):
+    path = folder.resolve()
+    if saved := next((parent for parent in (path, *path.parents) if artifact.is_artifact(parent)), None):
         raise UsageError(f"{folder} lies in the saved retriever {saved}", "work in a folder of its own")
-    strangers, own = _names(folder, "stranger"), _names(folder, "file")  # before the marker, which others may put there
-    if _is_of_earlier_version(strangers, own):
+    # Listed before the marker is read, as another process may write the marker meanwhile.
+    strangers, files = _names(folder, "stranger"), _names(folder, "file")
+    if _is_of_earlier_version(strangers, files):
         problem = f"{folder} holds the unfinished work of an earlier version of Triever"
         raise UsageError(problem, "finish it with that version, or remove the folder to begin again")
     if strangers:
         raise UsageError(f"{folder} holds {strangers[0]}, which Triever does not write there", AWAY)
-    if _marked(folder) is None and (foreign := [name for name in own if not _is_of_claim(name)]):
+    if _marked(folder) is None and (foreign := [name for name in files if not _is_of_claim(name)]):
         raise UsageError(f"{folder} holds {foreign[0]} but no {MARKER}, so it may be somebody else's", AWAY)
 
 
-def _is_of_earlier_version(strangers: list[str], own: list[str]) -> bool:
-    """Whether nothing but the marker of earlier versions, and what a kill left of their files, is strange there."""
-    others = [name for name in strangers if name != EARLIER and not name.endswith(".tmp")]
-    return EARLIER in strangers and not others and MARKER not in own and bool(own)
+def _is_of_earlier_version(strangers: list[str], files: list[str]) -> bool:
+    """Whether the only strangers are the marker of an earlier version, and leftovers of a killed one."""
+    unexplained = [name for name in strangers if name != EARLIER and not name.endswith(".tmp")]
+    return EARLIER in strangers and not unexplained and MARKER not in files and bool(files)
 
 
 def _is_of_claim(name: str) -> bool:
-    """Whether it is the lock, or a marker that is being written, or was when its process was killed."""
+    """Whether the file is the lock, or a marker that is being written or was not finished."""
     return name == LOCK or _bare(name) == MARKER
 
 
-def _marked(folder: Path) -> dict[str, Any] | None:
-    """What a folder was claimed for; nothing where it has not been."""
-    place = folder / MARKER
+def _marked(folder: Path) -> dict[str, object] | None:
+    """The job that a folder was claimed for; None if it has not been claimed."""
+    path = folder / MARKER
     try:
-        with open_regular(place, LARGEST) as file:
+        with open_regular(path, LARGEST) as file:
             raw = json.loads(file.read())
         digest = artifact.digest_of(raw) if isinstance(raw, dict) else ""
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is not valid JSON"
-        raise ArtifactError(f"{place} is damaged: {said}", AGAIN) from error
+        problem = error.strerror if isinstance(error, OSError) else "it is not valid JSON"
+        raise ArtifactError(f"{path} is damaged: {problem}", AGAIN) from error
     if not isinstance(raw, dict) or raw.get("format") != FORMAT or not isinstance(raw.get("what"), dict):
-        raise ArtifactError(f"{place} was not written by Triever", AGAIN)
+        raise ArtifactError(f"{path} was not written by Triever", AGAIN)
     if raw.get("version") != VERSION or raw.get("digest") != digest:
-        raise ArtifactError(f"{place} was changed, or written by a later version of Triever", AGAIN)
+        raise ArtifactError(f"{path} was changed, or written by a later version of Triever", AGAIN)
     return raw["what"]
 
 
-def _claimed_for(folder: Path) -> dict[str, Any] | None:
-    """The same, and nothing where the marker is damaged."""
+def _claimed_for(folder: Path) -> dict[str, object] | None:
+    """The same, and None if the marker is damaged."""
     try:
         return _marked(folder)
     except ArtifactError:
@@ -198,7 +198,7 @@ def _names(folder: Path, kind: str) -> list[str]:
 
     A stranger is anything that Triever does not write at that place; if it is a folder, its content is not looked at.
     """
-    return sorted(name for name, found in _walk(folder, "") if found == kind)
+    return sorted(name for name, name_kind in _walk(folder, "") if name_kind == kind)
 
 
 def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, str]]:
@@ -218,24 +218,24 @@ def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_own(name: str) -> bool:
-    return any(pattern.fullmatch(one) for pattern in _FILES for one in (name, _bare(name)))
+    return any(pattern.fullmatch(candidate) for pattern in _FILES for candidate in (name, _bare(name)))
 
 
 def _bare(name: str) -> str:
-    """The name for which a temporary one stands; any other as it is.
+    """The final name of a temporary file; any other name as it is.
 
     >>> _bare("training/.training.json.0a1b2c3d.tmp")
     'training/training.json'
     """
     folder, slash, last = name.rpartition("/")
-    found = _TEMPORARY.fullmatch(last)
-    return f"{folder}{slash}{found[1]}" if found else name
+    temporary = _TEMPORARY.fullmatch(last)
+    return f"{folder}{slash}{temporary[1]}" if temporary else name
 
 
 def _remove_files(folder: Path, spare: tuple[str, ...] = ()) -> None:
-    """Remove Triever's own files, the marker after all others, and its folders that are empty then."""
-    own = [name for name in _names(folder, "file") if name not in spare]
-    for name in sorted(own, key=lambda name: name in (MARKER, LOCK)):
+    """Remove Triever's own files, the marker and the lock last, and its folders that are empty then."""
+    files = [name for name in _names(folder, "file") if name not in spare]
+    for name in sorted(files, key=lambda name: name in (MARKER, LOCK)):
         with contextlib.suppress(OSError):
             (folder / name).unlink()
     for name in reversed(_names(folder, "folder")):

@@ -91,7 +91,7 @@ def test_what_no_memory_holds_is_refused_before_it_is_tried() -> None:
 def test_the_help_names_every_option() -> None:
     for options, settings in ((DecodeOptions, DecodeSettings), (TrainBenchOptions, TrainSettings)):
         text = settings.__metadata__[0].help
-        assert text.partition("There are: ")[2] == f"{', '.join(config.options(options))}."
+        assert text.partition("Options: ")[2] == f"{', '.join(config.options(options))}."
 
 
 def test_agreement_is_counted_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""Datasets, looked at, converted and cut, and what is cached of them."""
+"""Commands that show, convert and sample datasets, and that manage the cache."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to wr
 
 
 def data_info(data: Data, read_as: ReadAs = "", skip_bad: SkipBad = False, json_: Json = False) -> None:
-    """What is in a dataset, and what is wrong with it."""
+    """Show what is in a dataset, and what is wrong with it."""
     from triever.data.datasets import info
 
-    found = info(open_data(data, skip_bad, read_as))
-    emit(found) if json_ else describe(found)
+    facts = info(open_data(data, skip_bad, read_as))
+    emit(facts) if json_ else describe(facts)
 
 
 def data_convert(
     data: Data,
     out: Folder,
-    to: Annotated[str, typer.Option(help="beir, parquet or msmarco.")] = "beir",
+    to: Annotated[str, typer.Option(help="The format to write: beir, parquet or msmarco.")] = "beir",
     read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
@@ -39,18 +39,18 @@ def data_convert(
 def data_sample(
     data: Data,
     out: Folder,
-    documents: Annotated[int, typer.Option(min=1, help="How many documents to keep.")],
-    seed: Annotated[int, typer.Option(help="Another seed, another sample.")] = 0,
+    documents: Annotated[int, typer.Option(min=1, help="How many documents the sample has.")],
+    seed: Annotated[int, typer.Option(help="The seed of the random sample.")] = 0,
     first: Annotated[
         list[str] | None,
         typer.Option(
-            help="A split whose relevant documents come first, and only those do; may be given several times."
+            help="Take the relevant documents of this split first; repeat for several. Default: those of all splits."
         ),
     ] = None,
     read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
-    """Cut a dataset: judged documents first; a larger sample contains every smaller one of its seed."""
+    """Write a random sample of a dataset; relevant documents come first. Larger samples contain smaller ones."""
     from triever.data.datasets import sample
     from triever.data.writers import write_dataset
 
@@ -59,7 +59,7 @@ def data_sample(
 
 
 def cache_list(json_: Json = False) -> None:
-    """What Triever keeps on this computer besides what you saved."""
+    """List the files in Triever's cache on this computer."""
     from triever.data.cache import entries
 
     rows = [{"file": str(path), "bytes": path.stat().st_size} for path in entries()]
@@ -67,7 +67,7 @@ def cache_list(json_: Json = False) -> None:
 
 
 def cache_clear() -> None:
-    """Remove all that is cached; it is made again when it is needed."""
+    """Remove all files from the cache; they are made again when they are needed."""
     from triever.data.cache import clear
 
     note(f"removed {clear()} files")

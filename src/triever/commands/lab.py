@@ -1,10 +1,10 @@
-"""Experiments and their results, docids of a corpus, and benchmarks."""
+"""Commands for experiments and their results, docids of a corpus, and benchmarks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -26,38 +26,44 @@ from triever.config import from_words
 from triever.errors import UsageError
 from triever.terminal import emit, note, table
 
+T = TypeVar("T")
+
 
 def experiment(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A TOML file, or its name below recipes/.")],
-    setting: Annotated[str, typer.Option(help="smoke, mini or paper.")] = "smoke",
-    only: Annotated[str, typer.Option(metavar="TEXT", help="Only cells with this text in their label.")] = "",
-    seeds: Annotated[str, typer.Option(metavar="0,1", help="Only these of the recipe's seeds.")] = "",
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results are kept.")] = Path("results"),
-    work: Annotated[Path, typer.Option(metavar="FOLDER", help="For parts and checkpoints.")] = Path("models/lab"),
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe: a TOML file, or its name below recipes/.")],
+    setting: Annotated[str, typer.Option(help="The size of the experiment: smoke, mini or paper.")] = "smoke",
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Run only cells with this text in their label.")] = "",
+    seeds: Annotated[str, typer.Option(metavar="0,1", help="Run only these of the recipe's seeds.")] = "",
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for results.")] = Path("results"),
+    work: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for parts and checkpoints.")] = Path(
+        "models/lab"
+    ),
     models: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also save the retrievers, as RECIPE/SETTING/CELL-seedN.")
+        Path | None, typer.Option(metavar="FOLDER", help="Also save the retrievers here, as RECIPE/SETTING/CELL-seedN.")
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Run also what has its result already.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Show what would be run, and run nothing.")] = False,
-    report: Annotated[bool, typer.Option("--report", help="Show what is in the results, and run nothing.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="End with 1 if something is not as expected.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also run what has a result already.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the runs, and run nothing.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Show the results so far, and run nothing.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="End with exit code 1 if a result is not as expected.")
+    ] = False,
     json_: Json = False,
 ) -> None:
-    """Run a recipe cell by cell: measured, expected, OK or DRIFT; what was run before is not run again."""
+    """Run a recipe cell by cell and compare its results with what it expects. Runs that have a result are skipped."""
     from triever.lab import experiment as lab
     from triever.lab.recipes import read
     from triever.lab.tables import aligned
 
-    found, wanted = read(recipe, setting), _whole_numbers(seeds)
+    chosen, wanted = read(recipe, setting), _whole_numbers(seeds)
     if list_:
-        rows = lab.listed(found, out, only, wanted)
+        rows = lab.listed(chosen, out, only, wanted)
         emit(rows if json_ else aligned(rows))
         return
     if report:
-        table = lab.table_of(found, out, only)
+        table = lab.table_of(chosen, out, only)
     else:
         table = lab.run_recipe(
-            found, out=out, work=work, only=only, seeds=wanted, again=again, models=models, tell=note
+            chosen, out=out, work=work, only=only, seeds=wanted, again=again, models=models, tell=note
         )
     emit(table.to_dict() if json_ else table.text())
     if table.failed or (strict and table.drifted):
@@ -73,41 +79,44 @@ def _whole_numbers(text: str) -> list[int]:
 
 def results(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A folder of files written by `compare --out` or `experiment`.")
+        Path,
+        typer.Argument(metavar="FOLDER", help="A folder of files that `compare --out` or `experiment` has written."),
     ],
     pages: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Write an index, results.md, and a page for each recipe into this folder."),
     ] = None,
 ) -> None:
-    """Print all measured results of a folder as one Markdown page, or write them as several."""
+    """Print all results of a folder as one Markdown page, or write them as several pages."""
     from triever.lab.pages import write_pages
     from triever.lab.results import render
 
     if pages is None:
         emit(render(folder))
         return
-    index, *others = write_pages(folder, pages)
-    note(f"wrote {index} and {len(others)} pages in {index.with_suffix('')}")
+    index, *recipe_pages = write_pages(folder, pages)
+    note(f"wrote {index} and {len(recipe_pages)} pages in {index.with_suffix('')}")
 
 
 def docids_info(
     data: Data,
-    scheme: Annotated[str, typer.Option(help="atomic, naive, title, semantic, codebook or cluster.")] = "title",
-    vectors: Annotated[Path | None, typer.Option(help="A .npy file with a row for each document.")] = None,
+    scheme: Annotated[
+        str, typer.Option(help="The kind of docids: atomic, naive, title, semantic, codebook or cluster.")
+    ] = "title",
+    vectors: Annotated[Path | None, typer.Option(help="A .npy file with a vector for each document.")] = None,
     set_: SchemeSettings = None,
     read_as: ReadAs = "",
     json_: Json = False,
 ) -> None:
-    """What the docids of a corpus would be like: depth, branching, collisions, bytes."""
+    """Describe the docids that a scheme gives to documents: depth, branching, collisions, bytes."""
     from triever.lab.docids import describe_docids
 
-    found = describe_docids(open_data(data, read_as=read_as), scheme, set_ or (), vectors)
-    emit(found if json_ else table([{"what": key, "value": value} for key, value in found.items()]))
+    facts = describe_docids(open_data(data, read_as=read_as), scheme, set_ or (), vectors)
+    emit(facts if json_ else table([{"what": key, "value": value} for key, value in facts.items()]))
 
 
 def bench_decode(set_: DecodeSettings = None, out: Out = None, json_: Json = False) -> None:
-    """Speed of constrained decoding beside transformers' generate."""
+    """Measure the speed of constrained decoding beside transformers' generate."""
     from triever.lab.bench_decode import DecodeOptions
     from triever.lab.bench_decode import bench_decode as measure
 
@@ -115,19 +124,21 @@ def bench_decode(set_: DecodeSettings = None, out: Out = None, json_: Json = Fal
 
 
 def bench_trie(
-    titles: Annotated[Path, typer.Argument(metavar="FILE", help="One title a line; gzip and zstd as they are.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many titles.")] = None,
+    titles: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file with one title a line, plain or compressed (gzip, zstd).")
+    ],
+    limit: Annotated[int | None, typer.Option(min=1, help="Read only this many titles.")] = None,
     out: Out = None,
     json_: Json = False,
 ) -> None:
-    """Time to build the trie, and its size, beside a dict and marisa-trie."""
+    """Measure the size of the trie and the time to build it, beside a dict and marisa-trie."""
     from triever.lab.bench_trie import bench_trie as measure
 
     _bench(lambda: measure(titles, limit), out, json_)
 
 
 def bench_train(set_: TrainSettings = None, out: Out = None, json_: Json = False) -> None:
-    """Speed of training beside a plain loop over transformers' model, as a share of the hardware's rate."""
+    """Measure the speed of training beside a plain loop over transformers' model, as a share of the hardware's rate."""
     from triever.lab.bench_train import TrainBenchOptions
     from triever.lab.bench_train import bench_train as measure
 
@@ -138,17 +149,17 @@ def bench_search(
     systems: Systems,
     data: DataOption,
     split: Split = "test",
-    most: Annotated[int, typer.Option(min=1, help="Only the first so many questions.")] = 1000,
+    most: Annotated[int, typer.Option(min=1, help="Ask only this many questions.")] = 1000,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Only ways to search with this text in their names, such as 'beam 10'; repeat for several."),
+        typer.Option(help="Measure only rows with this text in their name, such as 'beam 10'; repeat for several."),
     ] = None,
     read_as: ReadAs = "",
     out: Out = None,
     plot: Plot = None,
     json_: Json = False,
 ) -> None:
-    """Speed, size and quality of retrievers, with each kind of index or beam that they can have."""
+    """Measure the speed, size and quality of retrievers, with each kind of index or beam that they can have."""
     from triever.evaluation.compare import questions
     from triever.lab.bench_search import bench_search as measure
     from triever.lab.systems import ready_systems
@@ -165,8 +176,8 @@ def bench_search(
         note(f"wrote {plot}")
 
 
-def _bench(measure: Callable[[], list[dict[str, Any]]], out: Path | None, json_: bool) -> list[dict[str, Any]]:
-    """Run a benchmark, print its rows, and write them down with the machine that they were measured on."""
+def _bench(measure: Callable[[], list[dict[str, T]]], out: Path | None, json_: bool) -> list[dict[str, T]]:
+    """Run a benchmark, print its rows, and write them to a file together with the machine."""
     from triever.lab import results
 
     if out:

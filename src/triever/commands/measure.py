@@ -1,4 +1,4 @@
-"""How well systems find, and a closer look at why."""
+"""Commands that measure how well systems find, and that analyse why."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -46,7 +46,7 @@ MOST_DOCUMENTS = 10**12
 
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A TREC run, as `triever run` writes it.")],
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset as elsewhere, or a file of qrels alone.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset, as for other commands, or a file of qrels.")],
     split: Split = "test",
     measure: Measures = None,
     json_: Json = False,
@@ -54,7 +54,7 @@ def evaluate(
     read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
-    """Measure a TREC run."""
+    """Measure a TREC run against relevance judgements."""
     from triever.data.readers import Problems, read_qrels, read_run
     from triever.evaluation.compare import questions
     from triever.evaluation.measures import DEFAULT_MEASURES
@@ -82,8 +82,8 @@ def _is_qrels(data: str) -> bool:
     """Whether DATA is a file of judgements alone, which is enough to measure a run by."""
     from triever.data.formats.sniff import Role, recognise
 
-    found = recognise(data) if os.path.isfile(data) else None
-    return found is not None and found.roles == (Role.QRELS,)
+    recognised = recognise(data) if os.path.isfile(data) else None
+    return recognised is not None and recognised.roles == (Role.QRELS,)
 
 
 def compare(
@@ -99,7 +99,7 @@ def compare(
     read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
-    """Measure several retrievers on the same questions; the first is what the others are tested against."""
+    """Measure several retrievers on the same questions; the others are tested against the first."""
     from triever.evaluation.compare import compare as measure_all
     from triever.evaluation.compare import questions
     from triever.evaluation.measures import DEFAULT_MEASURES
@@ -121,7 +121,7 @@ def compare(
     _show(report, json_, plot)
 
 
-def _about(retriever: Retriever) -> dict[str, Any]:
+def _about(retriever: Retriever) -> dict[str, object]:
     from triever.config import to_dict
 
     return {"kind": retriever.kind, **to_dict(retriever), "fingerprint": retriever.fingerprint[:16]}
@@ -137,10 +137,10 @@ def _show(report: Report, as_json: bool, plot: Path | None) -> None:
 SystemsAndRuns = Annotated[
     list[str],
     typer.Argument(
-        metavar="SYSTEM...", help=f"{SYSTEMS_HELP} Runs, as `triever run` writes them, are systems here too."
+        metavar="SYSTEM...", help=f"{SYSTEMS_HELP} A file that `triever run` has written is a system here too."
     ),
 ]
-OneMeasure = Annotated[str, typer.Option("--measure", "-m", help="Such as Success@1, Rprec or KILT-Rprec.")]
+OneMeasure = Annotated[str, typer.Option("--measure", "-m", help="A measure, such as Success@1, Rprec or KILT-Rprec.")]
 
 
 def analyse_overlap(
@@ -157,22 +157,24 @@ def analyse_overlap(
     read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
-    """What systems find where questions share few words with the titles that they look for, and where many."""
+    """Measure systems on questions that share few words with the titles that they look for, and on those with many."""
     from triever.evaluation.overlap import overlap
 
     started = time.perf_counter()
     check_before_work([measure], plot, out)
     if plot and len(systems) < 2:
         raise UsageError("--plot draws which questions two systems find, and there is one", "name another system")
-    found = _analysed(partial(overlap, examples=examples), systems, open_data(data, skip_bad, read_as), split, measure)
-    _tell(found, started, json_, plot, out)
+    finding = _analysed(
+        partial(overlap, examples=examples), systems, open_data(data, skip_bad, read_as), split, measure
+    )
+    _tell(finding, started, json_, plot, out)
 
 
 def analyse_seen(
     systems: SystemsAndRuns,
     data: DataOption,
     split: Split = "test",
-    train: Annotated[str, typer.Option(help="The questions that systems have learned from.")] = "train",
+    train: Annotated[str, typer.Option(help="The split that systems were trained on.")] = "train",
     measure: OneMeasure = "Success@1",
     json_: Json = False,
     plot: Plot = None,
@@ -180,28 +182,28 @@ def analyse_seen(
     read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
-    """What systems find where training questions were about the same documents, and where about none of them."""
+    """Measure systems on questions about documents that training questions were about, and about other documents."""
     from triever.evaluation.seen import seen
 
     started = time.perf_counter()
     check_before_work([measure], plot, out)
     dataset = open_data(data, skip_bad, read_as)
-    dataset.parts_of(train)  # of no such split nothing should be searched
+    dataset.parts_of(train)  # a missing split is an error before any search
     _tell(_analysed(partial(seen, train=train), systems, dataset, split, measure), started, json_, plot, out)
 
 
 def _analysed(
     analysis: Callable[..., Finding], systems: list[str], dataset: Dataset, split: str, measure: str
 ) -> Finding:
-    """An analysis of what systems find for the questions of a split, as deep as a measure reads; runs are read."""
+    """An analysis of systems on the questions of a split; systems search as deep as the measure reads."""
     from triever.evaluation.compare import questions
     from triever.evaluation.groups import hits_needed
     from triever.lab.systems import is_run, labels, ready_runs
 
     runs = ready_runs(systems, dataset, split, hits_needed(measure, *questions(dataset, split)))
-    for label, what in labels(systems).items():
-        if is_run(what):
-            _shallow(Path(what), runs[label], [measure], dataset.documents())
+    for label, source in labels(systems).items():
+        if is_run(source):
+            _shallow(Path(source), runs[label], [measure], dataset.documents())
     return analysis(runs, dataset, split, measure, texts=_texts(dataset, [measure]))
 
 
@@ -209,17 +211,22 @@ def analyse_vocabulary(
     model: Model,
     words: Annotated[
         str,
-        typer.Option(metavar="WORD,WORD", help="Tokens to show the clusters of; without it, those in most clusters."),
+        typer.Option(
+            metavar="WORD,WORD", help="Show the clusters of these tokens. Default: those in the most clusters."
+        ),
     ] = "",
     clusters: Annotated[
-        int, typer.Option(min=0, help="How many clusters over all tokens of titles; 0: as many as there are ids.")
+        int,
+        typer.Option(
+            min=0, help="How many clusters the tokens of all titles are put into; 0 for as many as there are ids."
+        ),
     ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, other ids and tokens that are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the random samples of ids and tokens.")] = 0,
     json_: Json = False,
     plot: Plot = None,
     out: Out = None,
 ) -> None:
-    """What the vocabulary of a contextual retriever is like: size, uniformity, neighbours, clusters."""
+    """Describe the vocabulary of a contextual retriever: size, uniformity, neighbours, clusters."""
     from triever.evaluation.vocabulary import vocabulary
     from triever.retriever import load
 
@@ -235,16 +242,16 @@ def analyse_memory(
         typer.Argument(metavar="MODEL...", help="Folders that `triever fit` has written; NAME=... names one."),
     ],
     grow: Annotated[
-        str, typer.Option(metavar="NUMBERS", help="Numbers of documents for which memory is computed.")
+        str, typer.Option(metavar="NUMBERS", help="Also compute the memory for these numbers of documents.")
     ] = "1e7,1e8,1e9",
     open_: Annotated[
-        bool, typer.Option("--open", help="Also measure a process that opens and searches each of them (Linux).")
+        bool, typer.Option("--open", help="Also measure a process that opens and searches each model (Linux only).")
     ] = False,
     json_: Json = False,
     plot: Plot = None,
     out: Out = None,
 ) -> None:
-    """What models take in memory and on disk, part by part, and would take with more documents, with the arithmetic."""
+    """Show the memory and disk space of models, part by part, and compute the memory for more documents."""
     from triever.evaluation.memory_analysis import memory
     from triever.lab.systems import labels
 
@@ -254,7 +261,7 @@ def analyse_memory(
 
 
 def _documents(text: str) -> list[int]:
-    """Numbers of documents, which people write as 1e7 too."""
+    """Numbers of documents; they may be written as 1e7."""
     try:
         numbers = [float(word) for word in text.split(",") if word.strip()]
     except ValueError:
@@ -265,27 +272,27 @@ def _documents(text: str) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _tell(found: Finding, started: float, json_: bool, plot: Path | None, out: Path | None) -> None:
-    """Show what an analysis found, draw it, and write it down with the machine that it was made on."""
+def _tell(finding: Finding, started: float, json_: bool, plot: Path | None, out: Path | None) -> None:
+    """Print a finding, draw it, and write it to a file together with the machine."""
     from triever.lab import results
 
     if out:
-        results.write(out, results.analysis(found, command=command_words(), seconds=time.perf_counter() - started))
+        results.write(out, results.analysis(finding, command=command_words(), seconds=time.perf_counter() - started))
         note(f"wrote {out}")
-    emit(dict(found.values)) if json_ else tell(found)
+    emit(dict(finding.values)) if json_ else tell(finding)
     if plot:
-        found.plot(plot)
+        finding.plot(plot)
         note(f"wrote {plot}")
 
 
 def _shallow(path: Path, run: Run, measures: Sequence[str], documents: Iterable[object]) -> dict[str, int]:
-    """A warning, and what to note in the report, where a measure reads deeper than the run goes for any query.
+    """Warn if a measure reads deeper than the run goes for any query; return a note for the report.
 
-    Where there are no more documents than that, the run is as deep as it can be.
+    If there are no more documents than the run holds, it is as deep as it can be.
     """
     from triever.evaluation.measures import depth
 
-    depths = {measure: depth([measure]) or 0 for measure in measures}  # none: it reads what there is
+    depths = {measure: depth([measure]) or 0 for measure in measures}  # None: it reads all hits of the run
     measure = max(depths, key=lambda measure: depths[measure])
     deepest = max(map(len, run.values()), default=0)
     if not 0 < deepest < depths[measure] or sum(1 for _ in islice(documents, deepest + 1)) <= deepest:
@@ -298,7 +305,7 @@ def _shallow(path: Path, run: Run, measures: Sequence[str], documents: Iterable[
 
 
 def _texts(dataset: Dataset, measures: Sequence[str]) -> dict[str, str] | None:
-    """The texts of the documents, only where a measure reads them."""
+    """The texts of the documents; None if no measure reads them."""
     from triever.evaluation.measures import reads_texts
 
     if not reads_texts(measures):

@@ -1,4 +1,4 @@
-"""What several commands do: open data, check what was asked before the work, and say how they were called."""
+"""Functions that several commands share: they open data, check arguments before the work, and give the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READ_AS = ("text", "records")
 def open_data(
     name: str | Path, skip_bad: bool = False, read_as: str = "", root: Path | None = None, kept_root: str = ""
 ) -> Dataset:
-    """The dataset of this name, with ids that begin at a root which was said, or kept; its module is imported here."""
+    """The dataset of this name; ids of text files begin at `root`, or else at the kept one."""
     from triever.data.datasets import load_dataset
 
     if read_as not in ("", *READ_AS):
@@ -36,7 +36,7 @@ def open_data(
 
 
 def check_before_work(measures: Sequence[str], plot: Path | None, out: Path | None = None) -> None:
-    """What can be wrong with the words of a command is said before hours of work, not after."""
+    """Refuse measures and files that cannot be used, before hours of work and not after."""
     from triever.evaluation.measures import check
     from triever.evaluation.picture import check_picture
 
@@ -56,9 +56,9 @@ def check_file(path: Path) -> None:
 
 
 def check_parents(path: Path) -> None:
-    """Refuse a path to write to below a file, or where this user may not write."""
+    """Refuse a path to write to that lies below a file, or in a folder that this user may not write to."""
     whole = Path(os.path.abspath(as_path(path)))
-    there = next(one for one in (whole, *whole.parents) if os.path.exists(one))
+    there = next(parent for parent in (whole, *whole.parents) if os.path.exists(parent))
     if there != whole and not there.is_dir():
         raise UsageError(f"{path} cannot be made, as {there} is a file", "choose another place")
     if there.is_dir() and not os.access(there, os.W_OK):
@@ -66,7 +66,7 @@ def check_parents(path: Path) -> None:
 
 
 def command_words() -> list[str]:
-    """The words of the command, without where its result is written."""
+    """The words of the command line without --out and its value."""
     words = [word for word in sys.argv[1:] if not word.startswith("--out=")]
     at = words.index("--out") if "--out" in words else len(words)
     return words[:at] + words[at + 2 :]

@@ -1,4 +1,4 @@
-"""Saved retrievers, searched and kept current."""
+"""Commands that search and update saved retrievers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from triever.retriever import Retriever
 
 _log = logging.getLogger("triever")
-Query = Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.")]
+Query = Annotated[str, typer.Argument(metavar="QUERY", help="The question or words to search for.")]
 
 
 def search(model: Model, query: Query, k: Hits = 10, set_: SearchSettings = None, json_: Json = False) -> None:
@@ -32,14 +32,14 @@ def search(model: Model, query: Query, k: Hits = 10, set_: SearchSettings = None
         for document in [retriever.documents.document(hit.id)]
     ]
     emit(rows if json_ else table(rows))
-    for said in filter(None, (result.note, result.certificate)):
-        note(said)
+    for message in filter(None, (result.note, result.certificate)):
+        note(message)
 
 
-def _written(hit: Hit) -> dict[str, Any]:
-    """The docid of a hit and its probability, where a system writes docids."""
-    probability = {} if hit.logprob is None else {"probability": math.exp(hit.logprob)}
-    return probability | ({} if hit.docid is None else {"docid": hit.docid})
+def _written(hit: Hit) -> dict[str, object]:
+    """The probability and the docid of a hit, if the system writes docids."""
+    columns: dict[str, object] = {} if hit.logprob is None else {"probability": math.exp(hit.logprob)}
+    return columns | ({} if hit.docid is None else {"docid": hit.docid})
 
 
 def explain(model: Model, query: Query, k: Hits = 10, set_: SearchSettings = None, json_: Json = False) -> None:
@@ -51,14 +51,14 @@ def explain(model: Model, query: Query, k: Hits = 10, set_: SearchSettings = Non
 def run(
     model: Model,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", help="The TREC run to write.")],
+    out: Annotated[Path, typer.Option("--out", help="The file to write.")],
     split: Split = "test",
     k: Hits = 100,
     set_: SearchSettings = None,
     read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
-    """Search every question of a split and write a TREC run."""
+    """Search for every question of a split and write the hits as a TREC run."""
     from triever.data.writers import write_run
     from triever.evaluation.compare import search_all
 
@@ -70,7 +70,7 @@ def run(
 
 
 def _opened(model: Path, settings: Sequence[str] | None) -> Retriever:
-    """A saved retriever, that searches as these settings say."""
+    """A saved retriever with these settings for its search."""
     from triever.config import assignments
     from triever.retriever import load
 
@@ -82,9 +82,9 @@ def add(
     model: Model,
     documents: Annotated[
         Path,
-        typer.Argument(metavar="DOCUMENTS", help="A file or a folder of documents, in any format that is read."),
+        typer.Argument(metavar="DOCUMENTS", help="A file or a folder of documents, in any format that Triever reads."),
     ],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace documents whose id is there already.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace documents that have the same id.")] = False,
     wait: Wait = 0,
     read_as: ReadAs = "",
     root: Root = None,
@@ -120,7 +120,7 @@ def add(
 
 
 def _other_root(retriever: Retriever, root: str, new_id: str) -> str:
-    """Of a file with a new id, whether it would be a known document below a folder further up."""
+    """A hint if a file with a new id would be a known document with ids that begin at a folder further up."""
     above = Path(root).parts if root and new_id else ()
     for at in range(1, len(above)):
         key = "/".join((*above[at:], new_id))
@@ -131,7 +131,7 @@ def _other_root(retriever: Retriever, root: str, new_id: str) -> str:
 
 def delete(
     model: Model,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Which documents.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The ids of the documents.")],
     wait: Wait = 0,
 ) -> None:
     """Delete documents from a saved retriever."""
@@ -143,7 +143,7 @@ def delete(
 
 
 def status(model: Model, json_: Json = False) -> None:
-    """What a saved retriever is; every file is checked against its hash."""
+    """Describe a saved retriever, and check every file against its hash."""
     from triever import artifact
     from triever.validation import require_table, require_text
 
@@ -151,7 +151,7 @@ def status(model: Model, json_: Json = False) -> None:
         snapshot.verify()
         manifest, state = snapshot.manifest, snapshot.manifest.state
         card = snapshot.text("card")
-        found = {"kind": manifest.kind, "options": dict(manifest.options), **require_table(state, "origin")}
-        found |= {"documents": snapshot.documents, "fingerprint": require_text(state, "fingerprint")}
-    found |= {"bytes": manifest.bytes, "files": len(manifest.files), "written_by": manifest.written_by}
-    emit(found if json_ else f"{card}\n{len(manifest.files)} files, {manifest.bytes:,} bytes, all as they were saved")
+        facts = {"kind": manifest.kind, "options": dict(manifest.options), **require_table(state, "origin")}
+        facts |= {"documents": snapshot.documents, "fingerprint": require_text(state, "fingerprint")}
+    facts |= {"bytes": manifest.bytes, "files": len(manifest.files), "written_by": manifest.written_by}
+    emit(facts if json_ else f"{card}\n{len(manifest.files)} files, {manifest.bytes:,} bytes, all as they were saved")

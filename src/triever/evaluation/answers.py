@@ -36,7 +36,7 @@ def normalise_answer(text: str) -> str:
 
 
 def exact_match(answer: str, answers: Iterable[str]) -> float:
-    """1 if the answer equals one of the answers after normalisation; where there are none, if it is empty.
+    """1 if the answer equals one of the answers after normalisation. If there are none, the empty answer is right.
 
     >>> exact_match("the Nile", ["Nile!"]), exact_match("", []), exact_match("Nile", [])
     (1.0, 1.0, 0.0)
@@ -47,10 +47,10 @@ def exact_match(answer: str, answers: Iterable[str]) -> float:
 def f1(answer: str, answers: Iterable[str]) -> float:
     """The best overlap with one of the answers, the harmonic mean of precision and recall in tokens.
 
-    Tokens stand between spaces, in every script. Where there are no answers, an empty one is right.
+    Tokens stand between spaces, in every script. If there are no answers, the empty answer is right.
     """
     given = normalise_answer(answer).split()
-    return max(_overlap(given, one.split()) for one in _wanted(answers))
+    return max(_overlap(given, wanted.split()) for wanted in _wanted(answers))
 
 
 def has_answer(text: str, answers: Iterable[str]) -> bool:
@@ -67,8 +67,8 @@ def has_answer(text: str, answers: Iterable[str]) -> bool:
 
 
 def _wanted(answers: Iterable[str]) -> list[str]:
-    """The answers, normalised, without those of which nothing is left; if all are gone, the empty one."""
-    return [one for one in map(normalise_answer, answers) if one] or [""]
+    """The normalised answers without empty ones; if none is left, the empty answer alone."""
+    return [answer for answer in map(normalise_answer, answers) if answer] or [""]
 
 
 def _overlap(given: list[str], wanted: list[str]) -> float:
@@ -109,7 +109,7 @@ def _characters(*categories: str) -> str:
 @cache
 def _points() -> dict[str, list[int]]:
     """General category -> its code points."""
-    found: dict[str, list[int]] = defaultdict(list)
+    points: dict[str, list[int]] = defaultdict(list)
     for point in range(sys.maxunicode + 1):
-        found[unicodedata.category(chr(point))].append(point)
-    return found
+        points[unicodedata.category(chr(point))].append(point)
+    return points

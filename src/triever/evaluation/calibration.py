@@ -42,7 +42,7 @@ def claim(query: str, hits: Sequence[Hit], grades: Mapping[str, int]) -> tuple[f
 
 
 def claims(run: Run, qrels: Qrels) -> tuple[np.ndarray, np.ndarray]:
-    """What a run claims and what is true, (judged queries with hits,) each."""
+    """The probabilities that a run claims, and 1 or 0 for what is true; (judged queries with hits,) each."""
     pairs = [claim(query, ranked(run[query]), qrels[query]) for query in qrels if run.get(query)]
     both = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     return both[:, 0], both[:, 1]
@@ -59,14 +59,14 @@ def reliability(claimed: np.ndarray, right: np.ndarray, bins: int = 10) -> list[
     _check(claimed, right)
     if bins < 1:
         raise UsageError(f"{bins} bins cannot hold anything", "give 1 or more")
-    place = np.minimum((claimed * bins).astype(np.int64), bins - 1)  # the last bin holds 1.0 too
-    return [_bin(index, bins, claimed[place == index], right[place == index]) for index in np.unique(place)]
+    bin_of = np.minimum((claimed * bins).astype(np.int64), bins - 1)  # the last bin holds 1.0 too
+    return [_bin(index, bins, claimed[bin_of == index], right[bin_of == index]) for index in np.unique(bin_of)]
 
 
 def expected_calibration_error(bins: Sequence[Bin]) -> float:
-    """The mean distance between accuracy and confidence over bins, each as heavy as it is full; 0 is best."""
-    total = sum(one.count for one in bins)
-    return sum(one.count * abs(one.accuracy - one.confidence) for one in bins) / total
+    """The mean distance between accuracy and confidence over bins, weighted by their claims; 0 is best."""
+    total = sum(claims.count for claims in bins)
+    return sum(claims.count * abs(claims.accuracy - claims.confidence) for claims in bins) / total
 
 
 def _bin(index: int, bins: int, claimed: np.ndarray, right: np.ndarray) -> Bin:

@@ -18,7 +18,7 @@ from triever.retriever import Retriever
 
 BATCH = 256
 DEEP = 1000
-"""How deep to search for a measure without a cutoff, as TREC does; all of a large corpus would not fit."""
+"""How many hits to search for a measure without a cutoff, as TREC does; all of a large corpus would not fit."""
 log = logging.getLogger("triever")
 
 
@@ -41,8 +41,8 @@ def compare(
 ) -> Report:
     """Measure every retriever on a split; the first, or the one named, is what the others are tested against.
 
-    `k` is how many hits are searched for at least: a measure that looks deeper gets more. `keep` is handed what each
-    retriever found, by its name.
+    At least `k` hits are searched for; a measure that reads deeper gets more. `keep` is called with the name and the
+    run of each retriever.
     """
     if not isinstance(retrievers, Mapping) or not retrievers:
         raise UsageError("there is nothing to compare", 'give retrievers by name: compare({"bm25": bm25}, data)')
@@ -53,17 +53,17 @@ def compare(
         problem = f"compare takes a Dataset, not {type(dataset).__name__}"
         raise UsageError(problem, "make one: triever.load_dataset(...)")
     if keep is not None and not callable(keep):
-        raise UsageError(f"keep = {brief(keep)} should be a function", "it is handed a name and what was found")
+        raise UsageError(f"keep = {brief(keep)} should be a function", "it is called with a name and a run")
     check(measures)
     whole(k, "k")
     queries, qrels = questions(dataset, split)
     read = depth(measures, qrels)
-    most = max(k, DEEP if read is None else read)
+    searched = max(k, DEEP if read is None else read)
     values, extra = {}, {}
     for name, retriever in retrievers.items():
         warn_of_other_documents(name, retriever, dataset, split)
         started = time.perf_counter()
-        run = search_all(retriever, queries, most, name)
+        run = search_all(retriever, queries, searched, name)
         speed = len(queries) / (time.perf_counter() - started)
         if keep:
             keep(name, run)
@@ -86,7 +86,7 @@ def questions(dataset: Dataset, split: str) -> tuple[list[Query], Qrels]:
 
 
 def warn_of_other_documents(name: str, retriever: Retriever, dataset: Dataset, split: str) -> None:
-    """Say it where the numbers would not be about this data."""
+    """Warn if a retriever holds other documents than this data, or if judged documents are missing."""
     dataset.unknown_documents(split, retriever.documents)
     if retriever.fingerprint != dataset.fingerprint:
         log.warning("%s holds other documents than %s: its numbers are about those", name, dataset.name)
@@ -95,7 +95,7 @@ def warn_of_other_documents(name: str, retriever: Retriever, dataset: Dataset, s
 def measure(
     run: Run, qrels: Qrels, queries: Sequence[Query], retriever: Retriever, measures: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Values by measure and query, with the retriever's own documents where a measure reads texts."""
+    """Measure -> query -> value; a measure that reads texts reads those of the retriever's documents."""
     texts = retriever.documents
     return per_query(
         run, qrels, measures, queries=queries, texts=lambda document_id: texts.document(document_id).full_text

@@ -1,29 +1,51 @@
-"""What an analysis found: values for JSON, parts for a person to read, bars to draw. Knows no analysis."""
+"""The finding of an analysis: values for JSON, parts for a person to read, bars to draw. Knows no analysis."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypedDict
 
 from triever.evaluation.picture import Bars, draw_bars
 
 STEP = "  "
-"""How far a line stands in below the one that it belongs to."""
+"""The indent of a line below the one that it belongs to."""
+
+Values: TypeAlias = Mapping[str, Any]
+"""The values of an analysis, such as JSON can hold; each analysis has its own."""
+
+
+class PartRecord(TypedDict):
+    """A part as a result file holds it."""
+
+    title: str
+    rows: list[dict[str, str]]
+    lines: list[str]
+
+
+class FindingRecord(TypedDict):
+    """A finding as a result file holds it."""
+
+    values: dict[str, Any]
+    parts: list[PartRecord]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A title, rows of one table, and lines; `rows` all have the same columns, as texts."""
+    """A title, the rows of one table, and lines; all rows have the same columns, and their values are text."""
 
     title: str
     rows: Sequence[Mapping[str, str]] = ()
     lines: Sequence[str] = ()
 
+    def to_dict(self) -> PartRecord:
+        """The part for a JSON file."""
+        return {"title": self.title, "rows": [dict(row) for row in self.rows], "lines": list(self.lines)}
+
     def markdown(self) -> str:
-        """The same for a page: lines become a list, in which those that stand in are lists of their own."""
+        """The part for a page: lines become a list, and indented lines become lists inside it."""
         table = (
             [list(self.rows[0]), ["---"] * len(self.rows[0]), *(row.values() for row in self.rows)] if self.rows else []
         )
@@ -34,15 +56,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Finding:
-    """What an analysis found: `finding.values["average_overlap"]`."""
+    """The finding of an analysis: `finding.values["average_overlap"]`."""
 
-    values: Mapping[str, Any]
+    values: Values
     parts: Sequence[Part]
     bars: Sequence[Bars] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Values and parts as JSON can hold them; from the parts a page can be made again."""
-        return {"values": dict(self.values), "parts": [asdict(part) for part in self.parts]}
+    def to_dict(self) -> FindingRecord:
+        """The values and the parts for a JSON file; a page can be made from the parts."""
+        return {"values": dict(self.values), "parts": [part.to_dict() for part in self.parts]}
 
     def plot(self, path: str | Path) -> None:
         """Draw the bars to a file (.png, .svg or .pdf), one panel beside the other."""
@@ -55,5 +77,5 @@ def _item(line: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text of unknown origin, such as a title, that Markdown shows as it is: `__init__` is not bold."""
+    """Text of unknown origin, such as a title, escaped so that Markdown shows it as it is: `__init__` is not bold."""
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)

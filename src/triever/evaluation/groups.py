@@ -1,11 +1,10 @@
-"""What systems find in groups of the questions of a split: what analyses share that divide them."""
+"""How well systems do on groups of a split's questions: what is common to the analyses that divide questions."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import TypeAlias, TypedDict
 
 from triever.data.datasets import Dataset
 from triever.data.records import Qrels, Query, Run
@@ -13,11 +12,24 @@ from triever.errors import DataError
 from triever.evaluation.compare import DEEP
 from triever.evaluation.finding import Part
 from triever.evaluation.measures import Texts, depth, per_query
-from triever.evaluation.report import LEVEL, MARK, SIGNIFICANT, Report, Score
+from triever.evaluation.report import LEVEL, MARK, SIGNIFICANT, Report, Score, ScoreRecord
 
 SHOWN = 3
 """Hits of a question that an analysis can show."""
+GroupScores: TypeAlias = dict[str, dict[str, ScoreRecord | None]]
+"""System -> group -> score; None for an empty group."""
 log = logging.getLogger("triever")
+
+
+class GroupedValues(TypedDict):
+    """The values that every analysis of groups has."""
+
+    data: str
+    split: str
+    fingerprint: str
+    measure: str
+    questions: dict[str, int]  # by group
+    scores: GroupScores
 
 
 def relevant(grades: Mapping[str, int]) -> list[str]:
@@ -44,21 +56,21 @@ def by_question(
 
 def scores_by_group(
     columns: Mapping[str, Mapping[str, float]], measure: str, groups: Mapping[str, Sequence[str]]
-) -> dict[str, dict[str, dict[str, Any] | None]]:
+) -> GroupScores:
     """System -> group -> its mean with an interval and the test against the first system; None for an empty group."""
-    found: dict[str, dict[str, dict[str, Any] | None]] = {name: {} for name in columns}
+    scores: GroupScores = {name: {} for name in columns}
     for group, ids in groups.items():
         here = {name: {measure: {query: values[query] for query in ids}} for name, values in columns.items()}
         report = Report.of(here) if ids else None
         for name in columns:
-            found[name][group] = asdict(report.scores[name][measure]) if report else None
-    return found
+            scores[name][group] = report.scores[name][measure].to_dict() if report else None
+    return scores
 
 
-def scores_part(divided: str, values: Mapping[str, Any], note: str) -> Part:
-    """A table of systems and groups, and under it what was compared."""
-    first, *others = values["scores"]
-    marks = f"; {MARK} differs from {first} (p < {SIGNIFICANT})" if others else ""
+def scores_part(divided: str, values: GroupedValues, note: str) -> Part:
+    """A table of systems and groups, and below it a line about the data."""
+    first, *compared = values["scores"]
+    marks = f"; {MARK} differs from {first} (p < {SIGNIFICANT})" if compared else ""
     headers = {group: f"{group} ({count:,})" for group, count in values["questions"].items()}
     rows = [
         {"system": name} | {headers[group]: str(Score(**score)) if score else "none" for group, score in scores.items()}
@@ -71,9 +83,9 @@ def scores_part(divided: str, values: Mapping[str, Any], note: str) -> Part:
 def check_runs(
     runs: Mapping[str, Run], qrels: Qrels, unknown: Collection[str], dataset: Dataset, split: str, *, shown: str = ""
 ) -> None:
-    """Refuse a run of other questions or of another corpus; warn of one that is so in part.
+    """Refuse a run of other questions or of another corpus; warn of a run with some documents of another corpus.
 
-    `unknown` are documents that were retrieved and are not there; `shown` says what becomes of them.
+    `unknown` are retrieved documents that are not in the corpus; `shown` ends the warning and says how they are shown.
     """
     for name, run in runs.items():
         if not any(query in run for query in qrels):
@@ -85,5 +97,5 @@ def check_runs(
             problem = f"none of the documents that {name} retrieves is in {dataset.name}, such as {strange[0]!r}"
             raise DataError(problem, "name the data that it was made for")
         if strange:
-            what = "%s retrieves %d documents that are not in %s, such as %s%s"
-            log.warning(what, name, len(strange), dataset.name, strange[0], shown)
+            message = "%s retrieves %d documents that are not in %s, such as %s%s"
+            log.warning(message, name, len(strange), dataset.name, strange[0], shown)

@@ -19,13 +19,16 @@ from dataclasses import dataclass
 from functools import partial
 from numbers import Real
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from triever.arguments import brief, listed, table, text
 from triever.data.records import Hit, Qrels, Query, Result, ranked
 from triever.errors import MissingExtra, UsageError, nearest
 from triever.evaluation.answers import exact_match, f1, has_answer
 from triever.evaluation.calibration import claim
+
+if TYPE_CHECKING:
+    from ir_measures import Measure
 
 DEFAULT_MEASURES = ("nDCG@10", "RR@10", "Success@1", "Success@10", "R@100")
 COMMON = ("nDCG", "RR", "Success", "R", "P", "AP", "Rprec", "KILT-Rprec", "EM", "F1", "Answer@k", "Brier")
@@ -48,10 +51,12 @@ def per_query(
     """Measure -> query id -> value, for every query in `qrels` and every measure asked for, each once."""
     asked = _parsed(measures)
     task = _task(run, qrels, queries, texts)
-    own = {name: part for name, part in asked.items() if isinstance(part, Own)}
-    values = _standard(task, {name: part.measure for name, part in asked.items() if isinstance(part, Standard)})
-    values |= {name: part.values(task) for name, part in own.items()}
-    for warn in dict.fromkeys(part.warns for part in own.values() if part.warns):  # each once
+    ours = {name: measure for name, measure in asked.items() if isinstance(measure, Own)}
+    values = _standard(
+        task, {name: measure.measure for name, measure in asked.items() if isinstance(measure, Standard)}
+    )
+    values |= {name: measure.values(task) for name, measure in ours.items()}
+    for warn in dict.fromkeys(measure.warns for measure in ours.values() if measure.warns):  # each once
         warn(task)
     return {name: values[name] for name in asked}
 
@@ -72,8 +77,8 @@ def depth(measures: Sequence[str], qrels: Qrels | None = None, queries: Sequence
     >>> depth(["Rprec"]), depth(["Rprec"], {"q": {"a": 1, "b": 1, "c": 0}})
     (None, 2)
     """
-    depths = [part.depth(qrels, queries) for part in _parsed(measures).values()]
-    cutoffs = [one for one in depths if one is not None]
+    depths = [measure.depth(qrels, queries) for measure in _parsed(measures).values()]
+    cutoffs = [cutoff for cutoff in depths if cutoff is not None]
     return max(cutoffs) if len(cutoffs) == len(depths) else None
 
 
@@ -83,13 +88,13 @@ def _relevant_count(judged: Mapping[str, int]) -> int:
 
 def lower_is_better(measure: str) -> bool:
     """Whether a small value of this measure is a good one."""
-    own = _own(measure)
-    return own is not None and own.lower_is_better
+    ours = _measure_of_ours(measure)
+    return ours is not None and ours.lower_is_better
 
 
 def reads_texts(measures: Sequence[str]) -> bool:
     """Whether one of the measures reads the texts of documents."""
-    return any(isinstance(part, Own) and part.reads_texts for part in _parsed(measures).values())
+    return any(isinstance(measure, Own) and measure.reads_texts for measure in _parsed(measures).values())
 
 
 # --- what the measures read ---------------------------------------------------------------------------------
@@ -122,14 +127,14 @@ def _task(run: AnyRun, qrels: Qrels, queries: Iterable[Query], texts: Texts | No
     return Task(hits, answers, grades, {query.id: query for query in asked}, texts)
 
 
-def _result(query: str, found: Result | Mapping[str, float]) -> Result:
-    if isinstance(found, Result):
-        return found
-    scores = table(found, f"the run of {query}", '{"d1": 0.5}')
+def _result(query: str, result: Result | Mapping[str, float]) -> Result:
+    if isinstance(result, Result):
+        return result
+    scores = table(result, f"the run of {query}", '{"d1": 0.5}')
     return Result(tuple(Hit(text(document, "an id"), _score(query, score)) for document, score in scores.items()))
 
 
-def _score(query: str, score: Any) -> float:
+def _score(query: str, score: float) -> float:
     try:
         return float(score)
     except (TypeError, ValueError):
@@ -159,19 +164,19 @@ def _ranked(query: str, hits: Iterable[Hit]) -> tuple[Hit, ...]:
 # --- standard measures, through ir_measures ------------------------------------------------------------------
 
 
-def _standard(task: Task, measures: Mapping[str, Any]) -> dict[str, Values]:
+def _standard(task: Task, measures: Mapping[str, Measure]) -> dict[str, Values]:
     if not measures:
         return {}
     run = {query: _surrogates(hits) for query, hits in task.hits.items()}
     judged = {query: dict(grades) for query, grades in task.qrels.items() if grades}
-    found = _trec().values(list(dict.fromkeys(measures.values())), judged, run)
-    return {name: dict.fromkeys(task.qrels, 0.0) | found[measure] for name, measure in measures.items()}
+    values = _trec().values(list(dict.fromkeys(measures.values())), judged, run)
+    return {name: dict.fromkeys(task.qrels, 0.0) | values[measure] for name, measure in measures.items()}
 
 
 def _surrogates(hits: Sequence[Hit]) -> dict[str, float]:
-    """Scores that say our ranks and nothing else: tools differ in how they break ties, and trec_eval, whose
-    scores are C floats, sees ties where doubles have none. Whole numbers stay exact in both."""
-    return {hit.id: float(len(hits) - place) for place, hit in enumerate(hits)}
+    """Whole numbers as scores, which keep our ranks: tools break ties in different ways, and trec_eval, whose
+    scores are C floats, sees ties where doubles have none. Whole numbers are exact in both."""
+    return {hit.id: float(len(hits) - index) for index, hit in enumerate(hits)}
 
 
 def _trec() -> ModuleType:
@@ -188,12 +193,12 @@ def _trec() -> ModuleType:
 class Standard:
     """A measure of ir_measures."""
 
-    measure: Any
+    measure: Measure
 
     def depth(self, qrels: Qrels | None, _queries: Sequence[Query]) -> int | None:
-        """How many hits it reads; None: as many as there are."""
-        most = max(map(_relevant_count, qrels.values()), default=0) if qrels is not None else None
-        return _trec().depth(self.measure, most)
+        """How many hits it reads; None for all of them."""
+        relevant = max(map(_relevant_count, qrels.values()), default=0) if qrels is not None else None
+        return _trec().depth(self.measure, relevant)
 
 
 # --- our own measures -----------------------------------------------------------------------------------------
@@ -203,12 +208,12 @@ def _kilt_rprec(task: Task, query: str) -> float:
     ids = [hit.id for hit in task.hits.get(query, ())]
     relevant = {document for document, grade in task.qrels[query].items() if grade > 0}
     given = task.queries[query].evidence if query in task.queries else ()
-    sets = [set(one) for one in given if one] or [relevant]
-    return max(len(one.intersection(ids[: len(one)])) / max(len(one), 1) for one in sets)
+    sets = [set(documents) for documents in given if documents] or [relevant]
+    return max(len(wanted.intersection(ids[: len(wanted)])) / max(len(wanted), 1) for wanted in sets)
 
 
 def _kilt_depth(qrels: Qrels | None, queries: Sequence[Query]) -> int | None:
-    """The largest set of evidence, or where a query has none, what is relevant to it."""
+    """The size of the largest set of evidence; a query without any counts its relevant documents."""
     sizes = [
         max(map(len, query.evidence), default=0) or _relevant_count((qrels or {}).get(query.id, {}))
         for query in queries
@@ -275,21 +280,21 @@ def _brier(task: Task, query: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A measure of ours, ready to be computed, and all that others have to know of it."""
+    """A measure of our own: its value for a query, and what it needs and reads."""
 
     value: Callable[[Task, str], float]
-    reads: int | Callable[[Qrels | None, Sequence[Query]], int | None]  # so many hits; None: as many as there are
+    reads: int | Callable[[Qrels | None, Sequence[Query]], int | None]  # hits; None: all of them
     needs: Callable[[Task], None] | None = None  # refuses a task that it cannot measure
     warns: Callable[[Task], None] | None = None  # of what a task lacks
     lower_is_better: bool = False
     reads_texts: bool = False
 
     def depth(self, qrels: Qrels | None, queries: Sequence[Query]) -> int | None:
-        """How many hits it reads; None: as many as there are."""
+        """How many hits it reads; None for all of them."""
         return self.reads if isinstance(self.reads, int) else self.reads(qrels, queries)
 
     def values(self, task: Task) -> Values:
-        """By query."""
+        """Query id -> value."""
         if self.needs:
             self.needs(task)
         return {query: self.value(task, query) for query in task.qrels}
@@ -313,16 +318,16 @@ def _parsed(measures: Sequence[str]) -> dict[str, Own | Standard]:
     return {name: _parse(name) for name in measures}
 
 
-def _own(name: str) -> Own | None:
-    """A measure of ours."""
+def _measure_of_ours(name: str) -> Own | None:
+    """The measure of our own with this name, if there is one."""
     at = ANSWER_AT.fullmatch(name)
     return _answer_at(int(at[1])) if at else OWN.get(name)
 
 
 def _parse(name: str) -> Own | Standard:
     """One of ours, or a measure of ir_measures."""
-    if own := _own(text(name, "a measure")):
-        return own
+    if ours := _measure_of_ours(text(name, "a measure")):
+        return ours
     trec = _trec()
     try:
         return Standard(trec.parse(name))

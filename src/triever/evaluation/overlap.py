@@ -1,4 +1,4 @@
-"""Questions by how many words they share with the titles that they look for, and what systems find of each kind.
+"""What systems find for questions that share few words with the titles that they look for, and for those with many.
 
 Where a question and the title of its document have hardly a word in common, a system that writes titles must know what
 the document says (CGR, section 5.2 and appendix C.6). Overlap is the cosine of TF-IDF vectors; low is what lies below
@@ -14,18 +14,63 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import mean
-from typing import Any
+from typing import TypedDict
 
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Hit, Qrels, Query, Run
 from triever.data.words import words
 from triever.evaluation.compare import questions
 from triever.evaluation.finding import STEP, Finding, Part
-from triever.evaluation.groups import SHOWN, by_question, check_runs, relevant, scores_by_group, scores_part
+from triever.evaluation.groups import (
+    SHOWN,
+    GroupedValues,
+    by_question,
+    check_runs,
+    relevant,
+    scores_by_group,
+    scores_part,
+)
 from triever.evaluation.measures import Texts
 from triever.evaluation.picture import Bars
 
 log = logging.getLogger("triever")
+
+
+class QuestionSet(TypedDict):
+    """The questions that both, one or none of two systems find, and how many of them have low and high overlap."""
+
+    set: str
+    questions: int
+    low: int
+    high: int
+    low_rate: float | None
+    high_rate: float | None
+
+
+class ShownHit(TypedDict):
+    """A hit of an example."""
+
+    title: str
+    right: bool
+
+
+class Example(TypedDict):
+    """A question that the second system finds and the first does not, with the first hits of every system."""
+
+    question: str
+    overlap: float
+    right: list[str]
+    found: dict[str, list[ShownHit]]
+
+
+class OverlapValues(GroupedValues):
+    """The values of this analysis."""
+
+    documents: int
+    documents_without_title: int
+    average_overlap: float
+    sets: list[QuestionSet]
+    examples: list[Example]
 
 
 def overlap(
@@ -46,13 +91,13 @@ def overlap(
     asked = _Asked.of(dataset, split, runs)
     check_runs(runs, asked.qrels, asked.corpus.unknown, dataset, split, shown=": they are shown by their ids")
     if asked.corpus.untitled:
-        what = "%s: %d of %d documents have no title: questions are compared with their texts"
-        log.warning(what, dataset.name, asked.corpus.untitled, asked.corpus.documents)
+        message = "%s: %d of %d documents have no title: questions are compared with their texts"
+        log.warning(message, dataset.name, asked.corpus.untitled, asked.corpus.documents)
     columns = by_question(runs, asked.qrels, measure, asked.queries, texts)
-    found = {
+    answered = {
         name: {query for query in asked.shared if asked.right(run, query)[:1] == [True]} for name, run in runs.items()
     }
-    values = {
+    values: OverlapValues = {
         "data": dataset.name,
         "split": split,
         "fingerprint": dataset.fingerprint[:16],
@@ -62,8 +107,8 @@ def overlap(
         "average_overlap": asked.average,
         "questions": {group: len(ids) for group, ids in asked.groups.items()},
         "scores": scores_by_group(columns, measure, asked.groups),
-        "sets": _four_sets(found, asked.groups),
-        "examples": _examples(runs, found, asked)[:examples],
+        "sets": _four_sets(answered, asked.groups),
+        "examples": _examples(runs, answered, asked)[:examples],
     }
     return Finding(values, _parts(values, with_examples=examples > 0), _bars(values["sets"]))
 
@@ -96,9 +141,9 @@ class TfIdf:
         length = math.sqrt(math.fsum(weight**2 for weight in weights.values()))
         return {word: weight / length for word, weight in weights.items()}
 
-    def cosine(self, one: str, other: str) -> float:
+    def cosine(self, left: str, right: str) -> float:
         """How much two texts have in common, from 0 to 1."""
-        first, second = self.vector(one), self.vector(other)
+        first, second = self.vector(left), self.vector(right)
         return min(1.0, math.fsum(weight * second[word] for word, weight in first.items() if word in second))
 
     def _rarity(self, word: str) -> float:
@@ -107,7 +152,7 @@ class TfIdf:
 
 @dataclass(frozen=True)
 class _Corpus:
-    """What one pass over the documents leaves: weights of words, and the documents that are spoken of."""
+    """What one pass over the documents keeps: weights of words, and the documents that the analysis shows."""
 
     weights: TfIdf
     kept: Mapping[str, Document]
@@ -117,7 +162,7 @@ class _Corpus:
 
     @classmethod
     def read(cls, dataset: Dataset, queries: Sequence[Query], qrels: Qrels, runs: Mapping[str, Run]) -> _Corpus:
-        """The corpus, as far as these questions and what was found for them need it."""
+        """The corpus, as far as these questions and their hits need it."""
         kept: dict[str, Document] = {}
         results = [run[query.id] for run in runs.values() for query in queries if query.id in run]
         wanted = {document for grades in qrels.values() for document in relevant(grades)}
@@ -159,7 +204,7 @@ class _Asked:
 
     @cached_property
     def shared(self) -> dict[str, float]:
-        """By question, what it shares with the nearest of its right titles; 0 where none of them is there."""
+        """Question -> overlap with the nearest of its right titles; 0 if none of them is in the corpus."""
         weights, kept = self.corpus.weights, self.corpus.kept
         return {
             query.id: max(
@@ -175,7 +220,7 @@ class _Asked:
 
     @cached_property
     def average(self) -> float:
-        return mean(self.shared.values())  # exact, so that of values which are all the same none is below it
+        return mean(self.shared.values())  # exact: if all values are the same, none is below it
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
@@ -194,39 +239,46 @@ def _top(run: Run, query: str) -> tuple[Hit, ...]:
 
 
 def _compared(document: Document) -> str:
-    """What questions are compared with."""
+    """The text of a document that questions are compared with."""
     return document.title or document.text
 
 
 # --- what is found --------------------------------------------------------------------------------------------
 
 
-def _four_sets(found: Mapping[str, set[str]], groups: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """Which questions the first two systems find: both, one of them, neither; and how many of each are low and high."""
-    if len(found) < 2:
+def _four_sets(answered: Mapping[str, set[str]], groups: Mapping[str, Sequence[str]]) -> list[QuestionSet]:
+    """The questions that both of the first two systems find, one of them, or neither, with their overlap."""
+    if len(answered) < 2:
         return []
-    (first, by_first), (second, by_second) = list(found.items())[:2]
-    sets = []
-    for one, other in ((True, True), (True, False), (False, True), (False, False)):
-        inside = {query for query in groups["all"] if (query in by_first, query in by_second) == (one, other)}
+    (first, by_first), (second, by_second) = list(answered.items())[:2]
+    sets: list[QuestionSet] = []
+    for in_first, in_second in ((True, True), (True, False), (False, True), (False, False)):
+        inside = {query for query in groups["all"] if (query in by_first, query in by_second) == (in_first, in_second)}
         low, high = (len(inside.intersection(groups[group])) for group in ("low", "high"))
-        name = f"{first}{_sign(one)}/{second}{_sign(other)}"
-        rates = {
-            f"{key}_rate": count / len(inside) if inside else None for key, count in (("low", low), ("high", high))
-        }
-        sets.append({"set": name, "questions": len(inside), "low": low, "high": high, **rates})
+        name = f"{first}{_sign(in_first)}/{second}{_sign(in_second)}"
+        low_rate, high_rate = (count / len(inside) if inside else None for count in (low, high))
+        sets.append(
+            {
+                "set": name,
+                "questions": len(inside),
+                "low": low,
+                "high": high,
+                "low_rate": low_rate,
+                "high_rate": high_rate,
+            }
+        )
     return sets
 
 
-def _sign(found: bool) -> str:
-    return "+" if found else "-"
+def _sign(is_right: bool) -> str:
+    return "+" if is_right else "-"
 
 
-def _examples(runs: Mapping[str, Run], found: Mapping[str, set[str]], asked: _Asked) -> list[dict[str, Any]]:
+def _examples(runs: Mapping[str, Run], answered: Mapping[str, set[str]], asked: _Asked) -> list[Example]:
     """Questions that the second system finds and the first does not, those with the least overlap first."""
-    if len(found) < 2:
+    if len(answered) < 2:
         return []
-    first, second = list(found.values())[:2]
+    first, second = list(answered.values())[:2]
     gained = [query for query in asked.queries if query.id in second - first]
     gained.sort(key=lambda query: asked.shared[query.id])
     return [
@@ -249,11 +301,13 @@ def _examples(runs: Mapping[str, Run], found: Mapping[str, set[str]], asked: _As
 # --- what a person sees ---------------------------------------------------------------------------------------
 
 
-def _parts(values: Mapping[str, Any], *, with_examples: bool) -> list[Part]:
+def _parts(values: OverlapValues, *, with_examples: bool) -> list[Part]:
     names, sets = list(values["scores"]), values["sets"]
-    parts = [scores_part("by the overlap of questions and titles", values, _what_was_compared(values))]
+    parts = [scores_part("by the overlap of questions and titles", values, _comparison(values))]
     if sets:
-        parts.append(Part("Questions whose first hit is right (+) or not (-)", [_set_row(one) for one in sets]))
+        parts.append(
+            Part("Questions whose first hit is right (+) or not (-)", [_set_row(questions) for questions in sets])
+        )
     if sets and with_examples:
         title = f"Found by {names[1]} and not by {names[0]}, least overlap first; right titles stand between asterisks"
         lines = [line for example in values["examples"] for line in _example_lines(example)]
@@ -261,20 +315,20 @@ def _parts(values: Mapping[str, Any], *, with_examples: bool) -> list[Part]:
     return parts
 
 
-def _what_was_compared(values: Mapping[str, Any]) -> str:
+def _comparison(values: OverlapValues) -> str:
     untitled = values["documents_without_title"]
     instead = f", or texts, as {untitled:,} of {values['documents']:,} documents have no title" if untitled else ""
     average = f"{values['average_overlap']:.3f}"
     return f"low is below {average}, the average TF-IDF cosine of questions and titles{instead}"
 
 
-def _set_row(one: Mapping[str, Any]) -> dict[str, str]:
-    rates = {f"{group} rate": one[f"{group}_rate"] for group in ("low", "high")}
+def _set_row(questions: QuestionSet) -> dict[str, str]:
+    rates = {"low rate": questions["low_rate"], "high rate": questions["high_rate"]}
     shown = {name: "none" if rate is None else f"{rate:.3f}" for name, rate in rates.items()}
-    return {"set": one["set"], "questions": f"{one['questions']:,}", **shown}
+    return {"set": questions["set"], "questions": f"{questions['questions']:,}", **shown}
 
 
-def _example_lines(example: Mapping[str, Any]) -> list[str]:
+def _example_lines(example: Example) -> list[str]:
     width = max(map(len, example["found"]))
     right = " / ".join(example["right"])
     return [f"{example['question']} (overlap {example['overlap']:.3f}; right: {right})"] + [
@@ -283,11 +337,14 @@ def _example_lines(example: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _marked(hit: Mapping[str, Any]) -> str:
+def _marked(hit: ShownHit) -> str:
     return f"*{hit['title']}*" if hit["right"] else hit["title"]
 
 
-def _bars(sets: Sequence[Mapping[str, Any]]) -> list[Bars]:
-    labels = [f"{one['set']} ({one['questions']:,})" for one in sets]
-    series = {f"{group} overlap": [one[f"{group}_rate"] for one in sets] for group in ("low", "high")}
+def _bars(sets: Sequence[QuestionSet]) -> list[Bars]:
+    labels = [f"{questions['set']} ({questions['questions']:,})" for questions in sets]
+    series = {
+        "low overlap": [questions["low_rate"] for questions in sets],
+        "high overlap": [questions["high_rate"] for questions in sets],
+    }
     return [Bars("Share of questions with low and high overlap", labels, series)] if sets else []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from triever.arguments import as_path
 from triever.errors import MissingExtra, UsageError
@@ -28,7 +28,7 @@ INK, MUTED, GRID = "#1f2933", "#616e7c", "#e4e7eb"
 ROLES = {"best": "#2b6cb0", "baseline": "#9aa5b1", "other": "#7fb2e5"}
 """The colours of bars of means."""
 COLOURS = ("#2b6cb0", "#d9694f", "#9aa5b1", "#4c9f70", "#8e6bbf", "#c9a227", "#3a8f9e", "#b05c8e")
-"""Of what stands side by side: series of bars, families of points."""
+"""The colours of series of bars and of families of points."""
 MARKS = ("o", "^", "D", "v", "X", "P", "<", ">", "*", "h")
 LEGEND_POINTS = 7.5
 
@@ -44,7 +44,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Means:
-    """A panel of means with their intervals, a bar for each label: what stands behind it, and its role."""
+    """A panel of means with their intervals: for each label a bar, the text behind it, and its role."""
 
     title: str
     labels: Sequence[str]
@@ -65,10 +65,10 @@ def draw_means(panels: Sequence[Means], path: str | Path, *, title: str = "", no
     _save(lambda: _means_figure(panels, title, note), path)
 
 
-def draw_points(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str], path: str | Path) -> None:
+def draw_points(rows: Sequence[Mapping[str, str | float]], x: str, ys: Sequence[str], path: str | Path) -> None:
     """Draw rows as points, a panel for each y; x, such as a speed, by its logarithm.
 
-    Of the name of a row's `system`, what stands before a comma has a colour, and what stands behind it a mark.
+    The part of a row's `system` before a comma decides the colour, and the part behind it the mark.
     """
     _save(lambda: _points_figure(rows, x, ys), path)
 
@@ -79,7 +79,7 @@ def draw_bars(panels: Sequence[Bars], path: str | Path) -> None:
 
 
 def draw_lines(panels: Sequence[Bars], path: str | Path) -> None:
-    """Draw the same as lines, whose labels are steps from left to right: for what rises and falls along them."""
+    """Draw the same panels as lines; the labels are steps from left to right."""
     _save(lambda: _lines_figure(panels), path)
 
 
@@ -107,11 +107,11 @@ def _bars_figure(panels: Sequence[Bars]) -> Figure:
 def _bars_panel(axes: Axes, panel: Bars) -> None:
     height = 0.8 / len(panel.series)
     for at, (name, given) in enumerate(panel.series.items()):
-        places = [row + (at - (len(panel.series) - 1) / 2) * height for row in range(len(panel.labels))]
+        heights = [row + (at - (len(panel.series) - 1) / 2) * height for row in range(len(panel.labels))]
         values = [value or 0.0 for value in given]
-        axes.barh(places, values, height=0.9 * height, color=COLOURS[at % len(COLOURS)], label=name, zorder=2)
-        for place, value, shown in zip(places, values, map(_bar_text, given), strict=True):
-            axes.annotate(shown, (value, place), (4, 0), textcoords="offset points", va="center", color=INK, fontsize=8)
+        axes.barh(heights, values, height=0.9 * height, color=COLOURS[at % len(COLOURS)], label=name, zorder=2)
+        for y, value, shown in zip(heights, values, map(_bar_text, given), strict=True):
+            axes.annotate(shown, (value, y), (4, 0), textcoords="offset points", va="center", color=INK, fontsize=8)
     axes.margins(x=0.22)  # room for the number behind the longest bar
     axes.set_yticks(range(len(panel.labels)), panel.labels)
     axes.invert_yaxis()  # the first label on top
@@ -129,8 +129,8 @@ def _lines_figure(panels: Sequence[Bars]) -> Figure:
     figure = Figure(figsize=(3.4 * len(panels), 3.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False).ravel(), panels, strict=True):
         for name, given in panel.series.items():
-            there = [(place, value) for place, value in enumerate(given) if value is not None]
-            axes.plot(*zip(*there, strict=True), "o-", color=colours[name], label=name, zorder=2)
+            points = [(step, value) for step, value in enumerate(given) if value is not None]
+            axes.plot(*zip(*points, strict=True), "o-", color=colours[name], label=name, zorder=2)
         axes.set_xticks(range(len(panel.labels)), panel.labels)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter("{x:,g}")
@@ -141,7 +141,7 @@ def _lines_figure(panels: Sequence[Bars]) -> Figure:
 
 
 def _plain(axes: Axes, title: str, grid: Literal["x", "both"]) -> None:
-    """With a title and without a frame: a grid behind what is drawn is enough."""
+    """Give the axes a title and a grid, and no frame."""
     axes.set_title(title, loc="left", color=INK, fontsize=10, fontweight="bold")
     axes.grid(axis=grid, color=GRID, zorder=0)
     axes.tick_params(length=0, which="both", colors=MUTED, labelsize=8)
@@ -153,12 +153,12 @@ def _bar_text(value: float | None) -> str:
     return "none" if value is None else f"{value:,.0f}" if value >= 100 else mean_text(value)
 
 
-def _points_figure(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str]) -> Figure:
+def _points_figure(rows: Sequence[Mapping[str, str | float]], x: str, ys: Sequence[str]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import LogLocator, NullLocator
 
-    names = [tuple(row["system"].partition(", ")[::2]) for row in rows]
+    names = [tuple(str(row["system"]).partition(", ")[::2]) for row in rows]
     colours = dict(zip(dict.fromkeys(family for family, _ in names), cycle(COLOURS)))
     marks = dict(zip(dict.fromkeys(variant for _, variant in names), cycle(MARKS)))
     figure = Figure(figsize=(4.6 * len(ys), 4.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
@@ -177,7 +177,7 @@ def _points_figure(rows: Sequence[Mapping[str, Any]], x: str, ys: Sequence[str])
 
 
 def _name_points(figure: Figure, colours: Mapping[str, str], marks: Mapping[str, str]) -> None:
-    """Below the panels: what is of which colour, and behind it what has which mark."""
+    """Add a legend below the panels: the names of the colours, then those of the marks."""
     from matplotlib.lines import Line2D
 
     shown = [(name, colour, "s") for name, colour in colours.items()]
@@ -205,10 +205,10 @@ def _means_figure(panels: Sequence[Means], title: str, note: str) -> Figure:
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
     height = 0.75 + 0.34 * len(panels[0].labels)
     figure = Figure(figsize=(3.3 * across + 1.0, down * height + 0.9), layout=layout)
-    places = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
-    for axes, panel, span in zip(places, panels, _spans(panels), strict=False):
+    all_axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    for axes, panel, span in zip(all_axes, panels, _spans(panels), strict=False):
         _means_panel(axes, panel, span)
-    for empty in places[len(panels) :]:
+    for empty in all_axes[len(panels) :]:
         empty.set_visible(False)
     figure.suptitle(title, color=INK, fontsize=12, fontweight="bold")
     letters = figure.get_figwidth() * 72 / LEGEND_POINTS / 0.58  # a letter is about 0.58 of its height wide
@@ -227,14 +227,14 @@ def _means_panel(axes: Axes, panel: Means, span: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
     means, lows, highs = zip(*panel.values, strict=True)
-    places = range(len(means))
-    axes.barh(places, means, height=0.62, color=[ROLES[role] for role in panel.roles], zorder=2)
+    rows = range(len(means))
+    axes.barh(rows, means, height=0.62, color=[ROLES[role] for role in panel.roles], zorder=2)
     for width, colour in ((3.4, "white"), (1.3, INK)):  # a light edge keeps the line visible on a dark bar
-        axes.hlines(places, lows, highs, colour, linewidth=width, zorder=3)
-    for place, text, high in zip(places, panel.texts, highs, strict=True):
-        after = (max(high, 0.0), place)
+        axes.hlines(rows, lows, highs, colour, linewidth=width, zorder=3)
+    for row, text, high in zip(rows, panel.texts, highs, strict=True):
+        after = (max(high, 0.0), row)
         axes.annotate(text, after, (5, 0), textcoords="offset points", va="center", color=INK, fontsize=8.5)
-    axes.set_yticks(places, panel.labels)
+    axes.set_yticks(rows, panel.labels)
     axes.set_ylim(len(means) - 0.4, -0.6)  # the first one on top
     axes.set_xlim(0, (span or 1.0) * 1.22)  # room for the number behind the longest bar
     ticks = MaxNLocator(5).tick_values(0, span or 1.0)

@@ -25,13 +25,13 @@ from triever.retriever import Retriever, load
 
 STATUS = Path("/proc/self/status")
 FIELDS = {"memory": "RssAnon", "mapped": "RssFile", "most": "VmHWM"}
-"""What Linux calls the memory of a process, its pages of files, and the most that it has held of both."""
+"""Linux's names for the memory of a process, its pages of files, and its peak of both."""
 LETTERS = 200
-"""So much of a document is asked for."""
+"""How many letters of a document make the question."""
 
 
 def opened(path: str | Path) -> dict[str, dict[str, int]]:
-    """What a process holds when it begins, has opened a model, has searched it, and has done both again; in bytes."""
+    """The bytes that a process holds at its start, after opening a model, after a search, and after both again."""
     if not STATUS.exists():
         raise UsageError("how much memory a process holds is read from Linux", "leave --open out here")
     command = [sys.executable, "-m", "triever.evaluation.process_memory", str(path)]
@@ -44,14 +44,14 @@ def opened(path: str | Path) -> dict[str, dict[str, int]]:
 
 
 def measured(path: str | Path) -> dict[str, dict[str, int]]:
-    """The same of this process."""
-    found, kept = {"begun": resident()}, []
+    """The same for this process."""
+    sizes, kept = {"begun": resident()}, []
     for opened_, searched in (("opened", "searched"), ("opened again", "searched again")):
         kept.append(load(path))
-        found[opened_] = resident()
+        sizes[opened_] = resident()
         _search(kept[-1])
-        found[searched] = resident()
-    return found
+        sizes[searched] = resident()
+    return sizes
 
 
 def _search(retriever: Retriever) -> None:
@@ -59,23 +59,23 @@ def _search(retriever: Retriever) -> None:
 
 
 def _question(store: DocumentStore) -> str:
-    """Something that can be found."""
+    """A question that some document answers: the beginning of the first one."""
     first = next(iter(store), None)
     return (first.title or first.text)[:LETTERS] if first else ""
 
 
 def resident() -> dict[str, int]:
-    """The bytes that this process holds, and has held at most."""
+    """The bytes that this process holds, and the most that it has held."""
     _give_back()
     text = STATUS.read_text(encoding="ascii")
     return {name: 1024 * int(re.search(rf"{field}:\s+(\d+)", text)[1]) for name, field in FIELDS.items()}  # ty: ignore[not-subscriptable]
 
 
 def _give_back() -> None:
-    """Let the system have what was freed: libraries keep it for later, and it is nobody's."""
+    """Return freed memory to the system: libraries keep it for later, and it should not be counted."""
     gc.collect()
     pa.default_memory_pool().release_unused()
-    with contextlib.suppress(OSError, AttributeError):  # a C library that has no word for it
+    with contextlib.suppress(OSError, AttributeError):  # a C library without malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from numbers import Real
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 
@@ -22,11 +23,13 @@ from triever.evaluation.measures import DEFAULT_MEASURES, AnyRun, Texts, lower_i
 from triever.evaluation.picture import Means, draw_means
 from triever.evaluation.significance import column_means, holm, intervals, p_values
 from triever.printable import mean_text, printable
+from triever.validation import Json
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+T = TypeVar("T")
 FORMAT = 1
 LEVEL = 0.95
 SIGNIFICANT = 0.05
@@ -36,9 +39,32 @@ PerQuery: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]
 """System -> measure -> query id -> value."""
 
 
+class ScoreRecord(TypedDict):
+    """A score as JSON holds it."""
+
+    mean: float
+    low: float
+    high: float
+    p: float | None
+
+
+class ReportRecord(TypedDict):
+    """A report as JSON holds it."""
+
+    format: int
+    title: str
+    about: dict[str, Json]
+    baseline: str
+    queries: int
+    level: float
+    scores: dict[str, dict[str, ScoreRecord]]
+    extra: dict[str, dict[str, Json]]
+    values: NotRequired[PerQuery]
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A mean over queries with its interval; `p` is against the baseline, corrected, and None for itself."""
+    """A mean over queries with its interval; `p` is the corrected p value against the baseline, whose own is None."""
 
     mean: float
     low: float
@@ -48,6 +74,10 @@ class Score:
     @property
     def significant(self) -> bool:
         return self.p is not None and self.p < SIGNIFICANT
+
+    def to_dict(self) -> ScoreRecord:
+        """The score as JSON holds it."""
+        return {"mean": self.mean, "low": self.low, "high": self.high, "p": self.p}
 
     def __str__(self) -> str:
         return f"{self.marked} {self.interval}"
@@ -71,9 +101,9 @@ class Report:
     baseline: str
     queries: int
     values: PerQuery = field(default_factory=dict, repr=False)
-    extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    extra: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     title: str = ""
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Json] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -81,11 +111,11 @@ class Report:
         values: PerQuery,
         *,
         baseline: str | None = None,
-        extra: Mapping[str, Mapping[str, Any]] | None = None,
+        extra: Mapping[str, Mapping[str, object]] | None = None,
         title: str = "",
-        about: Mapping[str, Any] | None = None,
+        about: Mapping[str, object] | None = None,
     ) -> Report:
-        """Systems measured on the same queries; each is tested against `baseline`, by default the first."""
+        """A report of systems measured on the same queries; each is tested against `baseline`, by default the first."""
         _check_values(values)
         _check_tables(extra or {}, "extra", '{"bm25": {"seconds": 3}}')
         table(about or {}, "about", '{"data": "squad"}')
@@ -100,9 +130,9 @@ class Report:
             baseline=reference,
             queries=len(queries),
             values={system: _copied(columns, queries) for system, columns in values.items()},
-            extra=_plain(extra or {}),
+            extra={system: _plain_table(columns) for system, columns in (extra or {}).items()},
             title=title,
-            about=_plain(about or {}),
+            about=_plain_table(about or {}),
         )
 
     @property
@@ -124,7 +154,7 @@ class Report:
     def worst(self, system: str, measure: str, n: int = 10) -> list[tuple[str, float]]:
         """The n queries on which a system did worst, worst first."""
         values = self.per_query(system, measure)
-        return sorted(values.items(), key=lambda one: one[1], reverse=lower_is_better(measure))[: whole(n, "n", 0)]
+        return sorted(values.items(), key=itemgetter(1), reverse=lower_is_better(measure))[: whole(n, "n", 0)]
 
     def best(self, measure: str) -> set[str]:
         """The systems with the best mean; none where there is nothing to compare."""
@@ -133,9 +163,9 @@ class Report:
         top = (min if lower_is_better(measure) else max)(means.values())
         return {system for system, mean in means.items() if mean == top} if len(means) > 1 else set()
 
-    def to_dict(self, *, per_query: bool = False) -> dict[str, Any]:
-        """All of it as JSON can hold it; every query's values only where they are asked for."""
-        return {
+    def to_dict(self, *, per_query: bool = False) -> ReportRecord:
+        """The report as JSON holds it; the values of every query only if `per_query`."""
+        record: ReportRecord = {
             "format": FORMAT,
             "title": self.title,
             "about": dict(self.about),
@@ -143,15 +173,15 @@ class Report:
             "queries": self.queries,
             "level": LEVEL,
             "scores": {
-                system: {measure: asdict(score) for measure, score in columns.items()}
+                system: {measure: score.to_dict() for measure, score in columns.items()}
                 for system, columns in self.scores.items()
             },
             "extra": {system: dict(columns) for system, columns in self.extra.items()},
-            **({"values": self.values} if per_query else {}),
         }
+        return {**record, "values": self.values} if per_query else record
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Report:
+    def from_dict(cls, data: Mapping[str, Any]) -> Report:  # checked here, as a file may hold anything
         """The report that `to_dict` wrote."""
         if table(data, "the report", "json.load(file)").get("format") != FORMAT:
             hint = "write it again" if data.get("format") is None else "use the Triever that wrote it"
@@ -204,7 +234,7 @@ class Report:
         return "\n".join(filter(None, [self.title, *body, self.caption()]))
 
     def caption(self, *, about: bool = True) -> str:
-        """What the numbers are: of which data, over how many queries, which interval and test."""
+        """A line about the numbers: the data, the number of queries, the interval and the test."""
         parts = [f"{key} {value}" for key, value in self.about.items()] if about else []
         parts.append(f"{self.queries:,} {'query' if self.queries == 1 else 'queries'}")
         parts.append(f"{LEVEL:.0%} bootstrap intervals")
@@ -249,8 +279,8 @@ def _check_values(values: PerQuery) -> None:
                     raise UsageError(f"{measure} of {system} is {brief(value)} for a query", "give numbers")
 
 
-def _check_tables(values: Any, name: str, example: str) -> Mapping[str, Mapping[str, Any]]:
-    """The values, if they are a mapping by system of mappings."""
+def _check_tables(values: Mapping[str, Mapping[str, T]], name: str, example: str) -> Mapping[str, Mapping[str, T]]:
+    """The values, if they are a mapping for each system."""
     for system, columns in table(values, name, example).items():
         text(system, "the name of a system")
         table(columns, f"{name} of {system}", example)
@@ -258,7 +288,7 @@ def _check_tables(values: Any, name: str, example: str) -> Mapping[str, Mapping[
 
 
 def _common_queries(values: PerQuery) -> list[str]:
-    """The queries, in order; the same ones for every system and measure, or there is nothing to compare."""
+    """The queries in order; an error unless every system and measure has the same ones."""
     if not values or not all(values.values()):
         raise UsageError("there is nothing to report", "give at least one system and one measure")
     first = next(iter(values.values()))
@@ -306,13 +336,13 @@ def _summaries(cube: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _corrected(cube: np.ndarray, baseline: int) -> list[list[float | None]]:
     """p values against the baseline, by system and measure; Holm over the systems of each measure."""
     systems, measures, queries = cube.shape
-    others = [index for index in range(systems) if index != baseline]
+    compared = [index for index in range(systems) if index != baseline]
     table: list[list[float | None]] = [[None] * measures for _ in range(systems)]
-    if others:
-        differences = (cube[others] - cube[baseline]).reshape(-1, queries).T
-        raw = p_values(differences).reshape(len(others), measures)
+    if compared:
+        differences = (cube[compared] - cube[baseline]).reshape(-1, queries).T
+        raw = p_values(differences).reshape(len(compared), measures)
         for j in range(measures):
-            for i, p in zip(others, holm(raw[:, j].tolist()), strict=True):
+            for i, p in zip(compared, holm(raw[:, j].tolist()), strict=True):
                 table[i][j] = p
     return table
 
@@ -323,14 +353,18 @@ def _known(name: str, among: Iterable[str], kind: str) -> None:
         raise UsageError(f"the report has no {kind} {name!r}", nearest(name, names))
 
 
-def _plain(value: Any) -> Any:
+def _plain_table(values: Mapping[str, object]) -> dict[str, Json]:
+    return {str(key): _plain(value) for key, value in values.items()}
+
+
+def _plain(value: object) -> Json:
     """The value as JSON can hold it."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
@@ -353,7 +387,7 @@ class TableValue:
 
 def _grid(report: Report) -> tuple[list[str], list[list[TableValue]]]:
     """The header and the rows that every kind of table shows."""
-    columns = list(dict.fromkeys(key for one in report.extra.values() for key in one))
+    columns = list(dict.fromkeys(key for extra in report.extra.values() for key in extra))
     return ["system", *report.measures, *columns], [list(_row(report, s, columns)) for s in report.systems]
 
 
@@ -379,7 +413,7 @@ def _panel(report: Report, measure: str) -> Means:
 
 
 def _rich(cell: TableValue, *below: str) -> Text:
-    """What a terminal, which is narrow, shows of a cell: the rest stands dim below the value."""
+    """A cell for a terminal, which is narrow: further lines stand dim below the value."""
     from rich.text import Text
 
     value = Text(printable(cell.value), style="bold" if cell.best else "")
@@ -394,8 +428,8 @@ def _notes(report: Report, system: str) -> list[str]:
     return [f"{key} {_amount(value)}" for key, value in report.extra.get(system, {}).items()]
 
 
-def _amount(value: Any) -> str:
-    """Something beside the measures, such as a speed, whose size matters more than its last digits."""
+def _amount(value: object) -> str:
+    """A value beside the measures, such as a speed, whose size matters more than its last digits."""
     if value is None:
         return ""
     if isinstance(value, float):

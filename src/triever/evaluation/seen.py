@@ -1,4 +1,4 @@
-"""Questions about documents that training questions were about, and about others: what systems find of each.
+"""What systems find for questions about documents that training questions were about, and about other documents.
 
 A model that writes identifiers has learned some of them from questions, and must have another way to those that nobody
 asked for. An average over both hides which of the two it is good at.
@@ -7,15 +7,21 @@ asked for. An average over both hides which of the two it is good at.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from triever.data.datasets import Dataset
 from triever.data.records import Run
 from triever.evaluation.compare import questions
 from triever.evaluation.finding import Finding
-from triever.evaluation.groups import by_question, check_runs, relevant, scores_by_group, scores_part
+from triever.evaluation.groups import GroupedValues, by_question, check_runs, relevant, scores_by_group, scores_part
 from triever.evaluation.measures import Texts
 from triever.evaluation.picture import Bars
+
+
+class SeenValues(GroupedValues):
+    """The values of this analysis."""
+
+    train: str
+    documents_seen: int
 
 
 def seen(
@@ -27,7 +33,7 @@ def seen(
     train: str = "train",
     texts: Texts | None = None,
 ) -> Finding:
-    """Measure systems on questions of a split by whether a question of `train` is about one of their documents too."""
+    """Measure systems on a split's questions: on those that share a document with a question of `train`, and others."""
     queries, judged = questions(dataset, split)
     qrels = {query.id: judged[query.id] for query in queries}
     learned = {document for grades in dataset.qrels(train).values() for document in relevant(grades)}
@@ -37,7 +43,7 @@ def seen(
     groups: dict[str, list[str]] = {"seen": [], "unseen": [], "all": list(qrels)}
     for query, grades in qrels.items():
         groups["unseen" if learned.isdisjoint(relevant(grades)) else "seen"].append(query)
-    values = {
+    values: SeenValues = {
         "data": dataset.name,
         "split": split,
         "train": train,
@@ -51,10 +57,10 @@ def seen(
     return Finding(values, [scores_part("by what training questions were about", values, note)], [_bars(values)])
 
 
-def _bars(values: Mapping[str, Any]) -> Bars:
+def _bars(values: SeenValues) -> Bars:
     labels = [f"{group} ({values['questions'][group]:,})" for group in ("seen", "unseen")]
     series = {
-        name: [scores[group]["mean"] if scores[group] else None for group in ("seen", "unseen")]
+        name: [score["mean"] if (score := scores[group]) else None for group in ("seen", "unseen")]
         for name, scores in values["scores"].items()
     }
     return Bars(f"{values['measure']} by what training questions were about", labels, series)

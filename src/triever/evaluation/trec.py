@@ -1,7 +1,7 @@
 """The ranking measures of ir_measures, on every platform; the only file that talks to that library.
 
 Its compiled half, trec_eval, has no build for Linux on ARM. `TrecProvider` computes trec_eval's measures in
-NumPy, to the last bit that matters: tests/golden holds what the real one says.
+NumPy with the same results: tests/golden holds those of the real one.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class JudgedRanking:
     @classmethod
     def of(cls, ids: Sequence[str], grades: Mapping[str, int], judged_only: bool = False) -> JudgedRanking:
         judged = {document: grade for document, grade in grades.items() if grade >= 0}
-        found = [judged.get(document, UNJUDGED) for document in ids]
-        kept = [grade for grade in found if grade >= 0] if judged_only else found
+        ranked = [judged.get(document, UNJUDGED) for document in ids]
+        kept = [grade for grade in ranked if grade >= 0] if judged_only else ranked
         return cls(np.array(kept, dtype=np.int64), np.array(list(judged.values()), dtype=np.int64))
 
 
@@ -55,7 +55,7 @@ def _top(ranking: JudgedRanking, measure: Measure) -> np.ndarray:
     return grades >= measure["rel"]
 
 
-def _found(ranking: JudgedRanking, measure: Measure) -> int:
+def _relevant_hits(ranking: JudgedRanking, measure: Measure) -> int:
     return int(np.count_nonzero(_top(ranking, measure)))
 
 
@@ -69,11 +69,11 @@ def _share(part: float, whole: float) -> float:
 
 
 def precision(ranking: JudgedRanking, measure: Measure) -> float:
-    return _share(_found(ranking, measure), measure["cutoff"])
+    return _share(_relevant_hits(ranking, measure), measure["cutoff"])
 
 
 def recall(ranking: JudgedRanking, measure: Measure) -> float:
-    return _share(_found(ranking, measure), _relevant(ranking, measure))
+    return _share(_relevant_hits(ranking, measure), _relevant(ranking, measure))
 
 
 def success(ranking: JudgedRanking, measure: Measure) -> float:
@@ -133,29 +133,30 @@ def relevant(ranking: JudgedRanking, measure: Measure) -> float:
 
 
 def set_precision(ranking: JudgedRanking, measure: Measure) -> float:
-    most = min(len(ranking.grades), _relevant(ranking, measure)) if measure["relative"] else len(ranking.grades)
-    return _share(_found(ranking, measure), most)
+    hits = len(ranking.grades)
+    possible = min(hits, _relevant(ranking, measure)) if measure["relative"] else hits
+    return _share(_relevant_hits(ranking, measure), possible)
 
 
 def set_f(ranking: JudgedRanking, measure: Measure) -> float:
     """The F measure of the whole set; trec_eval's weight is beta itself, not its square."""
-    found, beta = _found(ranking, measure), measure["beta"]
-    p, r = _share(found, len(ranking.grades)), _share(found, _relevant(ranking, measure))
+    hits, beta = _relevant_hits(ranking, measure), measure["beta"]
+    p, r = _share(hits, len(ranking.grades)), _share(hits, _relevant(ranking, measure))
     return _share((beta + 1.0) * p * r, r + beta * p)
 
 
 def set_average_precision(ranking: JudgedRanking, measure: Measure) -> float:
-    found = _found(ranking, measure)
-    return _share(found * found, len(ranking.grades) * _relevant(ranking, measure))
+    hits = _relevant_hits(ranking, measure)
+    return _share(hits * hits, len(ranking.grades) * _relevant(ranking, measure))
 
 
 def bpref(ranking: JudgedRanking, measure: Measure) -> float:
     """How seldom a document judged irrelevant stands above a relevant one."""
     judged = ranking.grades[ranking.grades >= 0]
-    found, wanted = judged >= measure["rel"], _relevant(ranking, measure)
-    above = np.minimum(np.cumsum(~found)[found], wanted)
-    most = min(len(ranking.judged) - wanted, wanted)
-    return _share(len(above) - _share(float(above.sum()), most), wanted)
+    is_relevant, wanted = judged >= measure["rel"], _relevant(ranking, measure)
+    above = np.minimum(np.cumsum(~is_relevant)[is_relevant], wanted)
+    bound = min(len(ranking.judged) - wanted, wanted)
+    return _share(len(above) - _share(float(above.sum()), bound), wanted)
 
 
 Function: TypeAlias = Callable[[JudgedRanking, Measure], float]
@@ -242,7 +243,7 @@ def trec_order(scores: Mapping[str, float]) -> list[str]:
 
 @cache
 def pipeline() -> providers.FallbackProvider:
-    """trec_eval where it is installed, then ours, then whatever else ir_measures knows."""
+    """The providers in their order: trec_eval if it is installed, then ours, then all others of ir_measures."""
     parts = list(ir_measures.DefaultPipeline.providers)
     after = parts.index(ir_measures.pytrec_eval) + 1
     return providers.FallbackProvider([*parts[:after], TrecProvider(), *parts[after:]])
@@ -252,14 +253,14 @@ def values(
     measures: Sequence[Measure], qrels: Qrels, run: Mapping[str, Mapping[str, float]]
 ) -> dict[Measure, dict[str, float]]:
     """Every measure for every judged query; what no provider reports is the measure's default."""
-    found = {measure: dict.fromkeys(qrels, float(measure.DEFAULT)) for measure in measures}
+    by_measure = {measure: dict.fromkeys(qrels, float(measure.DEFAULT)) for measure in measures}
     for (_, gains), group in _by_view(measures).items() if run else ():
         for metric in _calculated(group, _survivable(qrels, dict(gains)), run):
-            found[metric.measure][metric.query_id] = float(metric.value)
-    return found
+            by_measure[metric.measure][metric.query_id] = float(metric.value)
+    return by_measure
 
 
-def _calculated(measures: Sequence[Measure], qrels: Qrels, run: Mapping[str, Any]) -> list[Metric]:
+def _calculated(measures: Sequence[Measure], qrels: Qrels, run: Mapping[str, Mapping[str, float]]) -> list[Metric]:
     try:
         return list(pipeline().iter_calc(measures, qrels, run))
     except ZeroDivisionError as error:  # Accuracy, where all that was retrieved is relevant
@@ -268,7 +269,7 @@ def _calculated(measures: Sequence[Measure], qrels: Qrels, run: Mapping[str, Any
 
 
 def _survivable(qrels: Qrels, gains: Mapping[int, int]) -> dict[str, Mapping[str, int]]:
-    """The same judgements for a trec_eval that may crash where all grades of a query are negative.
+    """The same judgements without queries whose grades are all negative, on which trec_eval may crash.
 
     To trec_eval such documents are unjudged, so the query has nothing relevant: zeros say the same. Where
     gains would raise those zeros the query is left out, which also counts nothing.
@@ -283,7 +284,7 @@ def _survivable(qrels: Qrels, gains: Mapping[int, int]) -> dict[str, Mapping[str
 
 
 def _by_view(measures: Iterable[Measure]) -> dict[View, list[Measure]]:
-    """Measures that may be computed in one go.
+    """Groups of measures that may be computed together.
 
     Asked for nDCG with and without gains at once, the pytrec_eval provider of ir_measures 0.4.3 may compute
     both with the gains; asked for one view at a time it cannot.
@@ -310,9 +311,9 @@ def parse(name: str) -> Measure:
 
 
 def names() -> set[str]:
-    """Every name that `parse` knows, without cutoffs; of those that differ only in case, the measure's own."""
-    own = (str(kind.NAME) for kind in registry.values())
-    return set({name.casefold(): name for name in (*registry, *own)}.values())
+    """Every name that `parse` knows, without cutoffs; of names that differ only in case, the measure's main one."""
+    main_names = (str(kind.NAME) for kind in registry.values())
+    return set({name.casefold(): name for name in (*registry, *main_names)}.values())
 
 
 def depth(measure: Measure, relevant: int | None = None) -> int | None:
@@ -324,18 +325,18 @@ def depth(measure: Measure, relevant: int | None = None) -> int | None:
     return cutoff if isinstance(cutoff, int) and not measure.params.get("judged_only") else None
 
 
-def _arguments(name: str, text: str | None) -> dict[str, Any]:
+def _arguments(name: str, text: str | None) -> dict[str, object]:
     """The parameters between the brackets. ir_measures has a parser too; Python 3.14 breaks it."""
     try:
         call = ast.parse(f"f({text or ''})", mode="eval").body
     except SyntaxError as error:
         raise _unreadable(name) from error
-    if not isinstance(call, ast.Call) or call.args or any(one.arg is None for one in call.keywords):
+    if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
         raise _unreadable(name)
-    return {str(one.arg): _literal(name, ast.unparse(one.value)) for one in call.keywords}
+    return {str(keyword.arg): _literal(name, ast.unparse(keyword.value)) for keyword in call.keywords}
 
 
-def _literal(name: str, text: str) -> Any:
+def _literal(name: str, text: str) -> object:
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError) as error:
@@ -374,8 +375,8 @@ def _wanted(information: known.ParamInfo) -> str:
 
 
 def _example(measure: Measure, key: str) -> str:
-    some = {int: "10", float: "0.5"}.get(measure.SUPPORTED_PARAMS[key].dtype, "...")
-    return f"{measure.NAME}@{some}" if key == measure.AT_PARAM else f"{measure.NAME}({key}={some})"
+    example = {int: "10", float: "0.5"}.get(measure.SUPPORTED_PARAMS[key].dtype, "...")
+    return f"{measure.NAME}@{example}" if key == measure.AT_PARAM else f"{measure.NAME}({key}={example})"
 
 
 def _computable(name: str, measure: Measure) -> Measure:

@@ -2,10 +2,10 @@
 
 The work: a T5 of random weights, docids of six symbols, queries of sixteen tokens. The peer is
 `generate(prefix_allowed_tokens_fn=...)` over a dict of prefixes, as the field's code has it. A row's
-`ratio` is the peer's time over ours, `overlap` how much of the peer's first ten we find too, `identical`
+`ratio` is the peer's time over ours, `overlap` the share of the peer's first ten that we find too, `identical`
 how often the first ten are the same, and `not_worse` how often ours have at least the peer's probability.
-With `finish` on, a docid that is alone leaves the beam early and makes room: what is found can only get
-better, so it need not be identical. With it off, the search is step for step the peer's.
+With `finish` on, a docid that no other shares its prefix with leaves the beam early and makes room. The hits can only
+get better, so they need not be identical. With it off, the search is step for step the peer's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ from triever.search.beam import BeamOptions, beam
 from triever.search.hits import documents
 from triever.search.scores import Normalisation
 
+if TYPE_CHECKING:
+    from transformers import T5ForConditionalGeneration
+
 ScoredNumbers: TypeAlias = list[tuple[int, float]]
 """Documents and their log-probabilities, best first."""
 
@@ -41,7 +44,7 @@ VOCABULARY = 32_128
 FIRST_TOKEN = 1000
 """Docid symbol i is token 1000 + i of the model's vocabulary."""
 FILLED_UP = -1e8
-"""Where there are fewer docids than beams, the peer fills up with anything, at scores below this."""
+"""If there are fewer docids than beams, the peer fills up with other sequences, whose scores are below this."""
 HEADS, HEAD = 6, 64
 
 
@@ -51,7 +54,7 @@ class DecodeOptions:
 
     docids: int = option(100_000, "how many docids")
     length: int = option(6, "symbols in a docid")
-    symbols: int = option(256, "how many different ones")
+    symbols: int = option(256, "how many different symbols")
     queries: tuple[int, ...] = option((8,), "queries in a batch")
     beams: tuple[int, ...] = option((10, 40), "widths of the beam")
     rounds: int = option(3, "how often each is timed; the median counts")
@@ -86,7 +89,7 @@ class DecodeOptions:
         check_memory(3 * 4 * numbers, self.device, "queries, beams, length, layers or width")
 
 
-def bench_decode(options: DecodeOptions | None = None) -> list[dict[str, Any]]:
+def bench_decode(options: DecodeOptions | None = None) -> list[dict[str, object]]:
     """One row for each batch, beam, normalisation and type."""
     chosen = options or DecodeOptions()
     chosen.check_memory()
@@ -109,18 +112,18 @@ class _Work:
         self.tokens = FIRST_TOKEN + torch.arange(options.symbols, device=options.device)
         self._batch = self.ids
 
-    def rows(self, queries: int, width: int) -> Iterator[dict[str, Any]]:
+    def rows(self, queries: int, width: int) -> Iterator[dict[str, object]]:
         for normalisation in get_args(Normalisation):
             peer_seconds, expected = self._peer(queries, width, normalisation)
             for dtype, finish in itertools.product(self._dtypes(), self.options.finish):
                 options = BeamOptions(width=width, normalisation=normalisation, finish=finish)
-                seconds, found = self._ours(queries, options, dtype)
-                row: dict[str, Any] = {"queries": queries, "beams": width, "normalisation": normalisation}
+                seconds, hits = self._ours(queries, options, dtype)
+                row: dict[str, object] = {"queries": queries, "beams": width, "normalisation": normalisation}
                 row |= {"dtype": dtype, "finish": finish}
                 row |= {"seconds": round(seconds, 4), "queries_per_second": round(queries / seconds, 1)}
                 if peer_seconds:
                     row |= {"generate_seconds": round(peer_seconds, 4), "ratio": round(peer_seconds / seconds, 2)}
-                    row |= agreement(expected, found)
+                    row |= agreement(expected, hits)
                 yield row
 
     def _dtypes(self) -> list[str]:
@@ -139,7 +142,7 @@ class _Work:
         return self._timed(run)
 
     def _generator(self, normalisation: str, dtype: str) -> Seq2SeqGenerator:
-        """Over the docid symbols alone; all of the vocabulary only where the normalisation asks for it."""
+        """A generator of docid symbols alone; of the whole vocabulary only if the normalisation is over it."""
         model: T5 = from_transformers(self.peer)
         narrow = model.narrowed(self.tokens) if normalisation == "trie" else model
         narrow = narrow.to(self.options.device, getattr(torch, dtype))
@@ -189,7 +192,7 @@ class _Work:
         return [[self._number_of.get(tuple(docid), -1) for docid in row] for row in (sequences - FIRST_TOKEN).tolist()]
 
     def _timed(self, run: Callable[[], list[ScoredNumbers]]) -> tuple[float, list[ScoredNumbers]]:
-        found = run()  # not counted: the first call prepares things
+        hits = run()  # not counted: the first call prepares things
         times = []
         for _ in range(self.options.rounds):
             self._wait()
@@ -197,25 +200,25 @@ class _Work:
             run()
             self._wait()
             times.append(time.perf_counter() - started)
-        return float(np.median(times)), found
+        return float(np.median(times)), hits
 
     def _wait(self) -> None:
         if self.options.device.startswith("cuda"):
             torch.cuda.synchronize()
 
 
-def agreement(expected: list[ScoredNumbers], found: list[ScoredNumbers]) -> dict[str, float]:
-    """How the first ten compare: as sets, as lists, and in the probability that they hold together."""
-    pairs = list(zip(expected, found, strict=True))
-    overlap = [len(dict(one).keys() & dict(two).keys()) / max(len(one), 1) for one, two in pairs]
-    identical = [[number for number, _ in one] == [number for number, _ in two] for one, two in pairs]
-    not_worse = [_mass(two) >= _mass(one) * (1 - 1e-4) for one, two in pairs]
+def agreement(expected: list[ScoredNumbers], hits: list[ScoredNumbers]) -> dict[str, float]:
+    """How the first ten compare: as sets, as lists, and by the sum of their probabilities."""
+    pairs = list(zip(expected, hits, strict=True))
+    overlap = [len(dict(peers).keys() & dict(ours).keys()) / max(len(peers), 1) for peers, ours in pairs]
+    identical = [[number for number, _ in peers] == [number for number, _ in ours] for peers, ours in pairs]
+    not_worse = [_mass(ours) >= _mass(peers) * (1 - 1e-4) for peers, ours in pairs]
     columns = {"overlap": overlap, "identical": identical, "not_worse": not_worse}
     return {name: round(float(np.mean(values)), 4) for name, values in columns.items()}
 
 
-def _mass(found: ScoredNumbers) -> float:
-    return float(np.exp([score for _, score in found]).sum())
+def _mass(hits: ScoredNumbers) -> float:
+    return float(np.exp([score for _, score in hits]).sum())
 
 
 def _trie(docids: np.ndarray) -> Trie:
@@ -232,7 +235,7 @@ def _following(docids: np.ndarray) -> dict[tuple[int, ...], list[int]]:
     return {prefix: sorted(symbols) for prefix, symbols in following.items()}
 
 
-def _model(options: DecodeOptions) -> Any:
+def _model(options: DecodeOptions) -> T5ForConditionalGeneration:
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(

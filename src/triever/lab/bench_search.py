@@ -1,10 +1,15 @@
 """Speed, size and quality of saved retrievers in one table: what a faster or smaller index costs.
 
-Dense retrievers are measured with each kind of index, multi-vector ones with each number of bits, generative
-ones by exact search and beams of several widths, contextual ones by the ways to join the spellings of a title, those
-that match inside clusters by how many they look at and by how much of docids they write, with the share of all vectors
-that a query is compared with; all without being trained or encoding documents again.
-`agreement` is the share of the first ten of the exact search that is found too, where that is measured.
+Nothing is trained, and no document is encoded again. What varies depends on the retriever:
+
+    dense         the kind of index
+    multivector   the number of bits
+    generative    exact search, and beams of several widths
+    contextual    the ways to join the spellings of a title
+    gdr           the number of clusters, and how much of a docid is written; `compared` is the share of all vectors
+                  that a query is compared with
+
+`agreement` is the share of the exact search's first ten that is found too, where the exact search is measured.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -31,18 +36,19 @@ BITS = (16, 4, 2)
 WIDTHS = (10, 40, 100)
 PATHS = (1, 5, 20)
 EVERYTHING = 10**9
-"""Prefixes that an exact search may open: all of them, so that what it finds is certain."""
+"""How many prefixes an exact search may open: all of them, so that its hits are certain."""
+Row: TypeAlias = dict[str, str | float]
 
 
 def bench_search(
-    models: Mapping[str, Path | Retriever], dataset: Dataset, split: str, most: int = 1000, only: Sequence[str] = ()
-) -> list[dict]:
-    """A row for each system and kind of index, over the first so many queries of a split.
+    models: Mapping[str, Path | Retriever], dataset: Dataset, split: str, limit: int = 1000, only: Sequence[str] = ()
+) -> list[Row]:
+    """A row for each system and each way to search it, over the first `limit` queries of a split.
 
-    `only` has texts, of which a row's name must hold one.
+    With `only`, a row is measured if one of these texts is in its name.
     """
     queries, qrels = questions(dataset, split)
-    queries, rows = queries[:most], []
+    queries, rows = queries[:limit], []
     for name, model in models.items():
         retriever = model if isinstance(model, Retriever) else load(model)
         if not len(retriever):
@@ -55,14 +61,14 @@ def bench_search(
             problem = f"no way to search {name} has {' or '.join(map(repr, only))} in its name"
             raise UsageError(problem, f"there are: {'; '.join(every)}")
         for label in track(wanted, f"measuring {name}"):
-            row, found = _row(label, every[label](), queries, qrels)
-            exact = found if label == first else exact
-            rows.append(row | {"agreement": "" if exact is None else round(_agreement(exact, found), 4)})
+            row, results = _row(label, every[label](), queries, qrels)
+            exact = results if label == first else exact
+            rows.append(row | {"agreement": "" if exact is None else round(_agreement(exact, results), 4)})
     return rows
 
 
 def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retriever]]:
-    """What makes a retriever with each kind of index it can have, and the exact one first; most are never wanted."""
+    """Name -> a function that makes the retriever with this way to search, the exact one first; few are ever called."""
     from triever.retrievers.contextual import Contextual
     from triever.retrievers.dense import Dense
     from triever.retrievers.gdr import GDR
@@ -73,7 +79,9 @@ def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retrieve
     if isinstance(retriever, Contextual) and retriever.vocabulary.k:
         joined = {f"sum of {paths}": {"join": "sum", "paths": paths} for paths in PATHS}
         joined |= {"best path": {"join": "max"}, "regenerated": {"join": "regenerate"}}
-        ways: dict[str, Any] = {"exact": {"spelling": {"join": "sum"}, "search_options": {"method": "exact"}}}
+        ways: dict[str, dict[str, object]] = {
+            "exact": {"spelling": {"join": "sum"}, "search_options": {"method": "exact"}}
+        }
         ways |= {label: {"spelling": how, "search_options": {"method": "beam"}} for label, how in joined.items()}
         made = {label: partial(retriever.searched_with, how) for label, how in ways.items()}
     elif isinstance(retriever, GDR):
@@ -96,36 +104,36 @@ def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retrieve
     return {f"{name}, {label}": make for label, make in made.items()}
 
 
-def _row(
-    label: str, retriever: Retriever, queries: Sequence[Query], qrels: Qrels
-) -> tuple[dict[str, Any], list[Result]]:
+def _row(label: str, retriever: Retriever, queries: Sequence[Query], qrels: Qrels) -> tuple[Row, list[Result]]:
     retriever.search_many(queries[:8], 10)  # not counted: the first call prepares things
     started = time.perf_counter()
-    found = retriever.search_many(queries, 10)
+    results = retriever.search_many(queries, 10)
     together = time.perf_counter() - started
     alone = []
     for query in queries[:20]:
         started = time.perf_counter()
         retriever.search(query, 10)
         alone.append(time.perf_counter() - started)
-    row: dict[str, Any] = {"system": label, "queries_per_second": round(len(queries) / together, 1)}
+    row: Row = {"system": label, "queries_per_second": round(len(queries) / together, 1)}
     row |= {"ms_for_one": round(1000 * float(np.median(alone)), 2)}
     row |= {"index_queries_per_second": _index_rate(retriever, queries)}
     row |= {"bytes_per_document": round(retriever.index_bytes / len(retriever), 1)}
     compared = retriever.compared([query.text for query in queries])
     row |= {"compared": "" if compared is None else round(compared, 4)}
-    return row | success(queries, found, qrels, (1, 10)), found
+    return row | success(queries, results, qrels, (1, 10)), results
 
 
-def success(queries: Sequence[Query], found: Sequence[Result], qrels: Qrels, depths: Sequence[int]) -> dict[str, float]:
-    """The share of some queries of a split that have something relevant among their first hits."""
+def success(
+    queries: Sequence[Query], results: Sequence[Result], qrels: Qrels, depths: Sequence[int]
+) -> dict[str, float]:
+    """The share of these queries that have a relevant document among their first hits, at several depths."""
     asked = {query.id: qrels[query.id] for query in queries}
-    values = per_query(dict(zip(asked, found, strict=True)), asked, [f"Success@{depth}" for depth in depths])
+    values = per_query(dict(zip(asked, results, strict=True)), asked, [f"Success@{depth}" for depth in depths])
     return {measure: round(float(np.mean([*value.values()])), 4) for measure, value in values.items()}
 
 
 def _index_rate(retriever: Retriever, queries: Sequence[Query]) -> float | str:
-    """Queries a second of the index alone, once they are read; nothing where there is no encoder."""
+    """Queries a second of the index alone, once they are encoded; "" for a retriever without an encoder."""
     if not isinstance(retriever.engine, ReadsAhead):
         return ""
     search = retriever.engine.read_ahead([query.text for query in queries])
@@ -134,6 +142,6 @@ def _index_rate(retriever: Retriever, queries: Sequence[Query]) -> float | str:
     return round(len(queries) / (time.perf_counter() - started), 1)
 
 
-def _agreement(exact: Sequence[Result], found: Sequence[Result]) -> float:
-    both = [({hit.id for hit in one}, {hit.id for hit in other}) for one, other in zip(exact, found, strict=True)]
-    return float(np.mean([len(one & other) / max(len(one), 1) for one, other in both]))
+def _agreement(exact: Sequence[Result], results: Sequence[Result]) -> float:
+    pairs = [({hit.id for hit in best}, {hit.id for hit in hits}) for best, hits in zip(exact, results, strict=True)]
+    return float(np.mean([len(best & ids) / max(len(best), 1) for best, ids in pairs]))

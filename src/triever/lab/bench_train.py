@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -86,21 +86,28 @@ class TrainBenchOptions:
         check_memory(max(trained, matrices), self.device, "batch, length, layers, width, inner or matrix")
 
 
-def bench_train(options: TrainBenchOptions | None = None) -> list[dict[str, Any]]:
+def bench_train(options: TrainBenchOptions | None = None) -> list[dict[str, object]]:
     """The hardware's rate, then a row for each way to train."""
     chosen = options or TrainBenchOptions()
     chosen.check_memory()
     work = _Work(chosen)
     rate = _matrix_rate(chosen)
     numbers = {"dtype": name_of(chosen.dtype)}
-    rows = [{"what": "matrix product", **numbers, "tflops": round(rate / 1e12, 2), "share": 1.0}]
+    rows: list[dict[str, object]] = [
+        {"what": "matrix product", **numbers, "tflops": round(rate / 1e12, 2), "share": 1.0}
+    ]
     ways = [(f"triever{', compiled' if compiled else ''}", compiled) for compiled in chosen.compile]
     timed = [(name, *work.ours(compiled)) for name, compiled in ways]
     if chosen.peer:
         timed.append(("transformers, plain loop", *work.peer()))
     for name, seconds, waited in timed:
         done = work.arithmetic / seconds
-        row = {"what": name, **numbers, "tflops": round(done / 1e12, 2), "share": round(done / rate, 3)}
+        row: dict[str, object] = {
+            "what": name,
+            **numbers,
+            "tflops": round(done / 1e12, 2),
+            "share": round(done / rate, 3),
+        }
         row |= {"texts_per_second": round(chosen.batch / seconds, 1)}
         rows.append(row if math.isnan(waited) else row | {"waited": waited})
     if chosen.peer:

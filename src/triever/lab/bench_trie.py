@@ -1,4 +1,4 @@
-"""Building, size and opening of the trie, beside a dict of dicts and marisa-trie, on one file of titles.
+"""Time to build and open the trie, and its size, beside a dict of dicts and marisa-trie, on one file of titles.
 
 Tokenisation is not counted: a WordPiece vocabulary is trained on the titles first, and a row's `build_s`
 begins with the numbers. marisa-trie gets the same numbers as two characters each, which is what it holds.
@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,13 +24,16 @@ from triever.docids.schemes import learn_pieces
 from triever.docids.trie import Paths, Trie
 from triever.errors import DataError, MissingExtra
 
+T = TypeVar("T")
+Row: TypeAlias = dict[str, object]
+Node: TypeAlias = "dict[int, Node]"
 VOCABULARY = 30_000
 TRAINED_ON = 200_000
 DICT_SAMPLE = 200_000
-"""A dict trie of millions of titles fills the memory: it is built from so many and scaled up."""
+"""A dict of millions of titles fills the memory: it is built from this many, and its numbers are scaled up."""
 
 
-def bench_trie(path: str | Path, limit: int | None = None) -> list[dict[str, Any]]:
+def bench_trie(path: str | Path, limit: int | None = None) -> list[Row]:
     """One row for each way to hold the docids of a file with one title a line."""
     titles = [title for _, title in itertools.islice(read_lines(path, Problems()), limit)]
     if not titles:
@@ -49,7 +52,7 @@ def tokenised(titles: list[str]) -> Paths:
     return Paths(flat, start, np.arange(len(rows)))
 
 
-def _ours(paths: Paths) -> dict[str, Any]:
+def _ours(paths: Paths) -> Row:
     seconds, trie = _timed(lambda: Trie.of(paths))
     with tempfile.TemporaryDirectory() as folder:
         _save(trie, folder)
@@ -72,8 +75,8 @@ def _open(folder: str, paths: Paths, check: bool) -> Trie:
         return Trie.read(snapshot, width, paths.document)
 
 
-def _dict(paths: Paths) -> dict[str, Any]:
-    """The field's usual trie, from a sample if there are many."""
+def _dict(paths: Paths) -> Row:
+    """The trie that most of the field's code uses, measured on a sample if there are many docids."""
     count = min(len(paths), DICT_SAMPLE)
     seconds, size = _timed(lambda: _size(_nested(paths, count)))
     scale = len(paths) / count
@@ -81,8 +84,8 @@ def _dict(paths: Paths) -> dict[str, Any]:
     return row | {"mib": round(size * scale / 2**20, 1), "docids": len(paths), "measured_on": count}
 
 
-def _nested(paths: Paths, count: int) -> dict[int, Any]:
-    root: dict[int, Any] = {}
+def _nested(paths: Paths, count: int) -> Node:
+    root: Node = {}
     for number in range(count):
         node = root
         for symbol in paths.flat[paths.start[number] : paths.start[number + 1]].tolist():
@@ -90,16 +93,16 @@ def _nested(paths: Paths, count: int) -> dict[int, Any]:
     return root
 
 
-def _size(node: dict[int, Any]) -> int:
-    waiting, total = [node], 0
+def _size(root: Node) -> int:
+    waiting, total = [root], 0
     while waiting:
-        one = waiting.pop()
-        total += sys.getsizeof(one)
-        waiting.extend(one.values())
+        node = waiting.pop()
+        total += sys.getsizeof(node)
+        waiting.extend(node.values())
     return total
 
 
-def _marisa(paths: Paths) -> Iterator[dict[str, Any]]:
+def _marisa(paths: Paths) -> Iterator[Row]:
     try:
         import marisa_trie
     except ImportError as error:
@@ -121,7 +124,7 @@ def _as_text(paths: Paths) -> Iterator[str]:
         yield "".join(letters[symbol // 256] + letters[symbol % 256] for symbol in docid)
 
 
-def _timed(run: Callable[[], Any]) -> tuple[float, Any]:
+def _timed(run: Callable[[], T]) -> tuple[float, T]:
     started = time.perf_counter()
-    found = run()
-    return time.perf_counter() - started, found
+    outcome = run()
+    return time.perf_counter() - started, outcome

@@ -1,6 +1,6 @@
-"""A cell of a recipe: the data, the system that learns it, and the parts that this one uses.
+"""A cell of a recipe: the data, the system that learns it, and the parts that this system uses.
 
-Knows nothing about how a recipe says them: `layout` makes cells from tables.
+Knows nothing about the syntax of recipes: `layout` makes cells from tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from triever.retriever import Retriever, system
 
 LONGEST = 100  # letters of a file's name
 BESIDES = {"compile", "workers", "tensorboard", "log_every", "checkpoint_every", "checkpoint_minutes"}
-"""Options of a training that change its pace and what it leaves beside the model, and nothing of what is learned."""
+"""Options of a training that change its speed and the files beside the model, but not what is learned."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,15 @@ class Data:
     """What a cell learns, and what it is asked."""
 
     name: str = option("", "a folder, a file, `python`, or a name under $TRIEVER_DATA")
-    train: str = option("", "the split that systems are trained on, unless their options say another")
+    train: str = option("", "the split that systems are trained on, unless their options name another")
     test: tuple[str, ...] = option(("test",), "the splits that they are measured on")
-    documents: int = option(0, "only a sample of so many documents; 0 takes all")
-    first: tuple[str, ...] = option((), "splits whose relevant documents are in a sample first; none: those of all")
+    documents: int = option(0, "the size of a sample of the documents; 0 takes all of them")
+    first: tuple[str, ...] = option(
+        (), "splits whose relevant documents a sample takes first; without any, those of all splits"
+    )
     expansions: str = option("", "a file of expansion texts, as a path or below $TRIEVER_DATA")
     skip_bad: bool = option(False, "leave malformed records out")
-    read_as: str = option("", "text or records: what the documents of a folder are; nothing: what most of it is")
+    read_as: str = option("", "text or records: what the documents of a folder are; empty: what most of its files are")
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -49,7 +51,7 @@ class Data:
 
 @dataclass(frozen=True)
 class System:
-    """A system as a recipe says it: its kind, the options that were given, and the parts that it uses."""
+    """A system as a recipe describes it: its kind, the options that were given, and the parts that it uses."""
 
     kind: str
     options: Table
@@ -66,31 +68,31 @@ class System:
         return self.part is not None
 
     def make(self, part: Callable[[str], Retriever]) -> Retriever:
-        """The retriever, with what `part` gives for the names of its parts; it is not fitted unless it is a part."""
+        """The retriever; `part` gives the retriever for the name of a part. Only a system that is a part is fitted."""
         if self.part is None:
             return config.build(system(self.kind), _with_parts(self.options, part))
-        found = part(self.part)
-        return found.searched_with(self.options) if self.options else found
+        retriever = part(self.part)
+        return retriever.searched_with(self.options) if self.options else retriever
 
     def unfitted(self) -> Retriever:
-        """The retriever with parts that are not fitted either: whether it can be made at all."""
+        """The retriever with parts that are not fitted either; an error if its options do not allow it to be made."""
         if self.part is None:
             return self.make(lambda name: self.parts[name].unfitted())
-        found = self.parts[self.part].unfitted()
-        other = config.merged(config.to_dict(found), self.options)
-        return config.build(type(found), other) if self.options else found
+        retriever = self.parts[self.part].unfitted()
+        options = config.merged(config.to_dict(retriever), self.options)
+        return config.build(type(retriever), options) if self.options else retriever
 
     def completed(self, seed: int, train: str) -> System:
-        """The same with all of its options, where the seed and the split are these unless others were given."""
-        parts = {name: one.completed(seed, train) for name, one in self.parts.items()}
+        """The same system with all options filled in; this seed and split are used wherever no other was given."""
+        parts = {name: part.completed(seed, train) for name, part in self.parts.items()}
         if self.is_part:
             return replace(self, parts=parts)
         fixed = {"seed": seed} | ({"split": train} if train else {})
         return System(self.kind, _filled(config.to_dict(self.unfitted()), self.options, fixed), parts)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values; parts by name."""
-        parts = {"parts": {name: one.to_dict() for name, one in self.parts.items()}} if self.parts else {}
+    def to_dict(self) -> dict[str, object]:
+        """The system as plain values; its parts by name."""
+        parts = {"parts": {name: part.to_dict() for name, part in self.parts.items()}} if self.parts else {}
         return {"kind": self.kind, "options": dict(self.options), **parts}
 
 
@@ -102,17 +104,18 @@ class Cell(Named):
     system: System
     seeds: tuple[int, ...] = ()
 
-    def said(self) -> dict[str, Any]:
-        """What was said of it; options that nobody set are left out, so that a new one changes no definition.
+    def definition(self) -> dict[str, object]:
+        """The options that decide what the cell measures, as plain values.
 
-        So are those that say how fast it is done, or what is told of it meanwhile.
+        Options that nobody set are left out, so that a new option of Triever changes no definition. Options that only
+        change speed or logging are left out too.
         """
         usual = config.options(Data)
         data = {key: value for key, value in asdict(self.data).items() if value != usual[key].default}
         return {"data": data, "system": _decisive(self.system.to_dict())}
 
 
-def _decisive(options: Table) -> dict[str, Any]:
+def _decisive(options: Table) -> dict[str, object]:
     return {
         key: _decisive(value) if isinstance(value, Mapping) else value
         for key, value in options.items()
@@ -120,13 +123,13 @@ def _decisive(options: Table) -> dict[str, Any]:
     }
 
 
-def digest(said: Table) -> str:
-    """Sixteen letters that are others for other values."""
-    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
+def digest(values: Table) -> str:
+    """Sixteen hexadecimal digits of a hash: other values have another digest."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def file_name(label: str) -> str:
-    """A label as the name of a file.
+    """The name of a file for a label.
 
     >>> file_name("semantic branch=10, firstp+labelled")
     'semantic-branch=10-firstp+labelled'
@@ -137,8 +140,8 @@ def file_name(label: str) -> str:
     return f"{name[:LONGEST]}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
 
-def _with_parts(value: Any, part: Callable[[str], Retriever]) -> Any:
-    """The same value with retrievers in the place of the names of parts."""
+def _with_parts(value: object, part: Callable[[str], Retriever]) -> Any:  # of the same type as the value
+    """The same value with a retriever in the place of each name of a part."""
     if (name := part_name(value)) is not None:
         return part(name)
     if isinstance(value, Mapping):
@@ -146,17 +149,17 @@ def _with_parts(value: Any, part: Callable[[str], Retriever]) -> Any:
     return [_with_parts(inner, part) for inner in value] if isinstance(value, list) else value
 
 
-def _filled(whole: Any, given: Any, fixed: Table) -> Any:
-    """All options, with names of parts as they were given, and what is fixed wherever nothing was given."""
+def _filled(whole: object, given: object, fixed: Table) -> Any:  # of the same type as `whole`
+    """All options; names of parts stay as they were given, and `fixed` values stand wherever nothing was given."""
     if part_name(given) is not None:
         return given
     if isinstance(whole, Mapping):
-        said = given if isinstance(given, Mapping) else {}
+        table = given if isinstance(given, Mapping) else {}
         return {
-            key: fixed[key] if key in fixed and key not in said else _filled(value, said.get(key), fixed)
+            key: fixed[key] if key in fixed and key not in table else _filled(value, table.get(key), fixed)
             for key, value in whole.items()
         }
     if isinstance(whole, list):
-        several = given if isinstance(given, list) and len(given) == len(whole) else [None] * len(whole)
-        return [_filled(value, one, fixed) for value, one in zip(whole, several, strict=True)]
+        items = given if isinstance(given, list) and len(given) == len(whole) else [None] * len(whole)
+        return [_filled(value, item, fixed) for value, item in zip(whole, items, strict=True)]
     return whole

@@ -1,10 +1,9 @@
-"""What the docids of a corpus would be like under a scheme, before anything is trained on them."""
+"""A description of the docids that a scheme gives to a corpus, before anything is trained on them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -20,18 +19,18 @@ from triever.index.top import shared
 SHOWN = 3
 
 
-def describe_docids(dataset: Dataset, kind: str, settings: Sequence[str], vectors: Path | None) -> dict[str, Any]:
-    """The trie's shape, the vocabulary's width, and some docids as a person reads them."""
+def describe_docids(dataset: Dataset, kind: str, settings: Sequence[str], vectors: Path | None) -> dict[str, object]:
+    """The shape of the trie, the number of symbols, and a few docids as a person reads them."""
     scheme = _scheme(kind, settings)
     documents = list(dataset.documents())
     docids = scheme.fit(documents, _vectors(scheme, vectors))
-    found = {
+    description: dict[str, object] = {
         "scheme": repr(scheme),
         "width": scheme.width,
         **Trie.of(zip(docids, range(len(docids)), strict=True)).info(),
     }
     examples = zip(documents[:SHOWN], docids, strict=False)
-    return found | {document.id: scheme.readable(docid) for document, docid in examples}
+    return description | {document.id: scheme.readable(docid) for document, docid in examples}
 
 
 def _scheme(kind: str, settings: Sequence[str]) -> Scheme:
@@ -52,7 +51,7 @@ def _vectors(scheme: Scheme, path: Path | None) -> Tensor | None:
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim != 2 or not array.size:
         problem = f"{path} does not hold a row of numbers for each document"
         raise DataError(problem, "write an array of (documents, numbers) with numpy.save")
-    found = shared(array)
-    if not all_finite(found):
+    vectors = shared(array)
+    if not all_finite(vectors):
         raise DataError(f"{path} holds numbers that are not finite", "correct the vectors of those documents")
-    return found
+    return vectors

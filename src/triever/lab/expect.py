@@ -1,11 +1,11 @@
-"""What a recipe expects of its cells: numbers, and orders, by the names of the cells or of their values."""
+"""What a recipe expects of its cells: numbers, and orders such as `dense < fused`, by labels or by values of axes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from triever.errors import UsageError, nearest
 from triever.lab.toml_values import Table, check_keys, number, table
@@ -16,16 +16,16 @@ N = TypeVar("N", bound="Named")
 
 @dataclass(frozen=True)
 class Named:
-    """What a statement can name: a label, or values of axes."""
+    """Something that a statement can name by its label or by values of axes."""
 
     label: str
     names: Mapping[str, str]  # a name of one of its values -> the axis of that value
-    values: Mapping[str, Any]  # axis -> value; none for a cell that was given by hand
+    values: Mapping[str, object]  # axis -> value; none for a cell that was given by hand
 
 
 @dataclass(frozen=True)
 class Judging:
-    """What cells can be judged by, all of them, and what they are judged by where nothing is said."""
+    """The measures and splits that all cells have, and those that a statement is about by default."""
 
     measures: Sequence[str]
     splits: Sequence[str]
@@ -45,7 +45,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two cells of which the first should be below the second, or at most not above it."""
+    """Two cells: `less` should be below `more`, or, unless `strict`, not above it."""
 
     less: str
     more: str
@@ -54,7 +54,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Order:
-    """What a statement says of which cells."""
+    """A statement about the order of cells, and the pairs of cells that it compares."""
 
     statement: str
     measure: str
@@ -69,38 +69,42 @@ def expected_values(expect: Table, by: Judging, cells: Sequence[Named]) -> Itera
         measure, splits, term = _scope(key, by)
         if splits != (by.split,):
             raise UsageError(f"expect.values names {key!r}, and values are those of {by.split}", "set expect.split")
-        found = select(term, cells, "expect.values")
-        if len(found) > 1:
-            raise UsageError(f"expect.values names {len(found)} cells by {term!r}", f"such as {found[0].label!r}")
-        one = value if isinstance(value, Mapping) else {"value": value}
-        check_keys(one, ("value", "tolerance"), f"expect.values.{key}")
-        near = number(one.get("tolerance", tolerance), f"the tolerance of {key!r}")
-        yield Expected(found[0].label, measure, number(one.get("value"), f"the value of {key!r}"), near)
+        named = select(term, cells, "expect.values")
+        if len(named) > 1:
+            raise UsageError(f"expect.values names {len(named)} cells by {term!r}", f"such as {named[0].label!r}")
+        entry = value if isinstance(value, Mapping) else {"value": value}
+        check_keys(entry, ("value", "tolerance"), f"expect.values.{key}")
+        near = number(entry.get("tolerance", tolerance), f"the tolerance of {key!r}")
+        yield Expected(named[0].label, measure, number(entry.get("value"), f"the value of {key!r}"), near)
 
 
-def order_of(said: str, by: Judging, cells: Sequence[Named]) -> Order:
-    """`a < b <= c`: for each sign, all pairs of cells that differ in nothing but what the statement names."""
-    measure, splits, statement = _scope(said, by)
-    terms = re.split(r"\s+(<=|<|>=|>)\s+", statement)
+def order_of(statement: str, by: Judging, cells: Sequence[Named]) -> Order:
+    """The order that a statement such as `a < b <= c` expects.
+
+    Each sign gives all pairs of cells that differ only in what the statement names.
+    """
+    measure, splits, comparison = _scope(statement, by)
+    terms = re.split(r"\s+(<=|<|>=|>)\s+", comparison)
     if len(terms) < 3:
-        raise UsageError(f"the order {said!r} compares nothing", 'write it as "a < b" or "a <= b", with spaces')
+        raise UsageError(f"the order {statement!r} compares nothing", 'write it as "a < b" or "a <= b", with spaces')
     pairs: list[Pair] = []
-    for place in range(0, len(terms) - 2, 2):
-        left, sign, right = terms[place : place + 3]
-        for less, more in _matched(said, left, right, cells):
+    for start in range(0, len(terms) - 2, 2):
+        left, sign, right = terms[start : start + 3]
+        for less, more in _matched(statement, left, right, cells):
             first, second = (less, more) if sign[0] == "<" else (more, less)
             pairs.append(Pair(first.label, second.label, strict=len(sign) == 1))
-    return Order(said, measure, splits, tuple(pairs))
+    return Order(statement, measure, splits, tuple(pairs))
 
 
-def _matched(said: str, left: str, right: str, cells: Sequence[Named]) -> list[tuple[Named, Named]]:
-    ones, others = (select(term, cells, f"the order {said!r}") for term in (left, right))
-    fixed, also_fixed = _axes_named(left, ones), _axes_named(right, others)
-    if ones[0].values and others[0].values and fixed != also_fixed:
-        raise UsageError(f"the order {said!r} compares values of different axes", "name the same axes on both sides")
-    pairs = [(one, other) for one in ones for other in others if _alike(one, other, fixed | also_fixed)]
-    if not pairs or any(one.label == other.label for one, other in pairs):
-        raise UsageError(f"the order {said!r} compares a cell with none or with itself", "name two that differ")
+def _matched(statement: str, left: str, right: str, cells: Sequence[Named]) -> list[tuple[Named, Named]]:
+    lefts, rights = (select(term, cells, f"the order {statement!r}") for term in (left, right))
+    fixed, also_fixed = _axes_named(left, lefts), _axes_named(right, rights)
+    if lefts[0].values and rights[0].values and fixed != also_fixed:
+        problem = f"the order {statement!r} compares values of different axes"
+        raise UsageError(problem, "name the same axes on both sides")
+    pairs = [(first, second) for first in lefts for second in rights if _alike(first, second, fixed | also_fixed)]
+    if not pairs or any(first.label == second.label for first, second in pairs):
+        raise UsageError(f"the order {statement!r} compares a cell with none or with itself", "name two that differ")
     return pairs
 
 
@@ -110,42 +114,42 @@ def _axes_named(term: str, cells: Sequence[Named]) -> set[str]:
     return {cells[0].names[word] for word in _split(term)} - {""}
 
 
-def _alike(one: Named, other: Named, fixed: set[str]) -> bool:
-    """Whether two cells have the same values on the axes that both have and that are not named."""
-    free = (set(one.values) & set(other.values)) - fixed
-    return all(one.values[axis] == other.values[axis] for axis in free)
+def _alike(first: Named, second: Named, fixed: set[str]) -> bool:
+    """Whether two cells have the same values on all axes that both have, apart from the `fixed` ones."""
+    free = (set(first.values) & set(second.values)) - fixed
+    return all(first.values[axis] == second.values[axis] for axis in free)
 
 
 def select(term: str, cells: Sequence[N], where: str) -> list[N]:
-    """The cell of this label, or all that have all of these values: `semantic, labelled`."""
+    """The cell with this label, or else all cells that have all of these values, such as `semantic, labelled`."""
     exact = [cell for cell in cells if cell.label == term]
-    found = exact or [cell for cell in cells if set(_split(term)) <= cell.names.keys()]
-    if not found:
+    selected = exact or [cell for cell in cells if set(_split(term)) <= cell.names.keys()]
+    if not selected:
         known = {name for cell in cells for name in (cell.label, *cell.names)}
         raise UsageError(f"{where} names {term!r}, which is no cell", nearest(term, known))
-    return found
+    return selected
 
 
 def _split(term: str) -> list[str]:
     return [word.strip() for word in term.split(", ")]
 
 
-def _scope(said: str, by: Judging) -> tuple[str, tuple[str, ...], str]:
-    """The measure and the splits that stand before a colon, or the usual ones, and the rest.
+def _scope(statement: str, by: Judging) -> tuple[str, tuple[str, ...], str]:
+    """The measure and the splits that stand before a colon, or the default ones; then the rest of the statement.
 
     >>> by = Judging(["Success@1", "RR@10"], ["dev.nq", "dev.trivia"], "Success@1", "dev.nq")
     >>> _scope("RR@10: a < b", by), _scope("dev.nq, dev.trivia: a < b", by)
     (('RR@10', ('dev.nq',), 'a < b'), ('Success@1', ('dev.nq', 'dev.trivia'), 'a < b'))
     """
-    before, colon, rest = said.partition(": ")
+    before, colon, rest = statement.partition(": ")
     named = _split(before) if colon else []
-    for one in named:
-        if "@" in one and one not in by.measures:
-            raise UsageError(f"{said!r} is about {one}, which is not measured", nearest(one, by.measures))
+    for name in named:
+        if "@" in name and name not in by.measures:
+            raise UsageError(f"{statement!r} is about {name}, which is not measured", nearest(name, by.measures))
     if not named or not {*named} <= {*by.measures, *by.splits}:  # a colon of a cell's own name
-        return by.measure, (by.split,), said.strip()
-    measures = [one for one in named if one in by.measures]
+        return by.measure, (by.split,), statement.strip()
+    measures = [name for name in named if name in by.measures]
     if len(measures) > 1:
-        raise UsageError(f"{said!r} is about {len(measures)} measures", "write a statement for each")
-    splits = tuple(one for one in named if one in by.splits)
+        raise UsageError(f"{statement!r} is about {len(measures)} measures", "write a statement for each")
+    splits = tuple(name for name in named if name in by.splits)
     return next(iter(measures), by.measure), splits or (by.split,), rest.strip()

@@ -1,7 +1,7 @@
 """Runs the cells of a recipe: one result file for each run, parts made once, and no run twice.
 
-A run that fails leaves its sentence in its file, and the others go on. What was interrupted goes on from its
-checkpoints in the work folder, which is emptied of a run once the run has its result.
+A run that fails writes its error into its file, and the others go on. An interrupted run goes on from its checkpoints
+in the work folder; they are removed once the run has its result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from triever import work_folder
 from triever.data.dataset import SHIPPED
@@ -35,14 +34,14 @@ from triever.files import atomic, locked
 from triever.lab import results
 from triever.lab.cells import Data, System, digest, file_name
 from triever.lab.recipes import Recipe, Run
-from triever.lab.tables import PLAN, RecipeTable, read_result
+from triever.lab.tables import PLAN, RecipeTable, RunResult, read_result
 from triever.memory_parts import index_size
 from triever.printable import mean_text
 from triever.retriever import Retriever, load
 
 WARM = 8  # queries that are asked before the time is taken: the first ones prepare things
 COUNTED = 500
-"""Questions of the first split for which it is counted how many vectors are compared: they are searched once more."""
+"""How many questions of the first split are searched once more to count the vectors that are compared."""
 log = logging.getLogger("triever")
 
 
@@ -61,12 +60,12 @@ def run_recipe(
     models: str | Path | None = None,
     tell: Callable[[str], None] = lambda _line: None,
 ) -> RecipeTable:
-    """Run what is missing and give the table; `again` runs all of it anew, and `models` keeps what is made."""
+    """Run what has no result yet and return the table; `again` runs all of it, `models` is a folder for retrievers."""
     _refuse_several_processes()
-    folder = place(recipe, out)
+    folder = results_folder(recipe, out)
     chosen = recipe.runs(only, seeds)
     missing = [run for run in chosen if again or not is_done(folder, run)]
-    kept = place(recipe, models) if models else None
+    kept = results_folder(recipe, models) if models else None
     workshop = Workshop(Path(work), f"{recipe.name}/{recipe.setting}", recipe.timeout, kept)
     workshop.check([run.cell.data for run in missing])
     results.write(folder / PLAN, recipe.plan())
@@ -75,23 +74,25 @@ def run_recipe(
         if run not in missing:
             tell(f"{label}: there already")
             continue
-        with working_in(workshop.place(run)) as working:
+        with working_in(workshop.folder_of(run)) as working:
             result = _result(recipe, run, workshop, folder)
             results.write(folder / run.file, result)
             working.is_done = "problem" not in result
-        tell(f"{label}: {_said(recipe, run, result)}")
+        tell(f"{label}: {_summary(recipe, run, result)}")
     return table_of(recipe, out, only)
 
 
 def table_of(recipe: Recipe, out: str | Path = "results", only: str = "") -> RecipeTable:
-    """What the results of a recipe say now, of all cells or of some."""
-    whole = RecipeTable.of(recipe.plan(), place(recipe, out))
+    """The table of the results that a recipe has now, for all cells or for those that `only` names."""
+    whole = RecipeTable.of(recipe.plan(), results_folder(recipe, out))
     return whole.narrowed([cell.label for cell in recipe.chosen(only)])
 
 
-def listed(recipe: Recipe, out: str | Path = "results", only: str = "", seeds: Sequence[int] = ()) -> list[dict]:
+def listed(
+    recipe: Recipe, out: str | Path = "results", only: str = "", seeds: Sequence[int] = ()
+) -> list[dict[str, object]]:
     """The runs of a recipe, and which of them have their result."""
-    folder = place(recipe, out)
+    folder = results_folder(recipe, out)
     return [
         {
             "cell": run.cell.label,
@@ -104,13 +105,13 @@ def listed(recipe: Recipe, out: str | Path = "results", only: str = "", seeds: S
     ]
 
 
-def place(recipe: Recipe, out: str | Path) -> Path:
+def results_folder(recipe: Recipe, out: str | Path) -> Path:
     """The folder of a recipe's results in one setting."""
     return Path(out) / recipe.name / recipe.setting
 
 
 def is_done(folder: Path, run: Run) -> bool:
-    """Whether a run has a result by its definition; one that failed is tried again."""
+    """Whether a run has a result with its definition; a run that failed has none and is tried again."""
     result = read_result(folder / run.file, run.definition)
     return result is not None and "problem" not in result
 
@@ -118,8 +119,8 @@ def is_done(folder: Path, run: Run) -> bool:
 # --- one run --------------------------------------------------------------------------------------------------
 
 
-def _result(recipe: Recipe, run: Run, workshop: Workshop, folder: Path) -> dict[str, Any]:
-    """What a run leaves: its measures, or the sentence with which it failed. The time of parts is not its own."""
+def _result(recipe: Recipe, run: Run, workshop: Workshop, folder: Path) -> RunResult:
+    """The result of a run: its measures, or the error with which it failed. The time that parts took is not counted."""
     started = time.perf_counter()
     try:
         dataset = workshop.begin(run)
@@ -128,20 +129,20 @@ def _result(recipe: Recipe, run: Run, workshop: Workshop, folder: Path) -> dict[
         results.forget_peaks()
         started = time.perf_counter()
         with limit(recipe.timeout):
-            spent = {} if system.is_part else fit_in(workshop.place(run), retriever, dataset)
+            spent = {} if system.is_part else fit_in(workshop.folder_of(run), retriever, dataset)
             workshop.keep(run, retriever)
-            found = _measured(recipe, run, retriever, dataset, folder)
-        found |= {"system": system.to_dict(), **spent, "parts": workshop.spent(system.parts)}
+            outcome = _measured(recipe, run, retriever, dataset, folder)
+        outcome |= {"system": system.to_dict(), **spent, "parts": workshop.spent(system.parts)}
     except Exception as error:
         log.debug("%s, seed %d failed", run.cell.label, run.seed, exc_info=True)
-        found = {"problem": sentence(error)}
+        outcome = {"problem": sentence(error)}
     seconds = time.perf_counter() - started
     command = ["experiment", recipe.name, "--setting", recipe.setting, "--only", run.cell.label]
-    said = {**_about(recipe, run), **found}
-    return results.run_record(said, command=[*command, "--seeds", str(run.seed)], seconds=seconds)
+    record = {**_about(recipe, run), **outcome}
+    return results.run_record(record, command=[*command, "--seeds", str(run.seed)], seconds=seconds)
 
 
-def _about(recipe: Recipe, run: Run) -> dict[str, Any]:
+def _about(recipe: Recipe, run: Run) -> dict[str, object]:
     return {
         "recipe": recipe.name,
         "setting": recipe.setting,
@@ -154,7 +155,7 @@ def _about(recipe: Recipe, run: Run) -> dict[str, Any]:
     }
 
 
-def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, folder: Path) -> dict[str, Any]:
+def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, folder: Path) -> dict[str, object]:
     data, systems = run.cell.data, {run.cell.label: retriever}
     reports = {}
     for split in data.test:
@@ -162,8 +163,8 @@ def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, 
         keep = partial(_keep, folder / run.hits_file(split)) if recipe.keeps_runs else None
         reports[split] = compare(systems, dataset, split, recipe.measures, k=recipe.hits, keep=keep).to_dict()
     memory = retriever.memory
-    some = dataset.queries(data.test[0])[:COUNTED]
-    compared = retriever.compared([query.text for query in some], recipe.hits)
+    counted = dataset.queries(data.test[0])[:COUNTED]
+    compared = retriever.compared([query.text for query in counted], recipe.hits)
     return {
         "data": asdict(data) | {"dataset": dataset.name, "fingerprint": dataset.fingerprint[:16]},
         "reports": reports,
@@ -180,7 +181,7 @@ def _keep(path: Path, label: str, hits: Hits) -> None:
     write_run(path, hits, tag=file_name(label))
 
 
-def _said(recipe: Recipe, run: Run, result: Mapping[str, Any]) -> str:
+def _summary(recipe: Recipe, run: Run, result: RunResult) -> str:
     if "problem" in result:
         return f"failed: {result['problem']}"
     score = result["reports"][recipe.split]["scores"][run.cell.label][recipe.measure]
@@ -189,7 +190,7 @@ def _said(recipe: Recipe, run: Run, result: Mapping[str, Any]) -> str:
 
 
 def sentence(error: Exception) -> str:
-    """An error as one line; one that is not Triever's own is told with its name."""
+    """An error as one line; an error that is not Triever's own begins with its class."""
     if isinstance(error, TrieverError):
         return str(error)
     return " ".join(f"{type(error).__name__}: {error}".split())
@@ -197,7 +198,7 @@ def sentence(error: Exception) -> str:
 
 @contextmanager
 def limit(seconds: float) -> Generator[None]:
-    """Stop what takes longer than this, where the system can wake us: not on Windows, nor outside the main thread."""
+    """Stop what takes longer than this; there is no limit on Windows, nor outside the main thread."""
     if not seconds or not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -226,7 +227,7 @@ def _refuse_several_processes() -> None:
 
 @dataclass
 class Workshop:
-    """The dataset and the parts of the runs under way, and the folder in which they are made, parts for all recipes."""
+    """The dataset and the parts that runs share, and the folder in which they are made; recipes share parts."""
 
     folder: Path
     name: str  # of the recipe and its setting
@@ -237,23 +238,23 @@ class Workshop:
     _dataset: tuple[Data, Dataset] | None = None
     _parts: dict[Path, Retriever] = field(default_factory=dict)
     _broken: dict[Path, str] = field(default_factory=dict)
-    _places: dict[str, Path] = field(default_factory=dict)
+    _part_folders: dict[str, Path] = field(default_factory=dict)
 
-    def check(self, several: Sequence[Data]) -> None:
-        """Refuse data that is not there, or has not the splits that a recipe names."""
-        for data in dict.fromkeys(several):
+    def check(self, datasets: Sequence[Data]) -> None:
+        """Refuse data that does not exist, or that lacks a split which the recipe names."""
+        for data in dict.fromkeys(datasets):
             for split in filter(None, (*data.test, data.train, *data.first)):
                 self._whole(data).parts_of(split)
             if data.expansions:
                 expansions_file(data.expansions)
 
     def keep(self, run: Run, retriever: Retriever) -> None:
-        """Save the retriever of a run, if that is wanted."""
+        """Save the retriever of a run, if there is a folder for retrievers."""
         if self.kept:
             retriever.save(self.kept / run.file.removesuffix(".json"))
 
     def begin(self, run: Run) -> Dataset:
-        """The data of a run. Runs that share data or parts follow each other, so only the last ones are kept."""
+        """The data of a run. Runs that share data or parts follow each other, so only the latest data is kept."""
         data = run.cell.data
         if self._at != (data, run.seed):
             self._parts.clear()
@@ -263,55 +264,55 @@ class Workshop:
         _free_memory()
         return self._dataset[1]
 
-    def place(self, run: Run) -> Path:
-        """Where a run keeps its checkpoints."""
+    def folder_of(self, run: Run) -> Path:
+        """The folder in which a run keeps its checkpoints."""
         return self.folder / self.name / f"{run.file.removesuffix('.json')}-{run.definition}"
 
     def part(self, parts: Mapping[str, System], name: str) -> Retriever:
-        """A part, fitted: as it was saved earlier, or made now and saved."""
-        place = self._places[name] = self._place_of_part(parts[name])
-        if place not in self._parts and place not in self._broken:
+        """A fitted part: loaded if it was saved earlier, or else made now and saved."""
+        folder = self._part_folders[name] = self._part_folder(parts[name])
+        if folder not in self._parts and folder not in self._broken:
             try:
-                self._parts[place] = self._made(place, parts[name])
-            except Exception as error:  # told to every run that needs the part, which is not tried again for each
-                self._broken[place] = f"part {name!r}: {sentence(error)}"
-        if place in self._broken:
-            raise TrieverError(self._broken[place])
-        return self._parts[place]
+                self._parts[folder] = self._made(folder, parts[name])
+            except Exception as error:  # every run that needs the part fails with it; the part is not tried again
+                self._broken[folder] = f"part {name!r}: {sentence(error)}"
+        if folder in self._broken:
+            raise TrieverError(self._broken[folder])
+        return self._parts[folder]
 
-    def spent(self, parts: Mapping[str, System]) -> dict[str, Any]:
-        """How long the parts of a run took, whenever they were made."""
-        return {name: json.loads(_beside(self._places[name], "json").read_bytes()) for name in parts}
+    def spent(self, parts: Mapping[str, System]) -> dict[str, object]:
+        """How long the parts of a run took when they were made."""
+        return {name: json.loads(_beside(self._part_folders[name], "json").read_bytes()) for name in parts}
 
-    def _place_of_part(self, system: System) -> Path:
-        """The folder of a part: another one for other options, another seed or other data."""
+    def _part_folder(self, system: System) -> Path:
+        """The folder of a part; other options, another seed or other data give another folder."""
         assert self._dataset is not None  # parts are asked for after `begin`
         data, dataset = self._dataset
-        # Not what is asked, which recipes differ in that share parts. The split to learn is an option of the system.
+        # Without the questions, in which recipes that share parts differ. The training split is the system's option.
         learned = {"name": data.name, "documents": data.documents, "first": data.first, "skip_bad": data.skip_bad}
-        made: dict[str, Any] = {"system": system.to_dict(), "data": learned, "fingerprint": dataset.fingerprint}
+        made: dict[str, object] = {"system": system.to_dict(), "data": learned, "fingerprint": dataset.fingerprint}
         if data.expansions:
             file = expansions_file(data.expansions)
             made["expansions"] = hashlib.sha256(file.read_bytes() if file else data.expansions.encode()).hexdigest()
         return self.folder / "parts" / f"{system.kind}-{digest(made)}"
 
-    def _made(self, place: Path, system: System) -> Retriever:
-        """A part that is there, or is made now; of several experiments in one folder one makes it, and others wait."""
+    def _made(self, folder: Path, system: System) -> Retriever:
+        """A part that is saved already or is made now; of several experiments one makes it, and the others wait."""
         assert self._dataset is not None
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with locked(_beside(place, "lock"), math.inf):
-            if (place / "manifest.json").exists() and _beside(place, "json").exists():
-                return load(place)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with locked(_beside(folder, "lock"), math.inf):
+            if (folder / "manifest.json").exists() and _beside(folder, "json").exists():
+                return load(folder)
             retriever = system.make(partial(self.part, system.parts))
-            work = _beside(place, "work")
+            work = _beside(folder, "work")
             with working_in(work) as working:
                 with limit(self.timeout):  # of the fit alone: a save is not cut short
                     spent = fit_in(work, retriever, self._dataset[1]) | {"commit": results.commit()}
-                with atomic(_beside(place, "json")) as file:
+                with atomic(_beside(folder, "json")) as file:
                     file.write(json.dumps(spent).encode())
-                retriever.save(place)
+                retriever.save(folder)
                 working.is_done = True
-            return load(place)  # as every later run reads it, which has to know again what was begun with it
+            return load(folder)  # as every later run does, so that it can go on with work that this run begins
 
     def _whole(self, data: Data) -> Dataset:
         key = data.name, data.skip_bad, data.read_as
@@ -326,7 +327,7 @@ class Workshop:
 
 
 def _free_memory() -> None:
-    """Give back what the last run held."""
+    """Free the memory that the last run held."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch and torch.cuda.is_available():
@@ -335,34 +336,34 @@ def _free_memory() -> None:
 
 @dataclass
 class Working:
-    """Work in a folder: whether all that it was for is kept elsewhere."""
+    """Work in a folder; it is done once its outcome is kept elsewhere."""
 
     is_done: bool = False
 
 
 @contextmanager
-def working_in(place: Path) -> Generator[Working]:
-    """A folder to fit in, removed at the end; until all is done it stays if there is something in it to go on from."""
+def working_in(folder: Path) -> Generator[Working]:
+    """A folder to fit in, removed once the work is done; until then it stays if a later run can go on from it."""
     working = Working()
     try:
         yield working
     finally:
         if working.is_done:
-            work_folder.remove(place)
+            work_folder.remove(folder)
         else:
-            work_folder.discard(place)
+            work_folder.discard(folder)
 
 
-def fit_in(place: Path, retriever: Retriever, dataset: Dataset) -> dict[str, Any]:
-    """Fit with a folder to work in, and say how long that took."""
-    resumed = work_folder.is_begun(place)
+def fit_in(folder: Path, retriever: Retriever, dataset: Dataset) -> dict[str, object]:
+    """Fit a retriever with a folder to work in; return how long it took."""
+    resumed = work_folder.is_begun(folder)
     started = time.perf_counter()
-    retriever.fit(dataset, work=place)
+    retriever.fit(dataset, work=folder)
     return {"fit_seconds": round(time.perf_counter() - started, 2)} | ({"resumed": True} if resumed else {})
 
 
 def expansions_file(name: str) -> Path | None:
-    """A file of expansions, as a path or below $TRIEVER_DATA; none for those that come with the package."""
+    """A file of expansions by its path, or by its name below $TRIEVER_DATA; None for those that the package has."""
     for path in (Path(name), Path(os.environ.get(VARIABLE, ""), name)):
         if os.path.isfile(path):
             return path
@@ -371,5 +372,5 @@ def expansions_file(name: str) -> Path | None:
     raise DataError(f"there is no file of expansions {name}", f"write it first, or set {VARIABLE}")
 
 
-def _beside(place: Path, ending: str) -> Path:
-    return place.with_name(f"{place.name}.{ending}")
+def _beside(folder: Path, ending: str) -> Path:
+    return folder.with_name(f"{folder.name}.{ending}")

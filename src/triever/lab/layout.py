@@ -6,7 +6,6 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from triever import config
 from triever.errors import UsageError, nearest
@@ -33,65 +32,65 @@ BESIDE = ("data", "parts")
 
 @dataclass(frozen=True)
 class Draft(Named):
-    """A cell as it was said, not checked yet."""
+    """A cell as the recipe has it, not checked yet."""
 
     spec: Table  # the tables of its data, its system and the parts
 
 
-def cells_of(said: Table) -> tuple[Cell, ...]:
-    """The cells with their seeds; those that are left out need not be possible."""
-    common = table_at(said, "system")
-    parts = _parts(table_at(said, "parts"), common)
-    shared = {"data": said["data"], "system": common, "parts": parts}
-    grid = list(_grid(shared, said["axes"])) if "system" in said or said["axes"] else []
-    drafts = _without([*grid, *(_by_hand(shared, one) for one in said["cells"])], said)
+def cells_of(recipe: Table) -> tuple[Cell, ...]:
+    """The cells of a recipe with their seeds. A cell that `without` leaves out may be impossible to make."""
+    common = table_at(recipe, "system")
+    parts = _parts(table_at(recipe, "parts"), common)
+    shared = {"data": recipe["data"], "system": common, "parts": parts}
+    grid = list(_grid(shared, recipe["axes"])) if "system" in recipe or recipe["axes"] else []
+    drafts = _without([*grid, *(_by_hand(shared, cell) for cell in recipe["cells"])], recipe)
     if not drafts:
         raise UsageError("it has no cells", "give a [system], or cells one by one: [[cells]]")
     cells = [_cell(draft) for draft in drafts]
     _refuse_twice(cells)
-    return _seeded(cells, said)
+    return _seeded(cells, recipe)
 
 
-def _parts(said: Table, common: Table) -> dict[str, Table]:
-    """The parts, checked; like a cell, one that does not name its kind is the common system with other options."""
-    tables = {name: table(part, f"parts.{name}") for name, part in said.items()}
+def _parts(given: Table, common: Table) -> dict[str, Table]:
+    """The parts, checked; like a cell, a part without a kind is the common system with other options."""
+    tables = {name: table(part, f"parts.{name}") for name, part in given.items()}
     parts = {name: part if "kind" in part else over(_bare(common), part) for name, part in tables.items()}
     for name in parts:
         _part(name, parts, ())
     return parts
 
 
-def _without(drafts: Sequence[Draft], said: Table) -> list[Draft]:
-    left_out = _labels(said.get("without", []), "without", drafts)
+def _without(drafts: Sequence[Draft], recipe: Table) -> list[Draft]:
+    left_out = _labels(recipe.get("without", []), "without", drafts)
     return [draft for draft in drafts if draft.label not in left_out]
 
 
 def _refuse_twice(cells: Sequence[Cell]) -> None:
-    """Refuse two cells that would leave one file, or that are the same."""
+    """Refuse two cells that would write the same file, or that are the same."""
     seen: dict[str, str] = {}
     for cell in cells:
-        for key in (f"file {file_name(cell.label)}", f"cell {digest(cell.said())}"):
+        for key in (f"file {file_name(cell.label)}", f"cell {digest(cell.definition())}"):
             if key in seen:
                 other = "" if seen[key] == cell.label else f", once as {seen[key]!r}"
                 raise UsageError(f"the cell {cell.label!r} is there twice{other}", "keep one of them")
             seen[key] = cell.label
 
 
-def _seeded(cells: Sequence[Cell], said: Table) -> tuple[Cell, ...]:
-    """Headline cells get all seeds, the others the first; where no headline is named, all are."""
-    seeds = said.get("seeds", [0])
+def _seeded(cells: Sequence[Cell], recipe: Table) -> tuple[Cell, ...]:
+    """The cells with their seeds: headline cells get all seeds, the others the first. By default all are headline."""
+    seeds = recipe.get("seeds", [0])
     numbers = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
     if not numbers or not seeds or len(set(seeds)) < len(seeds):
         raise UsageError(
             f"seeds = {seeds!r} should be a list of different whole numbers", "for example: seeds = [0, 1]"
         )
     every = [cell.label for cell in cells]
-    headline = _labels(said["headline"], "headline", cells) if "headline" in said else every
+    headline = _labels(recipe["headline"], "headline", cells) if "headline" in recipe else every
     return tuple(replace(cell, seeds=tuple(seeds if cell.label in headline else seeds[:1])) for cell in cells)
 
 
-def _labels(terms: Any, key: str, cells: Sequence[Named]) -> set[str]:
-    """The labels of all cells that one of the terms names."""
+def _labels(terms: object, key: str, cells: Sequence[Named]) -> set[str]:
+    """The labels of all cells that the terms name."""
     return {cell.label for term in texts(terms, key) for cell in select(term, cells, key)}
 
 
@@ -112,14 +111,14 @@ def _grid(shared: Table, axes: Axes) -> Iterator[Draft]:
         yield Draft(", ".join(words) or str(spec["system"].get("kind", "")), names, values, spec)
 
 
-def _by_hand(shared: Table, said: Table) -> Draft:
-    """A cell that names its kind stands alone; one that does not is the common system with other options."""
-    base = {**shared, "system": {} if "kind" in said else _bare(shared["system"])}
-    return Draft(said["label"], {said["label"]: ""}, {}, _joined(base, _bare(said)))
+def _by_hand(shared: Table, cell: Table) -> Draft:
+    """A cell that names its kind stands alone; a cell without a kind is the common system with other options."""
+    base = {**shared, "system": {} if "kind" in cell else _bare(shared["system"])}
+    return Draft(cell["label"], {cell["label"]: ""}, {}, _joined(base, _bare(cell)))
 
 
-def _applied(spec: Table, axis: str, value: Any) -> Table:
-    """What a value of an axis makes of a cell: it sets the option that the axis is named after, or its `set`."""
+def _applied(spec: Table, axis: str, value: object) -> Table:
+    """A cell with a value of an axis: the option that the axis is named after gets it, or all options in its `set`."""
     if isinstance(value, Mapping) and "set" in value:
         check_keys(value, ("label", "set"), f"a value of the axis {axis}")
         if "label" not in value:
@@ -130,20 +129,21 @@ def _applied(spec: Table, axis: str, value: Any) -> Table:
     return _put(spec, whole, _bare(value) if isinstance(value, Mapping) else value)
 
 
-def _put(values: Table, path: Sequence[str], value: Any) -> dict[str, Any]:
+def _put(values: Table, path: Sequence[str], value: object) -> dict[str, object]:
     first, *rest = path
     return {**values, first: _put(as_table(values.get(first)), rest, value) if rest else value}
 
 
 def _joined(spec: Table, more: Table) -> Table:
-    """A cell's data, parts and system with more options; what is neither data nor parts is the system's."""
+    """A cell's data, parts and system with more options; keys that are neither `data` nor `parts` are the system's."""
     beside = {key: over(spec[key], table(more[key], key)) for key in BESIDE if key in more}
     options = {key: value for key, value in more.items() if key not in BESIDE}
     return {**spec, **beside, "system": over(spec["system"], options)}
 
 
-def _bare(value: Table) -> dict[str, Any]:
-    return {key: one for key, one in value.items() if key != "label"}
+def _bare(values: Table) -> dict[str, object]:
+    """The table without its label."""
+    return {key: value for key, value in values.items() if key != "label"}
 
 
 # --- cells ----------------------------------------------------------------------------------------------------
@@ -158,12 +158,12 @@ def _cell(draft: Draft) -> Cell:
         return Cell(draft.label, draft.names, draft.values, data, made)
 
 
-def _system(said: Table, parts: Table, inside: tuple[str, ...]) -> System:
-    """A system that can be made, with the parts that it names, and those that these name."""
-    kind = said.get("kind")
+def _system(spec: Table, parts: Table, inside: tuple[str, ...]) -> System:
+    """A system that can be made, with the parts that it names and the parts of these; `inside` are parts around it."""
+    kind = spec.get("kind")
     if not isinstance(kind, str):
         raise UsageError("it does not say which system", 'add a line such as: kind = "bm25"')
-    options = {key: value for key, value in said.items() if key != "kind"}
+    options = {key: value for key, value in spec.items() if key != "kind"}
     used = {name: _part(name, parts, inside) for name in dict.fromkeys(_references([kind, options]))}
     made = System(kind, options, used)
     _refuse_settled(made)
@@ -172,12 +172,12 @@ def _system(said: Table, parts: Table, inside: tuple[str, ...]) -> System:
 
 
 def _refuse_settled(made: System) -> None:
-    """Refuse an option of a part that belongs to what it learned: only its search may differ from cell to cell."""
+    """Refuse an option that would change what a part has learned: only its search may differ from cell to cell."""
     if made.part is None or not made.options:
         return
-    may = made.parts[made.part].unfitted().search_only
+    search_options = made.parts[made.part].unfitted().search_only
     for key in made.options:
-        if key not in may:
+        if key not in search_options:
             raise UsageError(f"{made.kind} is a part, and takes no option {key}", f"set it in [parts.{made.part}]")
 
 
@@ -190,8 +190,8 @@ def _part(name: str, parts: Table, inside: tuple[str, ...]) -> System:
         return _system(table(parts[name], f"parts.{name}"), parts, (*inside, name))
 
 
-def _references(value: Any) -> Iterator[str]:
-    """The names of the parts that a value holds."""
+def _references(value: object) -> Iterator[str]:
+    """The names of the parts that a value names, at any depth."""
     if (name := part_name(value)) is not None:
         yield name
     elif isinstance(value, Mapping | list):

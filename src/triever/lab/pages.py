@@ -40,7 +40,7 @@ def pages(folder: str | Path) -> dict[str, str]:
 
 
 def write_pages(folder: str | Path, out: str | Path) -> list[Path]:
-    """Write all pages below `out`, the index first, and give their paths."""
+    """Write all pages below `out` and return their paths, that of the index first."""
     paths = []
     for name, text in pages(folder).items():
         path = as_path(out) / name
@@ -60,14 +60,16 @@ def _page(name: str, group: Iterable[Section]) -> str:
 
 def _index(grouped: Mapping[str, Sequence[Section]]) -> str:
     recipes = [_recipe_row(section) for group in grouped.values() for section in group if section.table]
-    others = [_other_row(name, rest) for name, group in grouped.items() if (rest := [s for s in group if not s.table])]
+    other_pages = [
+        _other_row(name, rest) for name, group in grouped.items() if (rest := [s for s in group if not s.table])
+    ]
     recipe_head, other_head = (
         ("recipe", "setting", "question", "runs", "expected orders"),
         ("page", "made by", "results"),
     )
     parts = [HEADER]
     parts += [f"{RECIPES}\n\n{_table(recipe_head, recipes)}"] if recipes else []
-    parts += [f"{OTHERS}\n\n{_table(other_head, others)}"] if others else []
+    parts += [f"{OTHERS}\n\n{_table(other_head, other_pages)}"] if other_pages else []
     return "\n\n".join(parts) + "\n"
 
 

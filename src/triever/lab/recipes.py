@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from triever.lab.axes import axes_of
 from triever.lab.cells import Cell, digest, file_name
 from triever.lab.expect import Expected, Judging, Order, expected_values, order_of
 from triever.lab.layout import cells_of
+from triever.lab.tables import Plan, PlannedOrder, PlannedPair, PlannedRun, PlannedValue
 from triever.lab.toml_values import (
     Table,
     check_keys,
@@ -36,7 +37,7 @@ from triever.lab.toml_values import (
 MEASURES = ("Success@1", "Success@10", "Success@100", "nDCG@10", "RR@10")
 SETTINGS = ("smoke", "mini", "paper")
 HITS = 100
-"""Hits of a question that are looked for, where a recipe says nothing."""
+"""How many hits a run searches for each question, unless the recipe sets another number."""
 CHANGING = (
     *("data", "system", "parts", "axes", "cells", "without", "headline", "seeds"),
     *("measures", "hits", "runs", "timeout", "expect"),
@@ -57,11 +58,11 @@ class Run:
     definition: str
 
     def hits_file(self, split: str) -> str:
-        """The file beside it with what was found for the questions of a split, where that is kept."""
+        """The file beside it for the hits of a split's questions, where the recipe keeps them."""
         return f"{self.file.removesuffix('.json')}.{file_name(split)}.run.gz"
 
-    def told(self) -> dict[str, Any]:
-        """As plain values; its cell is told elsewhere."""
+    def planned(self) -> PlannedRun:
+        """The run as an entry of a plan, where it stands under its cell."""
         return {"seed": self.seed, "file": self.file, "definition": self.definition}
 
 
@@ -84,46 +85,69 @@ class Recipe:
     order: tuple[Order, ...]
 
     def runs(self, only: str = "", seeds: Sequence[int] = ()) -> list[Run]:
-        """All runs, or those of some cells and seeds: seed by seed, so that a whole table is there early."""
+        """All runs, or those of the cells and seeds asked for. They go seed by seed, so the table is full early."""
         known = list(dict.fromkeys(seed for cell in self.cells for seed in cell.seeds))
         unknown = [seed for seed in seeds if seed not in known]
         if unknown:
             problem = f"seed {unknown[0]} is not a seed of {self.name} in {self.setting}"
             raise UsageError(problem, f"its seeds are {', '.join(map(str, known))}")
         data = list(dict.fromkeys(cell.data for cell in self.cells))
-        several = [self._run(cell, seed) for cell in self.chosen(only) for seed in cell.seeds]
-        wanted = [run for run in several if not seeds or run.seed in seeds]
+        runs = [self._run(cell, seed) for cell in self.chosen(only) for seed in cell.seeds]
+        wanted = [run for run in runs if not seeds or run.seed in seeds]
         return sorted(wanted, key=lambda run: (run.cell.seeds.index(run.seed), data.index(run.cell.data)))
 
     def chosen(self, only: str) -> list[Cell]:
-        """The cell of this label, or all whose label has this text in it."""
+        """The cell with this label, or else all cells with this text in their label."""
         exact = [cell for cell in self.cells if cell.label == only]
-        found = exact or [cell for cell in self.cells if only in cell.label]
-        if not found:
+        chosen = exact or [cell for cell in self.cells if only in cell.label]
+        if not chosen:
             labels = [cell.label for cell in self.cells]
             raise UsageError(f"no cell of {self.name} has {only!r} in its label", nearest(only, labels))
-        return found
+        return chosen
 
-    def plan(self) -> dict[str, Any]:
-        """What the table shall hold, as plain values: all that is needed to read the results without the recipe."""
+    def plan(self) -> Plan:
+        """The rows of the table and what is expected of them: with this, results can be read without the recipe."""
         runs = self.runs()
         return {
-            **{key: getattr(self, key) for key in ("name", "setting", "title", "about", "measure", "split")},
+            "name": self.name,
+            "setting": self.setting,
+            "title": self.title,
+            "about": self.about,
+            "measure": self.measure,
+            "split": self.split,
             "measures": list(self.measures),
             "cells": [
-                {"cell": cell.label, "runs": [run.told() for run in runs if run.cell.label == cell.label]}
+                {"cell": cell.label, "runs": [run.planned() for run in runs if run.cell.label == cell.label]}
                 for cell in self.cells
             ],
-            "values": [asdict(one) for one in self.values],
-            "order": [asdict(one) for one in self.order],
+            "values": [_planned_value(value) for value in self.values],
+            "order": [_planned_order(order) for order in self.order],
         }
 
     def _run(self, cell: Cell, seed: int) -> Run:
-        """A run's definition is what the recipe says of it; another definition makes another run."""
+        """A run of a cell. Its definition is a digest of all that the recipe says about it."""
         more = {"hits": self.hits} if self.hits != HITS else {}
         more |= {"runs": True} if self.keeps_runs else {}
-        said = {**cell.said(), "measures": self.measures, "seed": seed, **more}
-        return Run(cell, seed, f"{file_name(cell.label)}-seed{seed}.json", digest(said))
+        definition = {**cell.definition(), "measures": self.measures, "seed": seed, **more}
+        return Run(cell, seed, f"{file_name(cell.label)}-seed{seed}.json", digest(definition))
+
+
+def _planned_value(expected: Expected) -> PlannedValue:
+    return {
+        "cell": expected.cell,
+        "measure": expected.measure,
+        "value": expected.value,
+        "tolerance": expected.tolerance,
+    }
+
+
+def _planned_order(order: Order) -> PlannedOrder:
+    return {
+        "statement": order.statement,
+        "measure": order.measure,
+        "splits": order.splits,
+        "pairs": tuple(PlannedPair(less=pair.less, more=pair.more, strict=pair.strict) for pair in order.pairs),
+    }
 
 
 def find(recipe: str | Path) -> Path:
@@ -147,15 +171,15 @@ def recipe_name(path: Path) -> str:
 
 
 def read(recipe: str | Path, setting: str) -> Recipe:
-    """A recipe in one of its settings; whatever is wrong with it is said here, before anything runs."""
+    """A recipe in one of its settings; every mistake in it is an error here, before anything runs."""
     path = find(recipe)
     raw = config.read_toml(path)
     with placed(f"{path.name}: "):
         check_keys(raw, KEYS, "a recipe")
         settings = table_at(raw, "settings")
-        check_keys(settings, SETTINGS, "settings", what="a setting")
-        for name, one in settings.items():
-            check_keys(table(one, f"settings.{name}"), CHANGING, f"settings.{name}")
+        check_keys(settings, SETTINGS, "settings", kind="a setting")
+        for name, changes in settings.items():
+            check_keys(table(changes, f"settings.{name}"), CHANGING, f"settings.{name}")
         if setting not in settings:
             hint = nearest(setting, settings) if settings else f"add one: [settings.{setting}]"
             raise UsageError(f"it has no setting {setting!r}", hint)
@@ -163,7 +187,7 @@ def read(recipe: str | Path, setting: str) -> Recipe:
 
 
 def changed(raw: Table, setting: Table) -> dict[str, Any]:
-    """The recipe with what a setting says in its place: tables are joined, lists and the like replaced."""
+    """The recipe with the changes of a setting: tables are joined, and other values are replaced."""
     result = {**raw, **setting}
     for part in ("system", "parts"):
         if part in setting:
@@ -175,16 +199,16 @@ def changed(raw: Table, setting: Table) -> dict[str, Any]:
     return result
 
 
-def _data_table(value: Any) -> Table:
+def _data_table(value: object) -> Table:
     """A table of data; a name alone is enough."""
     return {"name": value} if isinstance(value, str) else table(value, "data")
 
 
-def _cells_by_hand(value: Any) -> list[Table]:
+def _cells_by_hand(value: object) -> list[Table]:
     if not isinstance(value, list):
         raise UsageError(f"cells = {value!r} should be a list of tables", "begin each with: [[cells]]")
-    for one in value:
-        if not text(table(one, "cells").get("label", ""), "the label of a cell"):
+    for cell in value:
+        if not text(table(cell, "cells").get("label", ""), "the label of a cell"):
             raise UsageError("a cell has no label", 'add a line such as: label = "bm25"')
     return value
 
@@ -197,34 +221,34 @@ def _changed_cells(cells: Sequence[Table], more: Table) -> list[Table]:
     return [over(cell, table(more.get(cell["label"], {}), f"cells.{cell['label']}")) for cell in cells]
 
 
-def _recipe(name: str, setting: str, said: Table) -> Recipe:
-    title = text(said.get("title", ""), "title")
+def _recipe(name: str, setting: str, values: Table) -> Recipe:
+    title = text(values.get("title", ""), "title")
     if not title:
         raise UsageError("it has no title", 'begin with: title = "what it is about"')
-    check_keys(said["expect"], EXPECT, "expect")
-    measures = tuple(texts(said.get("measures", list(MEASURES)), "measures"))
+    check_keys(values["expect"], EXPECT, "expect")
+    measures = tuple(texts(values.get("measures", list(MEASURES)), "measures"))
     check_measures(measures)
-    cells = cells_of(said)
-    by = _judged_by(said["expect"], measures, cells)
+    cells = cells_of(values)
+    by = _judged_by(values["expect"], measures, cells)
     return Recipe(
         name=name,
         setting=setting,
         title=title,
-        about=text(said.get("about", ""), "about"),
+        about=text(values.get("about", ""), "about"),
         measures=measures,
-        hits=whole(said.get("hits", HITS), "hits"),
-        keeps_runs=yes_or_no(said.get("runs", False), "runs"),
+        hits=whole(values.get("hits", HITS), "hits"),
+        keeps_runs=yes_or_no(values.get("runs", False), "runs"),
         cells=cells,
-        timeout=number(said.get("timeout", 0), "timeout"),
+        timeout=number(values.get("timeout", 0), "timeout"),
         measure=by.measure,
         split=by.split,
-        values=tuple(expected_values(said["expect"], by, cells)),
-        order=tuple(order_of(one, by, cells) for one in texts(said["expect"].get("order", []), "order")),
+        values=tuple(expected_values(values["expect"], by, cells)),
+        order=tuple(order_of(line, by, cells) for line in texts(values["expect"].get("order", []), "order")),
     )
 
 
 def _judged_by(expect: Table, measures: Sequence[str], cells: Sequence[Cell]) -> Judging:
-    """The measures and splits that expectations can be about, and those that they are about by themselves."""
+    """The measures and splits that expectations can be about, and the default ones."""
     measure = text(expect.get("measure", measures[0]), "expect.measure")
     if measure not in measures:
         raise UsageError(f"expect.measure = {measure!r} is not measured", nearest(measure, measures))
@@ -233,5 +257,5 @@ def _judged_by(expect: Table, measures: Sequence[str], cells: Sequence[Cell]) ->
         if split not in cell.data.test:
             problem = f"the cell {cell.label!r} is not measured on {split!r}, by which it is judged"
             raise UsageError(problem, f"set expect.split; {nearest(split, cell.data.test)}")
-    common = [one for one in cells[0].data.test if all(one in cell.data.test for cell in cells)]
+    common = [name for name in cells[0].data.test if all(name in cell.data.test for cell in cells)]
     return Judging(measures, common, measure, split)

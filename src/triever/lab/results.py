@@ -1,4 +1,4 @@
-"""Measured results as files: each says what was run, on which data, with which machine and command.
+"""Measured results as files: each holds the command, the data and the machine of its numbers.
 
 Tables in the documentation are made from these files, never by hand.
 """
@@ -16,25 +16,27 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from triever.arguments import as_path
 from triever.errors import DataError
-from triever.evaluation.finding import Finding, Part
+from triever.evaluation.finding import Finding, FindingRecord, Part, PartRecord, Values
 from triever.evaluation.report import Report
 from triever.files import atomic
-from triever.lab.tables import PLAN, RecipeTable, Row, read_result
+from triever.lab.tables import PLAN, Machine, RecipeTable, Row, RunResult, read_plan
 from triever.version import __version__
 
 UNSHOWN = "smoke"
-"""The setting that shows that a recipe runs; its numbers say nothing, so no page has them."""
+"""The setting that only shows that a recipe runs; its numbers mean nothing, so no page shows them."""
 
-# A path from the root, in a text or alone; what follows a letter or a dot is only a part of one, as in queries/s.
+# An absolute path, in a text or alone. After a letter or a dot a slash begins none, as in queries/s.
 _ROOTED = re.compile(r"""(?<![\w.:/])(?:[A-Za-z]:\\|~?/)[^\s'",;:]*""")
 
 
-def record(report: Report, *, command: Sequence[str], seconds: float, systems: Mapping[str, Any]) -> dict[str, Any]:
-    """A report together with all that is needed to run it again."""
+def record(
+    report: Report, *, command: Sequence[str], seconds: float, systems: Mapping[str, object]
+) -> dict[str, object]:
+    """A report together with all that is needed to measure it again."""
     return {
         "command": shlex.join(["triever", *command]),
         "systems": dict(systems),
@@ -45,25 +47,25 @@ def record(report: Report, *, command: Sequence[str], seconds: float, systems: M
     }
 
 
-def benchmark(command: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The rows of a benchmark together with what they were measured on."""
+def benchmark(command: Sequence[str], rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """The rows of a benchmark together with the machine that they were measured on."""
     return {"command": shlex.join(command), **surroundings(), "rows": list(rows)}
 
 
-def analysis(finding: Finding, *, command: Sequence[str], seconds: float) -> dict[str, Any]:
-    """What an analysis found together with how it was made."""
+def analysis(finding: Finding, *, command: Sequence[str], seconds: float) -> dict[str, object]:
+    """The finding of an analysis together with the command and the machine."""
     made = {"command": shlex.join(["triever", *command]), "seconds": round(seconds, 1)}
     return {**made, "finding": finding.to_dict(), **surroundings()}
 
 
-def run_record(said: Mapping[str, Any], *, command: Sequence[str], seconds: float) -> dict[str, Any]:
-    """What a run of a recipe left, together with what it was measured on; no path of this machine stays in it."""
+def run_record(outcome: Mapping[str, object], *, command: Sequence[str], seconds: float) -> RunResult:
+    """The outcome of a run of a recipe together with the machine; no path of this machine stays in it."""
     cost = {"seconds": round(seconds, 1), "peak_memory_mb": peak_memory_mb(), **gpu_peak()}
-    return without_paths({"command": shlex.join(["triever", *command]), **said, **cost, **surroundings()})
+    return without_paths({"command": shlex.join(["triever", *command]), **outcome, **cost, **surroundings()})
 
 
-def without_paths(value: Any) -> Any:
-    """The same with only the last name of every path from the root: where things lie says who ran it.
+def without_paths(value: object) -> Any:  # of the same type as the value
+    """The same value, in which only the last name of every absolute path is left: the rest may tell who ran it.
 
     >>> without_paths({"backbone": "/home/ann/weights/small", "extra": ["queries/s", "no /tmp/x/y.json; look"]})
     {'backbone': 'small', 'extra': ['queries/s', 'no y.json; look']}
@@ -75,15 +77,25 @@ def without_paths(value: Any) -> Any:
     return [without_paths(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def surroundings() -> dict[str, Any]:
+def surroundings() -> dict[str, object]:
     """The machine and the versions that a number was measured with."""
     return {"hardware": _hardware(), "software": _software()}
 
 
-def write(path: str | Path, result: Mapping[str, Any]) -> None:
+def write(path: str | Path, result: Mapping[str, object]) -> None:
     """Write a result to its file."""
     with atomic(Path(path)) as file:
         file.write((json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+class ResultFile(TypedDict, total=False):
+    """What the file of a comparison or an analysis holds, as far as pages read it: a `report` or a `finding`."""
+
+    command: str
+    seconds: float
+    hardware: Machine
+    report: dict[str, object]
+    finding: FindingRecord
 
 
 @dataclass(frozen=True)
@@ -130,7 +142,7 @@ Every number on this page is made from a file in `results/` by `triever results 
 the values, their 95% intervals, the command, the data's fingerprint and the machine."""
 
 
-def _section(name: Path, result: Mapping[str, Any]) -> Section:
+def _section(name: Path, result: ResultFile) -> Section:
     machine = result["hardware"]
     gpu = f"{machine['gpu']}; " if machine.get("gpu") else ""
     where = f"{gpu}{machine['processor']}, {machine['cores']} cores; {result['seconds']} s"
@@ -142,21 +154,21 @@ def _section(name: Path, result: Mapping[str, Any]) -> Section:
     return Section(page, title, f"`{result['command']}`\n\n{shown}{where}.", " ".join(words))
 
 
-def _measured(values: Mapping[str, Any]) -> str:
+def _measured(values: Mapping[str, object]) -> str:
     report = Report.from_dict(values)
     about = ", ".join(f"{key} {value}" for key, value in report.about.items())
     return f"{report.markdown()}\n\n{about}. "
 
 
-def _analysed(values: Mapping[str, Any]) -> str:
+def _analysed(finding: FindingRecord) -> str:
     try:
-        parts = [Part(**part) for part in values["parts"] if not _is_false_none(part, values.get("values", {}))]
+        parts = [Part(**part) for part in finding["parts"] if not _is_false_none(part, finding.get("values", {}))]
         return "".join(f"{part.markdown()}\n\n" for part in parts)
     except (LookupError, TypeError, AttributeError) as error:
-        raise DataError(f"what an analysis found is damaged: {error!r}", "write it again") from error
+        raise DataError(f"the finding of an analysis is damaged: {error!r}", "write it again") from error
 
 
-def _is_false_none(part: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+def _is_false_none(part: PartRecord, values: Values) -> bool:
     """Whether a part says "none" of examples though there are some: `--examples 0` wrote that into older files."""
     if part.get("lines") != ["none"] or values.get("examples") or not values.get("sets"):
         return False
@@ -166,7 +178,7 @@ def _is_false_none(part: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 
 def _recipe_section(folder: Path) -> Section | None:
     """The table of a recipe in one setting; nothing for a setting that is not shown."""
-    plan = read_result(folder / PLAN) or {}
+    plan = read_plan(folder)
     if plan["setting"] == UNSHOWN:
         return None
     table, unlisted = RecipeTable.of(plan, folder), RecipeTable.unlisted(plan, folder)
@@ -188,26 +200,30 @@ UNLISTED = (
 def _origins(rows: Sequence[Row]) -> str:
     """The data and the machines of a table, each once."""
     results = [result for row in rows for result in row.results]
-    data = [f"data {one['data']['dataset']}, fingerprint {one['data']['fingerprint']}" for one in results]
-    machines = [result["hardware"] for result in results]
-    places = [f"{one.get('gpu') or one['processor']}, {one['cores']} cores" for one in machines]
-    told = [*dict.fromkeys(data), *dict.fromkeys(places)]
-    return f"{'; '.join(told)}." if told else "Nothing has been run yet."
+    data = [f"data {result['data']['dataset']}, fingerprint {result['data']['fingerprint']}" for result in results]
+    hardware = [result["hardware"] for result in results]
+    machines = [f"{machine.get('gpu') or machine['processor']}, {machine['cores']} cores" for machine in hardware]
+    origins = [*dict.fromkeys(data), *dict.fromkeys(machines)]
+    return f"{'; '.join(origins)}." if origins else "Nothing has been run yet."
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> ResultFile:
     try:
         result = json.loads(file.read_text(encoding="utf-8"))
-        what = "finding" if "finding" in result else "report"
-        return {key: result[key] for key in ("command", what, "seconds", "hardware")}
+        made = ResultFile(command=result["command"], seconds=result["seconds"], hardware=result["hardware"])
+        if "finding" in result:
+            return {**made, "finding": result["finding"]}
+        return {**made, "report": result["report"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} is not a result file: {error}", "remove it, or write it again") from error
 
 
-def _hardware() -> dict[str, Any]:
+def _hardware() -> Machine:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    gpu = {"gpu": name} if (name := _gpu()) else {}
-    return {"processor": _processor(), "cores": cores, **gpu, "system": f"{platform.system()} {platform.machine()}"}
+    system = f"{platform.system()} {platform.machine()}"
+    if gpu := _gpu():
+        return {"processor": _processor(), "cores": cores, "gpu": gpu, "system": system}
+    return {"processor": _processor(), "cores": cores, "system": system}
 
 
 def _gpu() -> str:
@@ -232,7 +248,7 @@ def _software() -> dict[str, str]:
 
 
 COMMIT = "TRIEVER_COMMIT"
-"""The environment variable that says the commit where git cannot: in a copy without its repository, or without git."""
+"""The environment variable that names the commit where git cannot: in a copy without its repository, or without git."""
 
 
 def commit() -> str:
@@ -267,16 +283,16 @@ def _git(*words: str) -> str:
 
 
 def forget_peaks() -> None:
-    """Count the most memory that is held from here on, as far as the system can; elsewhere from the start."""
+    """Begin to measure peak memory anew, where the system allows it; elsewhere peaks count from the start."""
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux's word for it
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak on Linux
     torch = sys.modules.get("torch")
     if torch and torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
 
 
 def gpu_peak() -> dict[str, int]:
-    """The most memory of a GPU that this process has held, where there is one."""
+    """The peak memory of this process on the GPU, where there is one."""
     torch = sys.modules.get("torch")
     if not torch or not torch.cuda.is_available():
         return {}
@@ -284,7 +300,7 @@ def gpu_peak() -> dict[str, int]:
 
 
 def peak_memory_mb() -> int | None:
-    """The most memory that this process has held."""
+    """The peak memory of this process; None on Windows, where it is not known."""
     if sys.platform == "win32":
         return None
     import resource

@@ -1,26 +1,24 @@
-"""What benchmarks ask of their options: sizes that make sense, and memory that is enough for them."""
+"""Checks of the options of benchmarks: sizes that make sense, and enough memory for them."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from triever.errors import UsageError
 from triever.training.memory_estimate import GIB, available
 
 LARGEST = 10**9
-"""No size is above this; what is below may still need more memory than there is."""
+"""The largest size that is allowed; a smaller one may still need more memory than there is."""
 
 
-def check_sizes(options: Any, *names: str) -> None:
-    """Refuse a size that is not at least 1; of a list, every one, and a list of none."""
+def check_sizes(options: object, *names: str) -> None:
+    """Refuse a size below 1 or above LARGEST, alone or in a list, and an empty list."""
     for name in names:
         value = getattr(options, name)
         check_filled(options, name)
         if not all(1 <= size <= LARGEST for size in (value if isinstance(value, tuple) else (value,))):
-            raise UsageError(f"{name} = {_said(value)} should be from 1 to {LARGEST:,}", "correct the value")
+            raise UsageError(f"{name} = {_joined(value)} should be from 1 to {LARGEST:,}", "correct the value")
 
 
-def check_filled(options: Any, *names: str) -> None:
+def check_filled(options: object, *names: str) -> None:
     """Refuse an empty list, with which there would be nothing to measure."""
     for name in names:
         if getattr(options, name) == ():
@@ -35,5 +33,5 @@ def check_memory(needed: float, device: str, smaller: str) -> None:
         raise UsageError(problem, f"set a smaller {smaller}")
 
 
-def _said(value: Any) -> str:
+def _joined(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

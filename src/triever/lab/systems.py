@@ -1,4 +1,4 @@
-"""Systems by the words of a person: `bm25`, `bm25:k1=0.9,b=0.4`, a TOML file, a saved folder, or a run of one."""
+"""Systems as the command line names them: `bm25`, `bm25:k1=0.9,b=0.4`, a TOML file, a saved folder, or a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import Any
 
 from triever import config
 from triever.data.datasets import Dataset
@@ -25,8 +24,8 @@ def new_system(system_or_file: str, settings: Sequence[str]) -> Retriever:
     return config.build(kind, config.merged(values, config.assignments(settings)))
 
 
-def _kind_and_values(system_or_file: str) -> tuple[type[Retriever], dict[str, Any]]:
-    values: dict[str, Any] = {"kind": system_or_file}
+def _kind_and_values(system_or_file: str) -> tuple[type[Retriever], dict[str, object]]:
+    values: dict[str, object] = {"kind": system_or_file}
     if system_or_file.endswith(".toml"):
         values = config.read_toml(system_or_file)
     kind = values.pop("kind", None)
@@ -36,57 +35,58 @@ def _kind_and_values(system_or_file: str) -> tuple[type[Retriever], dict[str, An
 
 
 def labels(words: Sequence[str]) -> dict[str, str]:
-    """What each system is called, and what it is.
+    """Label -> source of each system.
 
-    That is a folder or a run, which are called by their names, `bm25`, `bm25:k1=0.9`, or `NAME=` and one of these.
+    A source is a folder, a run, or a system such as `bm25` or `bm25:k1=0.9`. A word is a source, or `NAME=SOURCE`.
+    Without NAME the label is the name of the folder or run, or the system as it was written.
     """
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for word in words:
         name, equals, rest = word.partition("=")
         named = bool(equals) and not any(mark in name for mark in ":/\\")
-        what = rest if named else word
-        label = name if named else _own_label(what)
-        if label in found:
-            raise UsageError(f"two systems are called {label!r}", f"name one of them: other={what}")
-        found[label] = what
-    return found
+        source = rest if named else word
+        label = name if named else _default_label(source)
+        if label in sources:
+            raise UsageError(f"two systems are called {label!r}", f"name one of them: other={source}")
+        sources[label] = source
+    return sources
 
 
-def _own_label(what: str) -> str:
-    if is_run(what):
-        return Path(what).stem
-    return Path(what).name if os.path.isdir(what) else what
+def _default_label(source: str) -> str:
+    if is_run(source):
+        return Path(source).stem
+    return Path(source).name if os.path.isdir(source) else source
 
 
-def is_run(what: str) -> bool:
-    """Whether this is a file that is read as a run: neither the name of a system nor its options."""
-    return os.path.isfile(what) and what not in KINDS and not what.endswith(".toml")
+def is_run(source: str) -> bool:
+    """Whether this is a file that is read as a run: neither the name of a system nor a TOML file with its options."""
+    return os.path.isfile(source) and source not in KINDS and not source.endswith(".toml")
 
 
 def ready_runs(words: Sequence[str], dataset: Dataset, split: str, k: int) -> dict[str, Run]:
-    """What each system finds for the questions of a split: runs as they are, and k hits of all others."""
+    """A run of each system on the questions of a split: runs as they are, and k hits of every other system."""
     named, problems = labels(words), Problems(dataset.skip_bad)
-    runs: dict[str, Run] = {label: read_run(what, problems) for label, what in named.items() if is_run(what)}
-    others = [word for word, label in zip(words, named, strict=True) if label not in runs]
-    for label, retriever in ready_systems(others, dataset).items():
+    runs: dict[str, Run] = {label: read_run(source, problems) for label, source in named.items() if is_run(source)}
+    to_search = [word for word, label in zip(words, named, strict=True) if label not in runs]
+    for label, retriever in ready_systems(to_search, dataset).items():
         warn_of_other_documents(label, retriever, dataset, split)
         runs[label] = search_all(retriever, questions(dataset, split)[0], k, label)
     return {label: runs[label] for label in named}
 
 
 def ready_systems(words: Sequence[str], dataset: Dataset) -> dict[str, Retriever]:
-    """Retrievers by their labels: saved folders, and systems, which are fitted here once all words are understood."""
-    found = {label: _opened(what) for label, what in labels(words).items()}
-    return {label: retriever.fit(dataset) if new else retriever for label, (retriever, new) in found.items()}
+    """Retrievers by their labels: saved ones are loaded, and systems are fitted here once all words are understood."""
+    opened = {label: _opened(source) for label, source in labels(words).items()}
+    return {label: retriever.fit(dataset) if new else retriever for label, (retriever, new) in opened.items()}
 
 
-def _opened(what: str) -> tuple[Retriever, bool]:
-    """A system by its name, or else a saved folder, and whether it has yet to be fitted; ./bm25 is a folder."""
-    name, _, settings = what.partition(":")
-    if os.path.isdir(what):  # not Path.is_dir, for which a name may be too long
+def _opened(source: str) -> tuple[Retriever, bool]:
+    """A new system, or a saved one, and whether it has yet to be fitted. `bm25` is a system, `./bm25` is a folder."""
+    name, _, settings = source.partition(":")
+    if os.path.isdir(source):  # not Path.is_dir, for which a name may be too long
         if name not in KINDS:
-            return load(what), False
-        _log.warning("%s is taken as the system, fitted here; the folder is ./%s", what, what)
+            return load(source), False
+        _log.warning("%s is taken as the system, fitted here; the folder is ./%s", source, source)
     known = config.options(_kind_and_values(name)[0])
     return new_system(name, split_settings(settings, known)), True
 

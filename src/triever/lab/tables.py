@@ -1,6 +1,6 @@
 """The table of a recipe, from its plan and the files that its runs left: what was measured, what was expected.
 
-A plan is what `Recipe.plan` gives, as plain values. Computes from files alone, so a page and a report agree.
+`Recipe.plan` makes the plan. The table is computed from files alone, so a page and a report agree.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from triever.errors import DataError
 from triever.printable import mean_text
@@ -22,6 +22,91 @@ PLAN = "recipe.json"
 HOLDS, FAILS, OPEN, MISSING = "holds", "does not hold", "cannot be told", "not measured"
 OK, DRIFT = "OK", "DRIFT"
 log = logging.getLogger("triever")
+
+
+class PlannedRun(TypedDict):
+    """A run of a cell in a plan: the file that it writes, and the digest of all that was asked of it."""
+
+    seed: int
+    file: str
+    definition: str
+
+
+class PlannedCell(TypedDict):
+    """A cell of a plan, by its label."""
+
+    cell: str
+    runs: list[PlannedRun]
+
+
+class PlannedValue(TypedDict):
+    """A number that a cell should give."""
+
+    cell: str
+    measure: str
+    value: float
+    tolerance: float
+
+
+class PlannedPair(TypedDict):
+    """Two cells by their labels: `less` should be below `more`, or, unless `strict`, not above it."""
+
+    less: str
+    more: str
+    strict: bool
+
+
+class PlannedOrder(TypedDict):
+    """A statement about the order of cells."""
+
+    statement: str
+    measure: str
+    splits: NotRequired[Sequence[str]]  # the plan's split in files of earlier versions, which lack them
+    pairs: Sequence[PlannedPair]
+
+
+class Plan(TypedDict):
+    """What the table of a recipe holds in one setting."""
+
+    name: str
+    setting: str
+    title: str
+    about: str
+    measure: str
+    split: str
+    measures: list[str]
+    cells: list[PlannedCell]
+    values: list[PlannedValue]
+    order: list[PlannedOrder]
+
+
+class RunReport(TypedDict):
+    """The measures of one run on one split, by the label of its cell, as `Report.to_dict` writes them."""
+
+    scores: dict[str, dict[str, dict[str, float]]]
+    extra: dict[str, dict[str, float]]
+
+
+class Machine(TypedDict):
+    """The machine that something was measured on."""
+
+    processor: str
+    cores: int | None
+    gpu: NotRequired[str]
+    system: str
+
+
+class RunResult(TypedDict, total=False):
+    """What the file of a run holds, as far as tables read it. A run that failed has a `problem` and no reports."""
+
+    cell: str
+    seed: int
+    definition: str
+    problem: str
+    reports: dict[str, RunReport]
+    data: dict[str, str]
+    seconds: float
+    hardware: Machine
 
 
 @dataclass(frozen=True)
@@ -37,7 +122,7 @@ class Measured:
         return fmean(self.means)
 
     def span(self, by_seeds: bool) -> tuple[float, float]:
-        """How far the seeds lie apart, or else the interval of one of them."""
+        """The lowest and the highest mean of the seeds, or else the mean interval."""
         return (min(self.means), max(self.means)) if by_seeds else (fmean(self.lows), fmean(self.highs))
 
     def __str__(self) -> str:
@@ -48,9 +133,9 @@ class Measured:
 
 
 def verdict(less: Measured, more: Measured, *, strict: bool) -> str:
-    """Whether one is below another: only where they do not overlap can it be told.
+    """Whether one is below the other; this cannot be told where they overlap.
 
-    What overlaps are the seeds, where both have several, and else the intervals over queries.
+    If both have several seeds, the ranges of the seeds are compared, and otherwise the intervals over queries.
     """
     by_seeds = len(less.means) > 1 and len(more.means) > 1
     (low, high), (other_low, other_high) = less.span(by_seeds), more.span(by_seeds)
@@ -62,21 +147,21 @@ def verdict(less: Measured, more: Measured, *, strict: bool) -> str:
 
 
 def together(verdicts: Sequence[str]) -> str:
-    """What several verdicts say as one: the worst of them."""
+    """One verdict for several: the worst of them."""
     return next((worst for worst in (FAILS, MISSING, OPEN) if worst in verdicts), HOLDS)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One cell: the results of its runs that went well, in the order of its seeds, and what went wrong with others."""
+    """One cell: the results of the runs that succeeded, in the order of its seeds, and the problems of the others."""
 
     cell: str
-    results: tuple[Mapping[str, Any], ...]
+    results: tuple[RunResult, ...]
     problems: Mapping[int, str]  # by seed
     planned: int
 
     def measured(self, split: str, measure: str) -> Measured | None:
-        """One measure over the seeds, if there are any."""
+        """One measure over the seeds; None if no run succeeded."""
         scores = [_score(result, split, measure) for result in self.results]
         if not scores:
             return None
@@ -84,13 +169,13 @@ class Row:
 
     @property
     def seconds(self) -> float | None:
-        """How long one run took."""
+        """How long a run took, on average."""
         return fmean(result["seconds"] for result in self.results) if self.results else None
 
     def speed(self, split: str) -> float:
         """How many queries of a split were answered in a second."""
         extra = [next(iter(result["reports"][split]["extra"].values())) for result in self.results]
-        return fmean(one["queries/s"] for one in extra)
+        return fmean(columns["queries/s"] for columns in extra)
 
     @property
     def splits(self) -> list[str]:
@@ -99,40 +184,43 @@ class Row:
 
 @dataclass(frozen=True)
 class RecipeTable:
-    """A plan and the rows that there are."""
+    """The table of a recipe: its plan, and a row for each cell."""
 
-    plan: Mapping[str, Any]
+    plan: Plan
     rows: tuple[Row, ...]
 
     @classmethod
-    def of(cls, plan: Mapping[str, Any], folder: Path) -> RecipeTable:
-        """The table of a plan from the files of a folder; what was run by another definition does not count."""
+    def of(cls, plan: Plan, folder: Path) -> RecipeTable:
+        """The table of a plan, from the files of a folder; results of another definition do not count."""
         rows = tuple(_row(cell, folder) for cell in plan["cells"])
         _warn_of_other_data(plan["name"], rows)
         return cls(plan, rows)
 
     @classmethod
-    def unlisted(cls, plan: Mapping[str, Any], folder: Path) -> RecipeTable:
+    def unlisted(cls, plan: Plan, folder: Path) -> RecipeTable:
         """The table of the results in a folder that a plan does not list, with the measures that all of them have."""
         listed = {(run["file"], run["definition"]) for cell in plan["cells"] for run in cell["runs"]}
-        runs: dict[str, list[dict[str, Any]]] = {}
+        runs: dict[str, list[PlannedRun]] = {}
         measures = list(plan["measures"])
         for path in sorted(folder.glob("*-seed*.json")):
             result = _run_result(path)
             if (path.name, result["definition"]) not in listed:
-                run = {"seed": result["seed"], "file": path.name, "definition": result["definition"]}
+                run = PlannedRun(seed=result["seed"], file=path.name, definition=result["definition"])
                 runs.setdefault(result["cell"], []).append(run)
                 measures = [measure for measure in measures if _has(result, measure)]
-        cells = [{"cell": cell, "runs": found} for cell, found in runs.items()]
-        return cls.of({**plan, "cells": cells, "measures": measures, "values": [], "order": []}, folder)
+        cells = [PlannedCell(cell=cell, runs=cell_runs) for cell, cell_runs in runs.items()]
+        shown: Plan = {**plan, "cells": cells, "measures": measures, "values": [], "order": []}
+        return cls.of(shown, folder)
 
     def narrowed(self, cells: Sequence[str]) -> RecipeTable:
-        """Only these cells, and what is expected of them alone."""
-        plan = dict(self.plan)
-        plan["cells"] = [one for one in plan["cells"] if one["cell"] in cells]
-        plan["values"] = [one for one in plan["values"] if one["cell"] in cells]
+        """The table of these cells alone, with the expectations that are about no other cell."""
+        plan = self.plan.copy()
+        plan["cells"] = [cell for cell in plan["cells"] if cell["cell"] in cells]
+        plan["values"] = [value for value in plan["values"] if value["cell"] in cells]
         plan["order"] = [
-            one for one in plan["order"] if all(pair[end] in cells for pair in one["pairs"] for end in ("less", "more"))
+            order
+            for order in plan["order"]
+            if all(pair["less"] in cells and pair["more"] in cells for pair in order["pairs"])
         ]
         return RecipeTable(plan, tuple(row for row in self.rows if row.cell in cells))
 
@@ -145,33 +233,37 @@ class RecipeTable:
     def drifted(self) -> bool:
         """Whether a number or an order is not what was expected."""
         numbers = any(row["verdict"] == DRIFT for row in self.lines())
-        return numbers or any(one["verdict"] == FAILS for one in self.verdicts())
+        return numbers or any(line["verdict"] == FAILS for line in self.verdicts())
 
     def lines(self) -> list[dict[str, str]]:
-        """A row for each cell and measure that something is expected of."""
+        """A row for each cell and measure: the measure of the plan, and those with an expected value."""
         return [self._line(row, measure) for row in self.rows for measure in self._asked(row.cell)]
 
     def verdicts(self) -> list[dict[str, str]]:
         """A row for each statement about the order of cells."""
-        found = []
-        for one in self.plan["order"]:
-            splits = one.get("splits") or [self.plan["split"]]
-            cases = [(pair, split) for split in splits for pair in one["pairs"]]
-            told = [self._told(pair, split, one["measure"]) for pair, split in cases]
-            counted = f"{told.count(HOLDS)} of {len(told)}" if len(told) > 1 else ""
+        rows = []
+        for order in self.plan["order"]:
+            splits = order.get("splits") or [self.plan["split"]]
+            cases = [(pair, split) for split in splits for pair in order["pairs"]]
+            verdicts = [self._pair_verdict(pair, split, order["measure"]) for pair, split in cases]
+            counted = f"{verdicts.count(HOLDS)} of {len(verdicts)}" if len(verdicts) > 1 else ""
             unclear = [
                 (f"{split}: " if len(splits) > 1 else "")
-                + ", ".join(f"{pair[end]} {self._short(pair[end], split, one['measure'])}" for end in ("less", "more"))
-                for (pair, split), said in zip(cases, told, strict=True)
-                if said in (FAILS, OPEN)
+                + ", ".join(
+                    f"{cell} {self._short(cell, split, order['measure'])}" for cell in (pair["less"], pair["more"])
+                )
+                for (pair, split), pair_verdict in zip(cases, verdicts, strict=True)
+                if pair_verdict in (FAILS, OPEN)
             ]
             why = "; ".join(filter(None, [counted, *unclear[:1]]))
-            found.append({"order": one["statement"], "verdict": together(told), "why": why})
-        return found
+            rows.append({"order": order["statement"], "verdict": together(verdicts), "why": why})
+        return rows
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values."""
-        about = {key: self.plan[key] for key in ("name", "setting", "title", "about", "split")}
+    def to_dict(self) -> dict[str, object]:
+        """The table as plain values."""
+        about = {
+            key: value for key, value in self.plan.items() if key in ("name", "setting", "title", "about", "split")
+        }
         cells = [
             {"cell": row.cell, "seeds": len(row.results), "seconds": row.seconds, "measures": self._means(row)}
             for row in self.rows
@@ -179,57 +271,57 @@ class RecipeTable:
         return {**about, "cells": cells, "expected": self.lines(), "order": self.verdicts(), "failed": self.failed}
 
     def text(self) -> str:
-        """What a person sees at the end of an experiment."""
+        """The table as text, which a person sees at the end of an experiment."""
         title = f"{self.plan['title']} ({self.plan['name']}, {self.plan['setting']})"
         failed = "\n".join(f"failed: {line}" for line in self.failed)
         return "\n\n".join(filter(None, [title, aligned(self.lines()), aligned(self.verdicts()), failed]))
 
     def markdown(self) -> str:
-        """A page's section: a table for each split, and what was expected."""
+        """The table as a section of a page: a table for each split, and the expectations with their verdicts."""
         splits = list(dict.fromkeys(split for row in self.rows for split in row.splits))
         tables = [self._split_table(split, several=len(splits) > 1) for split in splits]
-        said = [*self._said_of_values(), *self._said_of_order(), *(f"- failed: {line}" for line in self.failed)]
-        return "\n\n".join([*tables, *(["\n".join(said)] if said else [])])
+        lines = [*self._value_lines(), *self._order_lines(), *(f"- failed: {line}" for line in self.failed)]
+        return "\n\n".join([*tables, *(["\n".join(lines)] if lines else [])])
 
     def _line(self, row: Row, measure: str) -> dict[str, str]:
-        found = row.measured(self.plan["split"], measure)
+        measured = row.measured(self.plan["split"], measure)
         wanted = self._expected(row.cell, measure)
-        said = ""
-        if found and wanted:
-            said = OK if abs(found.mean - wanted["value"]) <= wanted["tolerance"] else DRIFT
+        verdict = ""
+        if measured and wanted:
+            verdict = OK if abs(measured.mean - wanted["value"]) <= wanted["tolerance"] else DRIFT
         missing = "failed" if row.problems else "not run"
         return {
             "cell": row.cell,
             "measure": measure,
-            "measured": str(found) if found else missing,
+            "measured": str(measured) if measured else missing,
             "seeds": f"{len(row.results)}" + (f" of {row.planned}" if len(row.results) < row.planned else ""),
             "expected": f"{mean_text(wanted['value'])} ± {wanted['tolerance']:g}" if wanted else "",
-            "verdict": said,
+            "verdict": verdict,
         }
 
     def _asked(self, cell: str) -> list[str]:
-        others = [one["measure"] for one in self.plan["values"] if one["cell"] == cell]
-        return list(dict.fromkeys([self.plan["measure"], *others]))
+        expected = [value["measure"] for value in self.plan["values"] if value["cell"] == cell]
+        return list(dict.fromkeys([self.plan["measure"], *expected]))
 
-    def _expected(self, cell: str, measure: str) -> Mapping[str, Any] | None:
+    def _expected(self, cell: str, measure: str) -> PlannedValue | None:
         values = self.plan["values"]
-        return next((one for one in values if (one["cell"], one["measure"]) == (cell, measure)), None)
+        return next((value for value in values if (value["cell"], value["measure"]) == (cell, measure)), None)
 
     def _measured(self, cell: str, split: str, measure: str) -> Measured | None:
         row = next(row for row in self.rows if row.cell == cell)
         return row.measured(split, measure)
 
-    def _told(self, pair: Mapping[str, Any], split: str, measure: str) -> str:
-        less, more = (self._measured(pair[end], split, measure) for end in ("less", "more"))
+    def _pair_verdict(self, pair: PlannedPair, split: str, measure: str) -> str:
+        less, more = (self._measured(cell, split, measure) for cell in (pair["less"], pair["more"]))
         return verdict(less, more, strict=pair["strict"]) if less and more else MISSING
 
     def _short(self, cell: str, split: str, measure: str) -> str:
-        found = self._measured(cell, split, measure)
-        return mean_text(found.mean) if found else ""
+        measured = self._measured(cell, split, measure)
+        return mean_text(measured.mean) if measured else ""
 
     def _means(self, row: Row) -> dict[str, dict[str, float]]:
         return {
-            split: {m: found.mean for m in self.plan["measures"] if (found := row.measured(split, m))}
+            split: {m: measured.mean for m in self.plan["measures"] if (measured := row.measured(split, m))}
             for split in row.splits
         }
 
@@ -238,14 +330,14 @@ class RecipeTable:
         lines = [head, ["---", *["---:"] * (len(head) - 1)]]
         for row in self.rows:
             if split in row.splits:
-                found = [row.measured(split, measure) for measure in self.plan["measures"]]
+                measured = [row.measured(split, measure) for measure in self.plan["measures"]]
                 seconds = f"{row.seconds:,.1f}" if row.seconds is not None else ""
                 cost = [str(len(row.results)), seconds, f"{row.speed(split):,.0f}"]
-                lines.append([row.cell, *map(_brief, found), *cost])
+                lines.append([row.cell, *map(_brief, measured), *cost])
         body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
         return f"Split {split}:\n\n{body}" if several else body
 
-    def _said_of_values(self) -> list[str]:
+    def _value_lines(self) -> list[str]:
         return [
             f"- {line['verdict'] or MISSING}: {line['cell']}, {line['measure']} {line['measured']}, "
             f"expected {line['expected']}"
@@ -253,15 +345,15 @@ class RecipeTable:
             if line["expected"]
         ]
 
-    def _said_of_order(self) -> list[str]:
+    def _order_lines(self) -> list[str]:
         return [
-            f"- {one['verdict']}: `{one['order']}`" + (f" ({one['why']})" if one["why"] else "")
-            for one in self.verdicts()
+            f"- {line['verdict']}: `{line['order']}`" + (f" ({line['why']})" if line["why"] else "")
+            for line in self.verdicts()
         ]
 
 
-def aligned(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of the same columns as text; a column in which nothing stands is left out.
+def aligned(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows of the same columns as aligned text; a column without any value is left out.
 
     >>> print(aligned([{"cell": "bm25", "measured": "0.5", "expected": ""}]))
     cell  measured
@@ -274,10 +366,19 @@ def aligned(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
-def read_result(path: Path, definition: str = "") -> dict[str, Any] | None:
-    """The result in a file, if there is one and it was run by this definition."""
+def read_plan(folder: Path) -> Plan:
+    """The plan beside the results in a folder."""
+    path = folder / PLAN
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is not the plan of a recipe: {error!r}", "remove it, or write it again") from error
+
+
+def read_result(path: Path, definition: str = "") -> RunResult | None:
+    """The result in a file; None if there is no file, or if it has another definition."""
+    try:
+        result: RunResult = json.loads(path.read_text(encoding="utf-8"))
         return result if not definition or result["definition"] == definition else None
     except FileNotFoundError:
         return None
@@ -285,7 +386,7 @@ def read_result(path: Path, definition: str = "") -> dict[str, Any] | None:
         raise DataError(f"{path} is not the result of a run: {error!r}", "remove it, or write it again") from error
 
 
-def _run_result(path: Path) -> Mapping[str, Any]:
+def _run_result(path: Path) -> RunResult:
     """The result of a run, whatever its definition."""
     result = read_result(path)
     if not isinstance(result, Mapping) or not {"cell", "seed", "definition"} <= result.keys():
@@ -293,27 +394,27 @@ def _run_result(path: Path) -> Mapping[str, Any]:
     return result
 
 
-def _row(cell: Mapping[str, Any], folder: Path) -> Row:
-    found = [(run["seed"], read_result(folder / run["file"], run["definition"])) for run in cell["runs"]]
-    good = tuple(result for _, result in found if result and "problem" not in result)
-    problems = {seed: result["problem"] for seed, result in found if result and "problem" in result}
+def _row(cell: PlannedCell, folder: Path) -> Row:
+    results = [(run["seed"], read_result(folder / run["file"], run["definition"])) for run in cell["runs"]]
+    good = tuple(result for _, result in results if result and "problem" not in result)
+    problems = {seed: result["problem"] for seed, result in results if result and "problem" in result}
     return Row(cell["cell"], good, problems, len(cell["runs"]))
 
 
-def _score(result: Mapping[str, Any], split: str, measure: str) -> Mapping[str, float]:
+def _score(result: RunResult, split: str, measure: str) -> Mapping[str, float]:
     (scores,) = result["reports"][split]["scores"].values()
     return scores[measure]
 
 
-def _has(result: Mapping[str, Any], measure: str) -> bool:
+def _has(result: RunResult, measure: str) -> bool:
     reports = result.get("reports", {}).values()  # a run that failed has none
     return all(measure in scores for report in reports for scores in report["scores"].values())
 
 
-def _brief(found: Measured | None) -> str:
-    if found is None:
+def _brief(measured: Measured | None) -> str:
+    if measured is None:
         return ""
-    return str(found) if len(found.means) > 1 else mean_text(found.mean)
+    return str(measured) if len(measured.means) > 1 else mean_text(measured.mean)
 
 
 def _warn_of_other_data(name: str, rows: Sequence[Row]) -> None:
