@@ -14,9 +14,9 @@ quickstart: $(VENV)/.core
 test: check
 	$(PYTEST)
 
-# What takes longer than a person waits for: fuzzing, kills, larger models.
+# What takes longer than a person waits for: fuzzing, kills, larger models, and more examples of every property.
 test-all: check
-	$(PYTEST) -m 'long and not slow'
+	HYPOTHESIS=thorough $(PYTEST) -m '(long or hypothesis) and not slow'
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

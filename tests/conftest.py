@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -11,14 +12,21 @@ import pytest
 from hypothesis import settings
 
 # A busy machine is not a failing test, and the same code passes or fails twice: a person who looks for what nobody
-# thought of asks for examples that were not drawn before (HYPOTHESIS=explore make test).
-settings.register_profile("triever", deadline=None, derandomize=True)
-settings.register_profile("explore", deadline=None)
+# thought of asks for examples that were not drawn before (HYPOTHESIS=explore make test). `make test-all` runs all tests
+# of hypothesis once more, with as many examples as it draws by itself.
+settings.register_profile("triever", deadline=None, derandomize=True, max_examples=30)
+settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
+settings.register_profile("explore", deadline=None, max_examples=100)
 settings.load_profile(os.environ.get("HYPOTHESIS", "triever"))
 
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it for what runs in its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What the imports have made stays: collecting garbage need not look through it again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

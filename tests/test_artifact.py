@@ -401,6 +401,7 @@ def test_a_wrong_footer_of_a_table_never_ends_the_process(saved: Path) -> None:
     assert int(done.stdout) > 100
 
 
+@pytest.mark.long
 def test_texts_that_are_honestly_all_alike_are_saved_and_opened(tmp_path: Path) -> None:
     same = pa.table({"name": ["x" * 2**20] * 300})
     with artifact.writing(tmp_path / "model") as writer:

@@ -133,6 +133,7 @@ def test_links_between_pages_lead_somewhere(root: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.long
 def test_the_site_builds_and_holds_the_api(root: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from torch import Tensor
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
@@ -93,8 +94,8 @@ def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
     return None
 
 
-def require_table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """An object inside a JSON object; an empty one where there is none, as in what earlier versions wrote."""
+def require_table(values: Mapping[str, object], name: str) -> dict[str, Any]:
+    """An object inside a JSON object; an empty one if the key is missing, as in files of earlier versions."""
     value = values.get(name, {})
     if not isinstance(value, dict):
         raise ValueError(f"{name} is {str(value)[:80]} where a table should be")

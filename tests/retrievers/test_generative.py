@@ -71,11 +71,13 @@ def soon(scheme: str, **options: object) -> Generative:
     return generative(scheme, **given | options)
 
 
+@pytest.mark.long
 class TestNaive(Contract):
     def make(self) -> triever.Retriever:
         return soon("naive")
 
 
+@pytest.mark.long
 class TestTitle(Contract):
     def make(self) -> triever.Retriever:
         return soon("title")

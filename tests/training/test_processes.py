@@ -63,6 +63,7 @@ def test_two_processes_train_as_one(root: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(torch.tensor(part), torch.tensor(alone[name]), atol=1e-5, rtol=0)
 
 
+@pytest.mark.long
 def test_a_rank_that_something_else_has_set_does_not_matter(root: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.training.toys", str(tmp_path)]
     run(command, root, RANK="3", WORLD_SIZE="4")
