@@ -14,7 +14,7 @@ from triever.data.readers import Problems, read_run
 from triever.data.records import Run
 from triever.errors import UsageError
 from triever.evaluation.compare import questions, search_all, warn_of_other_documents
-from triever.retrievers.base import KINDS, Retriever, load, system
+from triever.retrievers.base import Retriever, is_kind, load, system
 
 _log = logging.getLogger("triever")
 
@@ -60,7 +60,7 @@ def _own_label(what: str) -> str:
 
 def is_run(what: str) -> bool:
     """Whether this is a file that is read as a run: neither the name of a system nor its options."""
-    return os.path.isfile(what) and what not in KINDS and not what.endswith(".toml")
+    return os.path.isfile(what) and not what.endswith(".toml") and not is_kind(what)
 
 
 def ready_runs(words: Sequence[str], dataset: Dataset, split: str, k: int) -> dict[str, Run]:
@@ -84,7 +84,7 @@ def _opened(what: str) -> tuple[Retriever, bool]:
     """A system by its name, or else a saved folder, and whether it has yet to be fitted; ./bm25 is a folder."""
     name, _, settings = what.partition(":")
     if os.path.isdir(what):  # not Path.is_dir, for which a name may be too long
-        if name not in KINDS:
+        if not is_kind(name):
             return load(what), False
         _log.warning("%s is taken as the system, fitted here; the folder is ./%s", what, what)
     known = config.options(_kind_and_values(name)[0])
