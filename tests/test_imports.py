@@ -11,7 +11,7 @@ import pytest
 
 ORDER = [
     *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "changes", "ranks", "validation"),
-    *("memory_parts", "config", "parquet", "artifact", "work_folder"),
+    *("memory_parts", "config", "plugins", "parquet", "artifact", "work_folder"),
     *("data", "docids", "models", "search", "index", "training", "engines", "retriever", "learning"),
     *("retrievers", "queries", "evaluation", "lab", "serve", "quickstart", "terminal", "commands", "cli"),
 ]

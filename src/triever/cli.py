@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from triever import progress, terminal
+from triever import plugins, progress, terminal
 from triever.commands import data, lab, learn, measure, use
 from triever.errors import TrieverError
 from triever.printable import printable, printable_lines
@@ -75,11 +76,32 @@ def app() -> typer.Typer:
         if isinstance(command, dict):
             group = _group(GROUPS[name])
             for part, function in command.items():
-                group.command(part)(function)
+                group.command(part, cls=Command)(function)
             root.add_typer(group, name=name)
         else:
-            root.command(name)(command)
+            root.command(name, cls=Command)(command)
     return root
+
+
+NAMING = {
+    "system": plugins.RETRIEVERS,
+    "systems": plugins.RETRIEVERS,
+    "scheme": plugins.SCHEMES,
+    "measure": plugins.MEASURES,
+}
+"""Parameters of commands that name something which packages may bring, and the group of its entry points."""
+
+
+class Command(TyperCommand):
+    """A command whose help also names what installed packages bring; nobody looks for them before help is shown."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        named: list[Any] = [parameter for parameter in self.params if parameter.name in NAMING]
+        for parameter in named:
+            if brought := plugins.names(NAMING[parameter.name]):
+                parameter.help = f"{parameter.help} From installed packages: {', '.join(brought)}."
+        super().format_help(ctx, formatter)
 
 
 def _group(text: str) -> typer.Typer:

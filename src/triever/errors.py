@@ -2,7 +2,8 @@
 
     TrieverError
     ├── UsageError          an option, a name or a value that does not fit
-    │   └── MissingExtra    a part that needs a package which is not installed
+    │   ├── MissingExtra    a part that needs a package which is not installed
+    │   └── UnknownKind     a system or docid scheme that nobody brings
     ├── DataError           a file or record that cannot be used
     │   └── BadRecord       one malformed line; knows its file and line
     └── ArtifactError       a saved folder that cannot be used
@@ -41,6 +42,15 @@ class MissingExtra(UsageError):
     def __init__(self, feature: str, install: str) -> None:
         super().__init__(f"{feature} needs a package that is not installed", f"run: {install}")
         self.args = (feature, install)
+
+
+class UnknownKind(UsageError):
+    """A system or a docid scheme that neither Triever nor an installed package brings."""
+
+    def __init__(self, kind: str, problem: str, hint: str) -> None:
+        super().__init__(problem, hint)
+        self.args = (kind, problem, hint)
+        self.kind = kind
 
 
 class DataError(TrieverError):

@@ -22,14 +22,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, get_type_hints
 
-from triever import artifact, config, work_folder
+from triever import artifact, config, plugins, work_folder
 from triever.arguments import as_path, listed, seconds, table, whole
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Query, Result, normalise
 from triever.data.splits import named_splits
 from triever.data.store import SCHEMA, DocumentStore
 from triever.engines.base import Engine, Parts
-from triever.errors import ArtifactError, UsageError, nearest
+from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
 from triever.memory_parts import Products, Size, index_size, part_sizes
 from triever.progress import track
 from triever.training import fit_fingerprints
@@ -46,7 +46,7 @@ KINDS = {
     "multivector": "triever.retrievers.multivector:MultiVector",
     "reranked": "triever.retrievers.reranker:Reranked",
 }
-"""Every retriever by its name on the command line; imported only when it is asked for."""
+"""Every retriever of Triever by its name on the command line; imported only when it is asked for."""
 
 ROOT = "root"
 """Where an origin notes the folder at which ids of text files begin."""
@@ -112,7 +112,7 @@ class Retriever(ABC, Generic[E]):
         """A retriever that is an option of another: itself, its name, a saved folder, or a table with its kind."""
         if isinstance(value, Retriever):
             return value
-        if isinstance(value, Path) or (isinstance(value, str) and value not in KINDS and os.path.isdir(value)):
+        if isinstance(value, Path) or (isinstance(value, str) and os.path.isdir(value) and not is_kind(value)):
             return load(as_path(value))
         values = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
         kind = values.pop("kind", None)
@@ -447,23 +447,32 @@ def learned_by(systems: Iterable[Retriever[Any]], split: str, holdout: float) ->
     return None
 
 
+def is_kind(name: str) -> bool:
+    """Whether a retriever has this name, ours or one that an installed package brings."""
+    return name in KINDS or name in plugins.installed(plugins.RETRIEVERS)
+
+
 def system(name: str) -> type[Retriever[Any]]:
     """The retriever class of a name."""
-    if name not in KINDS:
-        raise UsageError(f"there is no system named {name!r}", nearest(name, KINDS))
-    module, _, attribute = KINDS[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    if name in KINDS:
+        module, _, attribute = KINDS[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    if brought := plugins.find_class(plugins.RETRIEVERS, name, Retriever):
+        return brought
+    hint = nearest(name, [*KINDS, *plugins.names(plugins.RETRIEVERS, KINDS)])
+    raise UnknownKind(name, f"there is no system named {name!r}", hint)
 
 
 def load(path: str | Path) -> Retriever[Any]:
     """Open a saved retriever."""
     with artifact.read(path) as snapshot:
-        manifest = snapshot.manifest
-        if manifest.kind not in KINDS:
-            problem = f"{path} holds a {manifest.kind!r}, which this Triever does not know"
-            raise ArtifactError(problem, "run: pip install --upgrade triever")
-        with artifact.opening(path, manifest.kind):
-            return _opened(snapshot)
+        try:
+            with artifact.opening(path, snapshot.manifest.kind):
+                return _opened(snapshot)
+        except UnknownKind as error:  # its own kind, or that of a part of it
+            problem = f"{path} holds a {error.kind!r}, which neither this Triever nor an installed package knows"
+            hint = "install the package that brings it, or run: pip install --upgrade triever"
+            raise ArtifactError(problem, hint) from error
 
 
 def _opened(snapshot: artifact.Snapshot) -> Retriever[Any]:

@@ -22,7 +22,7 @@ Parts: TypeAlias = tuple[tuple[str, float], ...]
 
 
 class Engine(Protocol):
-    """Searches the documents of a store, whose rows it knows."""
+    """Searches the documents of a store, whose rows it knows; a subclass without weights needs no `made_from`."""
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The hits of every query; `k` is at most the number of documents and above zero."""
@@ -50,7 +50,7 @@ class Engine(Protocol):
 
     def made_from(self) -> dict[str, Any]:
         """For the card: `weights`, whose they are and under which licence, and how a training went."""
-        ...
+        return {}
 
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put it into an artifact, and give back the state that is not a file."""

@@ -21,6 +21,7 @@ from numbers import Real
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
+from triever import plugins
 from triever.arguments import brief, listed, table, text
 from triever.data.records import Hit, Qrels, Query, Result, ranked
 from triever.errors import MissingExtra, UsageError, nearest
@@ -28,7 +29,7 @@ from triever.evaluation.answers import exact_match, f1, has_answer
 from triever.evaluation.calibration import claim
 
 if TYPE_CHECKING:
-    from ir_measures import Measure
+    from ir_measures import Measure as IrMeasure
 
 DEFAULT_MEASURES = ("nDCG@10", "RR@10", "Success@1", "Success@10", "R@100")
 COMMON = ("nDCG", "RR", "Success", "R", "P", "AP", "Rprec", "KILT-Rprec", "EM", "F1", "Answer@k", "Brier")
@@ -51,14 +52,20 @@ def per_query(
     """Measure -> query id -> value, for every query in `qrels` and every measure asked for, each once."""
     asked = _parsed(measures)
     task = _task(run, qrels, queries, texts)
-    ours = {name: measure for name, measure in asked.items() if isinstance(measure, Own)}
-    values = _standard(
-        task, {name: measure.measure for name, measure in asked.items() if isinstance(measure, Standard)}
-    )
-    values |= {name: measure.values(task) for name, measure in ours.items()}
-    for warn in dict.fromkeys(measure.warns for measure in ours.values() if measure.warns):  # each once
+    own = {name: part for name, part in asked.items() if isinstance(part, Measure)}
+    values = _standard(task, {name: part.measure for name, part in asked.items() if isinstance(part, Standard)})
+    values |= {name: _finite(name, part.values(task)) for name, part in own.items()}
+    for warn in dict.fromkeys(part.warns for part in own.values() if part.warns):  # each once
         warn(task)
     return {name: values[name] for name in asked}
+
+
+def _finite(name: str, values: Values) -> Values:
+    """The values of a measure, if all are numbers: a package may bring one that divides by zero."""
+    for query, value in values.items():
+        if not math.isfinite(value):
+            raise UsageError(f"{name} is {value} for query {query!r}", "leave that measure out, or correct it")
+    return values
 
 
 def check(measures: Sequence[str]) -> None:
@@ -88,13 +95,13 @@ def _relevant_count(judged: Mapping[str, int]) -> int:
 
 def lower_is_better(measure: str) -> bool:
     """Whether a small value of this measure is a good one."""
-    ours = _measure_of_ours(measure)
+    ours = _own(measure) or _brought(measure)
     return ours is not None and ours.lower_is_better
 
 
 def reads_texts(measures: Sequence[str]) -> bool:
     """Whether one of the measures reads the texts of documents."""
-    return any(isinstance(measure, Own) and measure.reads_texts for measure in _parsed(measures).values())
+    return any(isinstance(part, Measure) and part.reads_texts for part in _parsed(measures).values())
 
 
 # --- what the measures read ---------------------------------------------------------------------------------
@@ -164,7 +171,7 @@ def _ranked(query: str, hits: Iterable[Hit]) -> tuple[Hit, ...]:
 # --- standard measures, through ir_measures ------------------------------------------------------------------
 
 
-def _standard(task: Task, measures: Mapping[str, Measure]) -> dict[str, Values]:
+def _standard(task: Task, measures: Mapping[str, IrMeasure]) -> dict[str, Values]:
     if not measures:
         return {}
     run = {query: _surrogates(hits) for query, hits in task.hits.items()}
@@ -193,7 +200,7 @@ def _trec() -> ModuleType:
 class Standard:
     """A measure of ir_measures."""
 
-    measure: Measure
+    measure: IrMeasure
 
     def depth(self, qrels: Qrels | None, _queries: Sequence[Query]) -> int | None:
         """How many hits it reads; None for all of them."""
@@ -238,7 +245,7 @@ def _warn_of_unanswerable(task: Task) -> None:
         )
 
 
-def _answered(name: str, score: Callable[[str, Iterable[str]], float]) -> Own:
+def _answered(name: str, score: Callable[[str, Iterable[str]], float]) -> Measure:
     def needs(task: Task) -> None:
         if task.hits and not task.answers:
             raise UsageError(f"{name} needs a run that answers, and this one only retrieves", "use an answerer")
@@ -249,17 +256,17 @@ def _answered(name: str, score: Callable[[str, Iterable[str]], float]) -> Own:
             return 0.0
         return score(task.answers.get(query, ""), _answers(task, query))
 
-    return Own(value, 1, needs)
+    return Measure(value, 1, needs)
 
 
-def _answer_at(cutoff: int) -> Own:
+def _answer_at(cutoff: int) -> Measure:
     def value(task: Task, query: str) -> float:
         wanted = _answers(task, query)
         top = task.hits.get(query, ())[:cutoff] if wanted else ()
         return float(any(has_answer(_text(task, hit.id), wanted) for hit in top))
 
     needs = partial(_need_answers, measure="Answer@k")
-    return Own(value, cutoff, needs, warns=_warn_of_unanswerable, reads_texts=True)
+    return Measure(value, cutoff, needs, warns=_warn_of_unanswerable, reads_texts=True)
 
 
 def _text(task: Task, document: str) -> str:
@@ -279,19 +286,19 @@ def _brier(task: Task, query: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
-    """A measure of our own: its value for a query, and what it needs and reads."""
+class Measure:
+    """A measure of ours or of another package, ready to be computed, and all that others have to know of it."""
 
-    value: Callable[[Task, str], float]
-    reads: int | Callable[[Qrels | None, Sequence[Query]], int | None]  # hits; None: all of them
+    value: Callable[[Task, str], float]  # of the query with this id
+    reads: int | Callable[[Qrels | None, Sequence[Query]], int | None] | None  # so many hits; None: all there are
     needs: Callable[[Task], None] | None = None  # refuses a task that it cannot measure
     warns: Callable[[Task], None] | None = None  # of what a task lacks
     lower_is_better: bool = False
     reads_texts: bool = False
 
     def depth(self, qrels: Qrels | None, queries: Sequence[Query]) -> int | None:
-        """How many hits it reads; None for all of them."""
-        return self.reads if isinstance(self.reads, int) else self.reads(qrels, queries)
+        """How many hits it reads; None: as many as there are."""
+        return self.reads if self.reads is None or isinstance(self.reads, int) else self.reads(qrels, queries)
 
     def values(self, task: Task) -> Values:
         """Query id -> value."""
@@ -300,16 +307,17 @@ class Own:
         return {query: self.value(task, query) for query in task.qrels}
 
 
-OWN: dict[str, Own] = {
-    "Brier": Own(_brier, 1, lower_is_better=True),
+OWN: dict[str, Measure] = {
+    "Brier": Measure(_brier, 1, lower_is_better=True),
     "EM": _answered("EM", exact_match),
     "F1": _answered("F1", f1),
-    "KILT-Rprec": Own(_kilt_rprec, _kilt_depth),
+    "KILT-Rprec": Measure(_kilt_rprec, _kilt_depth),
 }
 ANSWER_AT = re.compile(r"Answer@([1-9][0-9]*)")
+WITH_CUTOFF = re.compile(r"(?P<base>[^@]+)(@(?P<cutoff>[1-9][0-9]*))?")
 
 
-def _parsed(measures: Sequence[str]) -> dict[str, Own | Standard]:
+def _parsed(measures: Sequence[str]) -> dict[str, Measure | Standard]:
     """Every measure by the name it was asked for."""
     if isinstance(measures, str) or not isinstance(measures, Iterable):
         raise UsageError(f"measures = {brief(measures)} should be a list", f'for example: ["{DEFAULT_MEASURES[0]}"]')
@@ -318,16 +326,37 @@ def _parsed(measures: Sequence[str]) -> dict[str, Own | Standard]:
     return {name: _parse(name) for name in measures}
 
 
-def _measure_of_ours(name: str) -> Own | None:
-    """The measure of our own with this name, if there is one."""
+def _own(name: str) -> Measure | None:
+    """A measure of ours."""
     at = ANSWER_AT.fullmatch(name)
     return _answer_at(int(at[1])) if at else OWN.get(name)
 
 
-def _parse(name: str) -> Own | Standard:
-    """One of ours, or a measure of ir_measures."""
-    if ours := _measure_of_ours(text(name, "a measure")):
-        return ours
+def _brought(name: str) -> Measure | None:
+    """A measure that an installed package brings: as it is, or for the cutoff of a name such as `Margin@2`."""
+    form = WITH_CUTOFF.fullmatch(name)
+    if form is None or form["base"] not in plugins.installed(plugins.MEASURES) or _is_known(form["base"]):
+        return None
+    base, cutoff = form["base"], form["cutoff"]
+    found = plugins.find(plugins.MEASURES, base)
+    if callable(found) != bool(cutoff):
+        hint = f"it takes a cutoff: {base}@10" if callable(found) else f"it takes no cutoff: {base}"
+        raise UsageError(f"there is no measure {name!r}", hint)
+    measure = found(int(cutoff)) if callable(found) else found
+    if not isinstance(measure, Measure):
+        raise plugins.unusable(plugins.MEASURES, base, "a Measure, or a function that makes one for a cutoff")
+    return measure
+
+
+def _is_known(base: str) -> bool:
+    """Whether a name without its cutoff is one of ours, or of ir_measures: these win."""
+    return base in OWN or base == "Answer" or base in _trec().names()
+
+
+def _parse(name: str) -> Measure | Standard:
+    """One of ours, one that a package brings, or a measure of ir_measures."""
+    if known := _own(text(name, "a measure")) or _brought(name):
+        return known
     trec = _trec()
     try:
         return Standard(trec.parse(name))
@@ -337,5 +366,6 @@ def _parse(name: str) -> Own | Standard:
 
 def _hint(name: str, standard: Iterable[str]) -> str:
     """The nearest of all names, or the common ones: nobody reads fifty."""
-    hint = nearest(re.split(r"[@(]", name)[0], {*OWN, "Answer@k", *standard})
+    known = {*OWN, "Answer@k", *standard, *plugins.names(plugins.MEASURES)}
+    hint = nearest(re.split(r"[@(]", name)[0], known)
     return hint if hint.startswith("did you mean") else f"known: {', '.join(COMMON)}, …"

@@ -11,9 +11,9 @@ from torch import Tensor
 from triever import config
 from triever.data.datasets import Dataset
 from triever.docids.quantize import all_finite
-from triever.docids.schemes import SCHEMES, Scheme
+from triever.docids.schemes import Scheme, scheme_class
 from triever.docids.trie import Trie
-from triever.errors import DataError, UsageError, nearest
+from triever.errors import DataError, UsageError
 from triever.index.top import shared
 
 SHOWN = 3
@@ -21,7 +21,7 @@ SHOWN = 3
 
 def describe_docids(dataset: Dataset, kind: str, settings: Sequence[str], vectors: Path | None) -> dict[str, object]:
     """The shape of the trie, the number of symbols, and a few docids as a person reads them."""
-    scheme = _scheme(kind, settings)
+    scheme = config.from_words(scheme_class(kind), settings)
     documents = list(dataset.documents())
     docids = scheme.fit(documents, _vectors(scheme, vectors))
     description: dict[str, object] = {
@@ -31,12 +31,6 @@ def describe_docids(dataset: Dataset, kind: str, settings: Sequence[str], vector
     }
     examples = zip(documents[:SHOWN], docids, strict=False)
     return description | {document.id: scheme.readable(docid) for document, docid in examples}
-
-
-def _scheme(kind: str, settings: Sequence[str]) -> Scheme:
-    if kind not in SCHEMES:
-        raise UsageError(f"there is no docid scheme {kind!r}", nearest(kind, SCHEMES))
-    return config.from_words(SCHEMES[kind], settings)
 
 
 def _vectors(scheme: Scheme, path: Path | None) -> Tensor | None:

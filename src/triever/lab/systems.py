@@ -13,7 +13,7 @@ from triever.data.readers import Problems, read_run
 from triever.data.records import Run
 from triever.errors import UsageError
 from triever.evaluation.compare import questions, search_all, warn_of_other_documents
-from triever.retriever import KINDS, Retriever, load, system
+from triever.retriever import Retriever, is_kind, load, system
 
 _log = logging.getLogger("triever")
 
@@ -60,7 +60,7 @@ def _default_label(source: str) -> str:
 
 def is_run(source: str) -> bool:
     """Whether this is a file that is read as a run: neither the name of a system nor a TOML file with its options."""
-    return os.path.isfile(source) and source not in KINDS and not source.endswith(".toml")
+    return os.path.isfile(source) and not source.endswith(".toml") and not is_kind(source)
 
 
 def ready_runs(words: Sequence[str], dataset: Dataset, split: str, k: int) -> dict[str, Run]:
@@ -84,7 +84,7 @@ def _opened(source: str) -> tuple[Retriever, bool]:
     """A new system, or a saved one, and whether it has yet to be fitted. `bm25` is a system, `./bm25` is a folder."""
     name, _, settings = source.partition(":")
     if os.path.isdir(source):  # not Path.is_dir, for which a name may be too long
-        if name not in KINDS:
+        if not is_kind(name):
             return load(source), False
         _log.warning("%s is taken as the system, fitted here; the folder is ./%s", source, source)
     known = config.options(_kind_and_values(name)[0])

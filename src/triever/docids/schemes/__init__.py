@@ -6,7 +6,7 @@ as tensors: nothing here knows a model.
 """
 
 from triever.docids.schemes.atomic import Atomic
-from triever.docids.schemes.base import SCHEMES, Docid, Numbering, Scheme
+from triever.docids.schemes.base import SCHEMES, Docid, Numbering, Scheme, scheme_class
 from triever.docids.schemes.cluster import Cluster
 from triever.docids.schemes.codebook import Codebook
 from triever.docids.schemes.naive import Naive
@@ -26,6 +26,7 @@ __all__ = [
     "Naive",
     "Numbering",
     "Scheme",
+    "scheme_class",
     "SCHEMES",
     "Semantic",
     "Title",

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triever import config
+from triever import config, plugins
 from triever.data.records import Document
 from triever.docids.quantize import Device, all_finite
-from triever.errors import UsageError
+from triever.errors import UnknownKind, UsageError
 from triever.errors import nearest as closest
 from triever.memory_parts import ENTRY, PLACE, TUPLE, Product, Products, Thing, dict_size, scaled
 from triever.validation import FLOATS, Json, require, require_array, require_finite
@@ -142,10 +142,9 @@ class Scheme(ABC):
             return value
         values = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
         kind = values.pop("kind", None)
-        if kind not in SCHEMES:
-            hint = closest(str(kind), SCHEMES) if kind else f"for example: {where}.kind=semantic"
-            raise UsageError(f"{where} = {value!r} names no docid scheme", hint)
-        return config.build(SCHEMES[kind], values, where=f"{where}.")
+        if not isinstance(kind, str) or not kind:
+            raise UsageError(f"{where} = {value!r} names no docid scheme", f"for example: {where}.kind=semantic")
+        return config.build(scheme_class(kind, f"{where} = {value!r} names no docid scheme"), values, where=f"{where}.")
 
     def has_symbols(self, symbols: np.ndarray) -> bool:
         """Whether all these symbols, which are below its width, exist in the scheme."""
@@ -187,4 +186,13 @@ class Scheme(ABC):
 
 
 SCHEMES: dict[str, type[Scheme]] = {}
-"""Every scheme by its kind; the package fills this table."""
+"""Every scheme of Triever by its kind; the package fills it."""
+
+
+def scheme_class(kind: str, problem: str = "") -> type[Scheme]:
+    """The scheme class of a kind, ours or one that an installed package brings; `problem` says what lacks without."""
+    found = SCHEMES.get(kind) or plugins.find_class(plugins.SCHEMES, kind, Scheme)
+    if found is None:
+        hint = closest(kind, [*SCHEMES, *plugins.names(plugins.SCHEMES, SCHEMES)])
+        raise UnknownKind(kind, problem or f"there is no docid scheme {kind!r}", hint)
+    return found
