@@ -57,7 +57,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
 }
 GROUPS = {
     "analyse": "Analyse where systems differ, a contextual vocabulary, or memory by part.",
-    "weights": "List and install pretrained weights, which models can start from.",
+    "weights": "List and install pretrained weights: generative, dense, multivector and reranked can start from them.",
     "docids": "Describe the identifiers that a scheme gives to documents.",
     "bench": "Measure speed and size beside other libraries.",
     "data": "Show, convert and sample datasets.",
