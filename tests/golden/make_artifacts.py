@@ -6,14 +6,17 @@ versions have to open them, so those that are there are never written again: a n
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.models.causal import save_causal
 
 import triever
 from triever import (
@@ -92,6 +95,7 @@ RETRIEVERS: dict[str, Callable[[], Retriever]] = {
     "generative_semantic": lambda: generative(Semantic(branch=3, leaf=5)),
     "generative_codebook": lambda: generative(Codebook(levels=2, bits=3)),
     "generative_cluster": lambda: generative(Cluster(clusters=5, branch=3)),
+    "generative_causal": lambda: replace(generative(Naive()), backbone=str(save_causal(Path("causal")))),
     "contextual": lambda: Contextual(backbone=TINY, training=NOTHING),
     "contextual_plain": lambda: Contextual(backbone=TINY, training=NOTHING, vocabulary=VocabularyOptions(k=0)),
     "gdr": lambda: GDR(vectors=dense(), training=NOTHING, docids=Cluster(clusters=5)),
@@ -135,7 +139,7 @@ def main() -> None:
         file = FOLDER / f"{name}-{VERSION}.zip"
         if file.exists():
             continue
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):  # no artifact names a folder of ours
             expected[file.stem] = save(name, Path(place) / "model")
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
                 for path in sorted((Path(place) / "model").iterdir()):
