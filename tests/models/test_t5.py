@@ -215,7 +215,7 @@ def test_accumulating_batches_of_docids_equals_one_large_batch() -> None:
     chance = torch.Generator().manual_seed(0)
     docids = torch.from_numpy(docid_rows([[1], [2, 3, 4], [5], [6, 0, 1], [2], [3]]))
     ids = torch.randint(50, (6, 5), generator=chance)
-    parts = {"ids": ids, "mask": torch.ones_like(ids), "docids": docids}
+    parts = {"ids": ids, "mask": torch.ones_like(ids), "targets": docids}
     halves = [{name: part[places] for name, part in parts.items()} for places in (slice(0, 3), slice(3, 6))]
 
     def loss(model: T5, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -62,7 +62,7 @@ def spelled(fitted: Contextual, query: str, document: int) -> list[float]:
     engine = engine_of(fitted)
     known = engine.vocabulary
     assert known is not None
-    ids, mask = fitted._query_tokens(engine.docids, [query]).padded([0], 0)
+    ids, mask = fitted._teaching._query_tokens(engine.docids, [query]).padded([0], 0)
     ways = itertools.product(
         *(range(known.start[one], known.start[one] + known.count[one]) for one in engine.docids.docid(document))
     )

@@ -14,7 +14,7 @@ import torch
 import triever
 from tests.models.causal import save_causal
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
-from triever import Document
+from triever import GDR, Document
 from triever.config import build
 from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Scheme, Semantic, Title
 from triever.engines.docid_search import SearchOptions
@@ -507,15 +507,15 @@ def test_rows_from_vectors_are_refused_of_a_decoder_that_has_no_use_for_them(t5_
     assert torch.equal(output_rows(fitted), engine_of(fitted).scheme.rows())
 
 
-def test_a_causal_model_is_refused_before_texts_are_read(tmp_path: Path) -> None:
+def test_a_causal_model_where_a_decoder_has_to_attend_is_refused_before_texts_are_read(tmp_path: Path) -> None:
     folder = str(save_causal(tmp_path / "causal"))
     with mock.patch("triever.models.tokens.Tokens.of", side_effect=AssertionError):
         for options in ({"backbone": folder}, {"vectors": Dense(backbone=folder)}):
-            with pytest.raises(UsageError, match="is a causal model; name one that reads both ways"):
-                generative(**options).fit(dataset())
+            with pytest.raises(UsageError, match="is a causal model, and this decoder attends"):
+                GDR(**options).fit(dataset())
     fitted = Dense(backbone=folder).fit(dataset())
     with pytest.raises(UsageError, match="is a causal model"):
-        generative(vectors=fitted).fit(dataset())
+        GDR(vectors=fitted).fit(dataset())
 
 
 def test_a_t5_learns_and_is_saved(t5_folder: Path, tmp_path: Path) -> None:

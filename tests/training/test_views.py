@@ -135,11 +135,11 @@ def test_batches_follow_from_their_number_and_pass_over_everything() -> None:
     batches = ViewBatches(views, [1, 3], docids, batch=4, steps=6, seed=1, pad=TOKENIZER.pad)
     again = ViewBatches(views, [1, 3], docids, batch=4, steps=6, seed=1, pad=TOKENIZER.pad)
     for step in (3, 0):
-        assert all((batches[step][key] == again[step][key]).all() for key in ("ids", "mask", "docids"))
+        assert all((batches[step][key] == again[step][key]).all() for key in ("ids", "mask", "targets"))
     rows = [row[mask.bool()] for step in range(6) for row, mask in zip(*_texts(batches[step]), strict=True)]
     written = Counter(tuple(row.tolist()) for row in rows)
     assert sorted(written.values()) == [6, 6, 6]  # 18 places for three generated queries
-    assert batches[0]["docids"].shape == (4, 2)  # no document of these views has the longest docid
+    assert batches[0]["targets"].shape == (4, 2)  # no document of these views has the longest docid
     with pytest.raises(IndexError):
         batches[6]
 

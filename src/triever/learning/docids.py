@@ -106,7 +106,9 @@ class DocidRetriever(Retriever[E]):
     search_only: ClassVar[tuple[str, ...]] = ("search_options",)
 
     docids: Scheme = option(Atomic(), "atomic, naive, title, semantic, codebook or cluster, or a table with its kind")
-    backbone: str = option("minilm", "what reads: minilm, scratch, a folder, an id of the hub; a T5 brings its decoder")
+    backbone: str = option(
+        "minilm", "the model that reads: minilm, smollm2, scratch, a folder, an id of the hub; a T5 brings its decoder"
+    )
     fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
     vectors: Retriever[Any] | None = option(
         None, "a dense retriever, or its folder, whose vectors docids are made from; none: the backbone as it comes"
@@ -121,9 +123,9 @@ class DocidRetriever(Retriever[E]):
 
     def __post_init__(self) -> None:
         config.validate(self)
-        check_lengths(self.read_length, self.document_length)
         if self.vectors is not None and self.vectors.kind != "dense":
             raise UsageError(f"vectors = {self.vectors.kind} has no vector for a document", "name a dense retriever")
+        check_lengths(self.read_length, self.document_length)
         if self.decoder.rows == "vectors":
             self._check_rows()
 
