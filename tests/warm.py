@@ -166,8 +166,9 @@ def _answer(connection: socket.socket) -> Callable[[], Any]:
         os.close(stream)
     connection.sendall(child.to_bytes(4, "big"))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    connection.sendall((code if code >= 0 else 128 - code).to_bytes(4, "big"))
-    return lambda: 0
+    with contextlib.suppress(OSError):  # the caller may have gone
+        connection.sendall((code if code >= 0 else 128 - code).to_bytes(4, "big"))
+    os._exit(0)  # there is nothing to take down
 
 
 def _command(said: dict[str, Any], streams: list[int]) -> Callable[[], Any]:

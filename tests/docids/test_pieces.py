@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,6 +74,7 @@ def test_pieces_are_those_of_a_slow_and_obvious_way(titles: list[str], size: int
     assert learn_pieces(titles, size).get_vocab() == slow_pieces(titles, size)
 
 
+@pytest.mark.long
 def test_every_process_gives_the_same_docids_to_titles() -> None:
     seen = set()
     for seed in range(3):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triever import artifact
@@ -75,7 +75,6 @@ def test_a_trie_holds_what_it_was_given(listed: list[Pair]) -> None:
 steps = st.lists(st.tuples(st.booleans(), pairs, st.sets(st.integers(0, 9), max_size=3)), max_size=6)
 
 
-@settings(max_examples=60)
 @given(listed=pairs, changes=steps, annex=st.sampled_from([0, 2, 1000]))
 def test_any_adds_and_deletes_equal_a_rebuild(listed: list[Pair], changes: list, annex: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -107,6 +107,7 @@ def many(count: int) -> Dataset:
     return Dataset.of("many", [Document(str(at), text) for at, text in enumerate(letters)], [], {})
 
 
+@pytest.mark.long
 @linux
 def test_a_process_that_opens_a_model_holds_what_was_counted(tmp_path: Path) -> None:
     """Twice twelve megabytes of vectors: a copy in memory, by which the graph is walked, and a file that is mapped."""

@@ -169,6 +169,7 @@ def test_per_query_agrees_with_the_judge(case: tuple[dict[str, Any], dict[str, A
         assert_equal(found[name], judge(name, qrels, run), name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MEASURES)
 def test_the_random_cases_reach_every_measure(name: str) -> None:
     """Each measure can be partly right in a case that the strategies make."""

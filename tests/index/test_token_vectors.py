@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.index import oracle
 from tests.index.oracle import broken, save
+from tests.marks import quick
 from triever import artifact
 from triever import changes as changes_module
 from triever.arrays import starts_of
@@ -60,7 +61,6 @@ def same(index: TokenIndex, listed: list[np.ndarray], queries: list[np.ndarray],
         assert np.isneginf(scores[len(at) :]).all()
 
 
-@settings(max_examples=80)
 @given(listed=documents, queries=questions, k=st.integers(1, 14), score=st.sampled_from(["maxsim", "avgmax"]))
 def test_scoring_everything_is_the_obvious_way(
     listed: list[np.ndarray], queries: list[np.ndarray], k: int, score: Any
@@ -80,7 +80,6 @@ def test_chunks_change_nothing(listed: list[np.ndarray], queries: list[np.ndarra
         same(few, listed, queries, k)
 
 
-@settings(max_examples=60)
 @given(listed=documents, queries=questions)
 def test_candidates_that_leave_nothing_out_change_nothing(listed: list[np.ndarray], queries: list[np.ndarray]) -> None:
     """One candidate less than documents, of which one is empty: all that could be left out has nothing to say."""
@@ -102,7 +101,6 @@ def changed(index: TokenIndex, listed: list[np.ndarray], change: Any) -> tuple[T
 
 
 @pytest.mark.parametrize("bits", [16, 4])
-@settings(max_examples=60)
 @given(
     listed=st.lists(document, min_size=8, max_size=20).filter(lambda listed: any(map(len, listed))),
     changes=steps,
@@ -197,7 +195,7 @@ def test_candidates_are_the_right_ones_with_the_options_as_they_are() -> None:
     assert oracle.recall(index.search(queries, None, 10)[1], exact) >= 0.9
 
 
-@pytest.mark.parametrize("bits", [16, 4, 2])
+@pytest.mark.parametrize("bits", quick(4, of=[16, 4, 2]))
 def test_what_centroids_cannot_tell_apart_is_found(bits: int) -> None:
     """Where candidates were ranked by their centroids, .61 of these documents were found."""
     flat, starts, queries = oracle.families(3000)

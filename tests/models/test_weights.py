@@ -228,6 +228,7 @@ def test_a_record_that_says_little_is_refused(gguf: Index, record: str) -> None:
         weights.find("toy")
 
 
+@pytest.mark.long
 def test_a_file_that_cannot_be_converted_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights.importlib.util, "find_spec", lambda name: name)
     (tmp_path / "bad.gguf").write_bytes(b"GGUFnothing")

@@ -46,6 +46,7 @@ class TestBase(Contract):
         return contextual(training=CONTRACT, views=BOTH)
 
 
+@pytest.mark.long
 class TestGenre(Contract):
     def make(self) -> triever.Retriever:
         return contextual(training=CONTRACT, views=BOTH, vocabulary=VocabularyOptions(k=0))

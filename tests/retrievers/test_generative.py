@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import triever
+from tests.marks import quick
 from tests.models.causal import save_causal
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import GDR, Document
@@ -127,7 +128,7 @@ def test_before_training_clusters_of_one_symbol_rank_by_their_centroids() -> Non
         assert found == pytest.approx({name: expected[name] - shared[name] for name in expected}, abs=1e-4)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", quick("atomic", "codebook", of=SCHEMES))
 def test_training_learns_the_docids_of_queries(scheme: str) -> None:
     training = DocidTuning(steps=60, batch=8, rounds=1, learning_rate=5e-3, holdout=0.0)
     views = ViewOptions(names=("labelled",))

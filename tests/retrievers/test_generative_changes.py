@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import triever
+from tests.marks import quick
 from tests.retrievers.contract import DOCUMENTS, dataset
 from tests.retrievers.test_generative import engine_of, generative
 from triever import Document
@@ -58,7 +59,7 @@ def enumerated(engine: Docids, docids: dict[str, Docid]) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["atomic", "semantic"])
+@pytest.mark.parametrize("scheme", quick("semantic", of=["atomic", "semantic"]))
 @settings(max_examples=12)
 @given(steps=st.lists(st.one_of(st.just("save"), st.sets(st.integers(0, 9), min_size=1, max_size=5)), max_size=7))
 def test_whatever_is_added_deleted_and_saved_scores_are_those_of_the_documents_that_are_there(

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import triever
+from tests.marks import quick
 from triever import (
     BM25,
     GDR,
@@ -110,7 +111,8 @@ def reopened(system: str, count: int, folder: Path) -> Retriever:
     return again
 
 
-every_system = pytest.mark.parametrize("system", SYSTEMS)
+QUICK = ("bm25", "float32", "ivfpq", "4 bits", "reranked", "atomic", "cluster", "contextual", "gdr")
+every_system = pytest.mark.parametrize("system", quick(*QUICK, of=SYSTEMS))
 
 
 @every_system

@@ -39,7 +39,6 @@ def changed(listed: list[Pair], added: list[Pair], gone: set[int]) -> tuple[Walk
     return Walk(Trie.of(listed).with_added(fresh).without(gone)), left
 
 
-@settings(max_examples=80)
 @given(pairs, pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.booleans())
 def test_a_wide_beam_equals_enumeration(
     listed: list[Pair], added: list[Pair], gone: set[int], normalisation: str, finish: bool
@@ -55,7 +54,6 @@ def test_a_wide_beam_equals_enumeration(
             assert sum(math.exp(mass) for _, mass in found) == pytest.approx(1, abs=1e-4)
 
 
-@settings(max_examples=80)
 @given(pairs, pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.integers(1, 4), st.booleans())
 def test_whatever_the_beam_hits_are_valid(
     listed: list[Pair], added: list[Pair], gone: set[int], normalisation: str, width: int, finish: bool
@@ -71,7 +69,6 @@ def test_whatever_the_beam_hits_are_valid(
         assert bool(numbers) == bool(left)
 
 
-@settings(max_examples=80)
 @given(pairs, pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.integers(1, 4))
 def test_exact_equals_enumeration_with_its_certificate(
     listed: list[Pair], added: list[Pair], gone: set[int], normalisation: str, k: int
@@ -164,7 +161,6 @@ def test_a_spent_budget_is_said_with_a_bound_that_holds() -> None:
     assert math.log(max(others)) <= result.bound + 1e-6
 
 
-@settings(max_examples=60)
 @given(pairs, normalisations, st.integers(1, 4), st.integers(1, 6))
 def test_whatever_the_budget_no_other_document_is_above_the_bound(
     listed: list[Pair], normalisation: str, k: int, budget: int
@@ -323,7 +319,6 @@ shared_docids = st.lists(docids, min_size=1, max_size=14).map(
 )
 
 
-@settings(max_examples=80)
 @given(shared_docids, normalisations, st.integers(1, 15))
 def test_documents_that_tie_with_the_last_are_there_if_asked_for(
     listed: list[Pair], normalisation: str, k: int

@@ -316,6 +316,7 @@ train(model, loss, mined(model), chosen("adamw"), evaluate=worth, folder=Path(sy
 """
 
 
+@pytest.mark.long
 def test_a_limit_on_files_says_what_to_do_and_loses_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     command = [sys.executable, "-c", LIMITED, str(folder), "1500"]

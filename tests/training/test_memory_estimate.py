@@ -65,7 +65,7 @@ print(peak() - before)
 """
 
 SHAPES = [
-    (16, 64, 256, 4, "adamw"),
+    pytest.param(16, 64, 256, 4, "adamw", marks=pytest.mark.long),
     pytest.param(32, 128, 256, 4, "adamw", marks=pytest.mark.long),  # mostly activations
     pytest.param(1, 16, 768, 8, "adamw", marks=pytest.mark.long),  # mostly weights
     pytest.param(1, 16, 768, 8, "adafactor", marks=pytest.mark.long),
