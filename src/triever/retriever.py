@@ -181,10 +181,10 @@ class Retriever(ABC, Generic[E]):
         """What it holds once it has learned a dataset, whose documents are in the store."""
         origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
         origin |= {ROOT: dataset.root} if dataset.root else {}
-        what = {"kind": self.kind, "options": config.to_dict(self), "documents": dataset.fingerprint}
-        what |= {"expansions": fit_fingerprints.of_expansions(store), **self.lessons(dataset, store)}
-        engine = self.learn(dataset, store, work_folder.claim(as_path(work), what) if work else None)
-        return Held(store, engine, origin, fit_fingerprints.fingerprint([what]))
+        description = {"kind": self.kind, "options": config.to_dict(self), "documents": dataset.fingerprint}
+        description |= {"expansions": fit_fingerprints.of_expansions(store), **self.lessons(dataset, store)}
+        engine = self.learn(dataset, store, work_folder.claim(as_path(work), description) if work else None)
+        return Held(store, engine, origin, fit_fingerprints.fingerprint([description]))
 
     def lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
         """What is learned from besides documents, as fingerprints; where that is impossible, it is said here, early."""
@@ -212,16 +212,16 @@ class Retriever(ABC, Generic[E]):
         held = self._held
         if held is None or held.store.fingerprint != store.fingerprint:
             return None
-        own, other = (one.table.column("expansions") for one in (held.store, store))
-        return held if own.equals(other) or not self.reads_expansions else None
+        fitted, other = (documents.table.column("expansions") for documents in (held.store, store))
+        return held if fitted.equals(other) or not self.reads_expansions else None
 
     def engine_for(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> E:
         """The engine of these documents, as a part of another retriever: the one it has, or one that it learns."""
         if held := self._held_for(store):
             return held.engine
         if self._held:
-            what = "the fitted %s is fitted anew, as its documents or their expansions are not those of %s"
-            _log.warning(what, self.kind, dataset.name)
+            message = "the fitted %s is fitted anew, as its documents or their expansions are not those of %s"
+            _log.warning(message, self.kind, dataset.name)
         return self.learn(dataset, store, work)
 
     def search(self, query: str | Query, k: int = 10) -> Result:
@@ -441,7 +441,7 @@ def learned_by(systems: Iterable[Retriever[Any]], split: str, holdout: float) ->
         training = system.tuning
         # Which queries are held out depends on their ids alone: a smaller share is a part of a larger one.
         learned = named_splits(training.split) if training else ()
-        shared = [one for one in named_splits(split) if one in learned]
+        shared = [name for name in named_splits(split) if name in learned]
         if shared and training.holdout < holdout:
             return system, shared[0]
     return None

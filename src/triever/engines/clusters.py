@@ -70,8 +70,8 @@ class ClusterEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The nearest documents in the clusters that the model writes."""
-        found = self.searcher(self.matching.depth).best(queries, self.scoring, k)
-        return [self._ranked(store, one, k) for one in found]
+        scored_per_query = self.searcher(self.matching.depth).best(queries, self.scoring, k)
+        return [self._ranked(store, scored, k) for scored in scored_per_query]
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What each part of the rule gives to each hit."""
@@ -105,7 +105,7 @@ class ClusterEngine:
 
     def _ranked(self, store: DocumentStore, found: ScoredCandidates, k: int) -> Result:
         rows = np.searchsorted(self.docids.numbers, found.numbers).tolist()
-        entry = {store.ids[row]: one for row, one in zip(rows, found.entries.tolist(), strict=True)}
+        entry = {store.ids[row]: entry_number for row, entry_number in zip(rows, found.entries.tolist(), strict=True)}
         # Without a logprob: that of a cluster is no probability of a document.
         best = ranked(Hit(name, score) for name, score in zip(entry, found.scores.tolist(), strict=True))
         readable = self.docids.scheme.readable
@@ -174,7 +174,7 @@ class ClusterEngine:
         if self.matching.rule != "learned":
             return {"alpha": weights_for(self.matching, self.fitted)[0]}
         learned = self.fitted.get(self.matching.way, ())
-        return {"learned weights": {name: round(one, 4) for name, one in zip(FEATURES, learned, strict=False)}}
+        return {"learned weights": {name: round(weight, 4) for name, weight in zip(FEATURES, learned, strict=False)}}
 
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put it into an artifact."""
@@ -189,9 +189,9 @@ def read(
     snapshot: Snapshot, docids: Docids[CrossDecoder], options: SearchOptions, matching: MatchOptions
 ) -> ClusterEngine:
     """The engine of an artifact whose docids have been read."""
-    place, state = docids.model.device, snapshot.state
-    documents = encoders.read(snapshot, DOCUMENTS).to(place) if snapshot.has(DOCUMENTS) else None
-    below = TrieVectors.read(snapshot, docids.trie, place)
+    device, state = docids.model.device, snapshot.state
+    documents = encoders.read(snapshot, DOCUMENTS).to(device) if snapshot.has(DOCUMENTS) else None
+    below = TrieVectors.read(snapshot, docids.trie, device)
     # Earlier ones do not say for which depth their alphas were fitted, and so have none.
     fitted = dict(map(_read_way, require_list(state, "fitted")))
     taught = None if state.get("taught") is None else require_count(state, "taught")
@@ -229,30 +229,30 @@ class ClusterSearch:
     def best(self, queries: Sequence[str], scoring: Scoring, k: int) -> list[ScoredCandidates]:
         """For each query the k best documents, and all that tie with the last."""
         width = self.options.width
-        found = self._best(queries, scoring, k, width)
-        short = _short(enumerate(found), k, width)
+        scored = self._best(queries, scoring, k, width)
+        short = _short(enumerate(scored), k, width)
         while short:
             width *= 2
             wider = self._best([queries[query] for query in short], scoring, k, width)
             for query, more in zip(short, wider, strict=True):
-                found[query] = found[query].followed_by(more)
-            short = _short(((query, found[query]) for query in short), k, width)
-        return found
+                scored[query] = scored[query].followed_by(more)
+            short = _short(((query, scored[query]) for query in short), k, width)
+        return scored
 
     def _best(self, queries: Sequence[str], scoring: Scoring, k: int, width: int) -> list[ScoredCandidates]:
         """The same by a beam of one width, which may find fewer."""
-        found: dict[int, ScoredCandidates] = {}
+        scored: dict[int, ScoredCandidates] = {}
         # One more than is wanted of each cluster shows that no other can be among the first.
         each = k + 1 if scoring.rising else None
         for batch, seen in self._seen(queries, width):
-            for query, one, some in zip(batch, seen, self._inside(seen, each), strict=True):
-                best = best_of(some, scoring, k)
+            for query, query_seen, nearest in zip(batch, seen, self._inside(seen, each), strict=True):
+                best = best_of(nearest, scoring, k)
                 if best is None:  # more of them tie
-                    [every] = self._inside([one])
+                    [every] = self._inside([query_seen])
                     best = best_of(every, scoring, k)
                 assert best is not None  # nothing was left out
-                found[query] = best
-        return [found[query] for query in range(len(queries))]
+                scored[query] = best
+        return [scored[query] for query in range(len(queries))]
 
     def candidates(self, queries: Sequence[str]) -> Iterator[tuple[int, Candidates]]:
         """For each query, in any order, its place and all documents of its clusters."""
@@ -263,15 +263,17 @@ class ClusterSearch:
         """For each query how many vectors its own is compared with until there are k hits, by all beams together."""
         docids, width = self.engine.docids, self.options.width
         spans, wanted = docids.walk.spans, min(k, len(docids.numbers))
-        found, left = [0] * len(queries), list(range(len(queries)))
+        counts, left = [0] * len(queries), list(range(len(queries)))
         while left:
             short = []
             for batch, seen in self._seen([queries[query] for query in left], width):
-                for query, one in zip([left[place] for place in batch], seen, strict=True):
-                    found[query] += sum(part.stop - part.start for state in one.states for _, part in spans(state))
-                    short += [query] if len(one.states) >= width and self._documents(one) < wanted else []
+                for query, query_seen in zip([left[position] for position in batch], seen, strict=True):
+                    counts[query] += sum(
+                        part.stop - part.start for state in query_seen.states for _, part in spans(state)
+                    )
+                    short += [query] if len(query_seen.states) >= width and self._documents(query_seen) < wanted else []
             left, width = sorted(short), 2 * width
-        return found
+        return counts
 
     def _documents(self, seen: Seen) -> int:
         """How many documents the clusters of a query hold: none twice, and none that was deleted."""
@@ -283,10 +285,10 @@ class ClusterSearch:
         parts: dict[int, Parts] = {}
         while len(parts) < len(scores) and more:
             [(_, seen)] = self._seen([query], width)
-            [found] = self._inside(seen)
+            [all_candidates] = self._inside(seen)
             left = {number: scores[number] for number in scores if number not in parts}
-            parts |= _parts(found, scoring, left, is_wider=width > self.options.width)
-            width, more = 2 * width, found.clusters >= width
+            parts |= _parts(all_candidates, scoring, left, is_wider=width > self.options.width)
+            width, more = 2 * width, all_candidates.clusters >= width
         return {number: parts.get(number, ((WIDER, score),)) for number, score in scores.items()}
 
     def _seen(self, queries: Sequence[str], width: int) -> Iterator[tuple[list[int], list[Seen]]]:
@@ -312,21 +314,23 @@ class ClusterSearch:
 
         Of those in several clusters all: they may be first by what these give them together.
         """
-        engine, vectors = self.engine, torch.stack([one.vector for one in seen])
+        engine, vectors = self.engine, torch.stack([query_seen.vector for query_seen in seen])
         always = None if each is None or engine.single else engine.below.several
-        found = engine.below.below(engine.docids.walk, vectors, [one.states for one in seen], each, always)
-        for below, one in zip(found, seen, strict=True):
-            yield candidates(below, one.logprob, one.length, single=engine.single)
+        documents = engine.below.below(
+            engine.docids.walk, vectors, [query_seen.states for query_seen in seen], each, always
+        )
+        for below, query_seen in zip(documents, seen, strict=True):
+            yield candidates(below, query_seen.logprob, query_seen.length, single=engine.single)
 
 
 def _one_by_one(vectors: Tensor, frontier: Frontier) -> list[Seen]:
     """What was found for each query, without the places in which nothing is."""
     # All come from a GPU at once: to wait for it query by query takes longer than the search.
     columns = (frontier.state, frontier.logprob.double(), frontier.length, frontier.logprob.isfinite())
-    found = zip(vectors, *(column.cpu().numpy() for column in columns), strict=True)
+    rows = zip(vectors, *(column.cpu().numpy() for column in columns), strict=True)
     return [
         Seen(vector, state[there].tolist(), logprob[there], length[there])
-        for vector, state, logprob, length, there in found
+        for vector, state, logprob, length, there in rows
     ]
 
 
@@ -343,4 +347,4 @@ def _parts(found: Candidates, scoring: Scoring, scores: Mapping[int, float], *, 
 
 def _short(found: Iterable[tuple[int, ScoredCandidates]], k: int, width: int) -> list[int]:
     """The queries that have fewer than k documents, though a beam that is wider than this may find more."""
-    return [query for query, one in found if len(one) < k and one.clusters >= width]
+    return [query for query, scored in found if len(scored) < k and scored.clusters >= width]

@@ -77,7 +77,7 @@ def found_by(
             temperature=options.temperature,
             ties=True,
         )
-        return [ScoredDocuments(one.documents, certificate=str(one)) for one in certified]
+        return [ScoredDocuments(answer.documents, certificate=str(answer)) for answer in certified]
     if options.method == "free":
         written = free(generator, cache, hidden, walk, options.beam(k), stop=stop)
         return [
@@ -85,4 +85,4 @@ def found_by(
             for hits, invalid, total in written.documents(k, ties=True)
         ]
     frontier = beam(generator, cache, hidden, walk, options.beam(k), keep=k)
-    return [ScoredDocuments(one) for one in documents(walk, frontier, k, ties=True)]
+    return [ScoredDocuments(hits) for hits in documents(walk, frontier, k, ties=True)]

@@ -136,9 +136,9 @@ class Docids(Generic[M]):
 
     def stored(self, lookup: Sequence[Thing] | None = None) -> Stored:
         """All that it holds, by what it is for; `lookup` is what docids are looked up in, if not in its own."""
-        rows, others = self.model.split_rows()
+        rows, other_weights = self.model.split_rows()
         return {
-            "weights": [*others],
+            "weights": [*other_weights],
             "docid rows": [*rows],
             **self.trie.stored(),
             "walk": self.walk.stored(),
@@ -174,8 +174,8 @@ class Docids(Generic[M]):
         row = 4 * shape.d_model, f"{shape.d_model} numbers of 4"
         if self.scheme.single:
             grows = isinstance(self.scheme, Atomic)
-            count, what = (scaled(shape.width, now, then), "documents") if grows else (shape.width, "clusters")
-            return [Product(count, what, *row), Product(1, "beginning", *row)]
+            count, kind = (scaled(shape.width, now, then), "documents") if grows else (shape.width, "clusters")
+            return [Product(count, kind, *row), Product(1, "beginning", *row)]
         read = Product(max(shape.width, shape.start + 1), "symbols that are read", *row)
         return [read] if shape.tied else [Product(shape.width, "symbols that are written", *row), read]
 
@@ -206,12 +206,12 @@ class DocidEngine:
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose docids the model writes with the highest probabilities."""
         docids, generator = self.docids, self.docids.generator()
-        found = search_each(
+        scored_per_query = search_each(
             generator,
             queries,
             lambda cache, hidden: found_by(self.options, docids.walk, docids.scheme.stop, generator, cache, hidden, k),
         )
-        return [found_result(docids, store, one, k) for one in found]
+        return [found_result(docids, store, scored, k) for scored in scored_per_query]
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """The log-probability of each symbol of a docid after those before it."""
@@ -246,7 +246,9 @@ def found_result(docids: Docids[M], store: DocumentStore, found: ScoredDocuments
     """What a search of docids found as a result: documents by their log-probabilities, with their docids."""
     rows = np.searchsorted(docids.numbers, [number for number, _ in found.documents])
     logprobs = [logprob for _, logprob in found.documents]
-    best = ranked(Hit(store.ids[row], one, logprob=one) for row, one in zip(rows.tolist(), logprobs, strict=True))
+    best = ranked(
+        Hit(store.ids[row], logprob, logprob=logprob) for row, logprob in zip(rows.tolist(), logprobs, strict=True)
+    )
     # Of many documents that share a docid, and so tie, few are left after the cut: only these look theirs up.
     hits = (replace(hit, docid=docids.scheme.readable(docids.row_docid(store, hit.id))) for hit in best[:k])
     return Result(tuple(hits), found.note, found.certificate)
@@ -263,7 +265,7 @@ def explained(
         scores, sharing = path_scores(
             generator, cache, hidden, docids.walk, docid, options.scored_over, options.temperature
         )
-        names = [f"{place}: {docids.scheme.symbol(symbol)}" for place, symbol in enumerate(docid, 1)]
+        names = [f"{position}: {docids.scheme.symbol(symbol)}" for position, symbol in enumerate(docid, 1)]
         shared = (("shared by several", -float(np.log(sharing))),) if sharing > 1 else ()
         parts: Parts = (*zip(names, scores, strict=True), *shared)
         if int(docids.numbers[store.row(hit.id)]) in several:
@@ -274,7 +276,7 @@ def explained(
 
 def vectors_of(encoder: Encoder, reading: Reading, documents: Iterable[Document]) -> Tensor:
     """(documents, d) the vectors of documents as an encoder reads them."""
-    texts = (reading.document_prefix + one.full_text for one in documents)
+    texts = (reading.document_prefix + document.full_text for document in documents)
     tokens = Tokens.of(texts, encoder.tokenizer, encoder.at_most(reading.document_length))
     return torch.from_numpy(encode(encoder, tokens))
 

@@ -121,7 +121,7 @@ class DenseEngine(_EncoderEngine[VectorIndex]):
         if encoder.shape.pooling != "mean" or encoder.shape.projection != "none":
             return tuple((("similarity", hit.score),) for hit in result)
         tokens = self.reading.queries(encoder, [query])
-        ids, mask = (one.to(encoder.device) for one in tokens.padded([0], encoder.tokenizer.pad))
+        ids, mask = (tensor.to(encoder.device) for tensor in tokens.padded([0], encoder.tokenizer.pad))
         states = encoder.states(ids, mask)[0].float()
         mean = states.mean(0)
         share = states / (len(states) * (mean.norm() if encoder.shape.unit else 1))
@@ -166,7 +166,7 @@ class LateEngine(_EncoderEngine[TokenIndex]):
         pieces = self.encoder.tokenizer.pieces(tokens[0].tolist())
         count = len(pieces) if self.index.options.score == "avgmax" else 1
         scores = [self.index.matches(flat, store.row(hit.id))[1] for hit in result]
-        return tuple(named(pieces, (np.asarray(one) / count).tolist()) for one in scores)
+        return tuple(named(pieces, (np.asarray(token_scores) / count).tolist()) for token_scores in scores)
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With the vectors of more documents."""
@@ -204,11 +204,11 @@ def _checked_training(snapshot: Snapshot, encoder: Encoder, index: VectorIndex |
 
 def nearest_documents(index: TokenIndex, flat: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores and rows (queries, k) of the best documents for queries' tokens that lie end to end."""
-    found = []
+    batches = []
     for low in range(0, max(1, len(starts) - 1), QUERIES):  # some at a time: they are padded to the longest
         vectors, mask = _side_by_side(flat, starts[low : low + QUERIES + 1])
-        found.append(index.search(vectors, mask, k))
-    return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
+        batches.append(index.search(vectors, mask, k))
+    return np.concatenate([batch[0] for batch in batches]), np.concatenate([batch[1] for batch in batches])
 
 
 def exact_options(options: TokenOptions) -> TokenOptions:

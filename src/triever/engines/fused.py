@@ -117,7 +117,7 @@ def read_weights(snapshot: Snapshot, count: int) -> tuple[float, ...]:
 
 
 def _by_name(parts: Iterable[tuple[str, Mapping[str, T]]]) -> dict[str, T]:
-    return {part: things for name, own in parts for part, things in inside(name, own).items()}
+    return {part: things for name, system_parts in parts for part, things in inside(name, system_parts).items()}
 
 
 def _reciprocal_ranks(hits: Sequence[Hit]) -> dict[str, float]:
@@ -146,4 +146,4 @@ def _behind(first: Sequence[Hit], others: Sequence[Sequence[Hit]]) -> list[Hit]:
     seen = {hit.id for hit in first}
     turns = (hit.id for rank in zip_longest(*others) for hit in rank if hit and hit.id not in seen)
     least = min((hit.score for hit in first), default=0.0)
-    return [Hit(document, least - place) for place, document in enumerate(dict.fromkeys(turns), 1)]
+    return [Hit(document, least - position) for position, document in enumerate(dict.fromkeys(turns), 1)]

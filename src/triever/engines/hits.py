@@ -22,6 +22,6 @@ def top_hits(scores: np.ndarray, ids: Sequence[str], k: int) -> tuple[Hit, ...]:
 def results(scores: np.ndarray, rows: np.ndarray, ids: Sequence[str]) -> list[Result]:
     """Scores and rows (queries, k) as results; a row of -1 is no hit."""
     return [
-        Result(ranked(Hit(ids[row], float(score)) for score, row in zip(*one, strict=True) if row >= 0))
-        for one in zip(scores.tolist(), rows.tolist(), strict=True)
+        Result(ranked(Hit(ids[row], float(score)) for score, row in zip(*scores_and_rows, strict=True) if row >= 0))
+        for scores_and_rows in zip(scores.tolist(), rows.tolist(), strict=True)
     ]

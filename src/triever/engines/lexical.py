@@ -127,13 +127,13 @@ class LexicalEngine:
     def parts(self, numbers: list[int], row: int) -> Parts:
         """What the score of one document is made of, the heaviest word first."""
         weights = {number: numbers.count(number) * self._weight(number, row) for number in numbers}
-        found = [(self.terms.names[number], weight) for number, weight in weights.items() if weight > 0]
-        return tuple(sorted(found, key=lambda part: -part[1]))
+        word_weights = [(self.terms.names[number], weight) for number, weight in weights.items() if weight > 0]
+        return tuple(sorted(word_weights, key=lambda part: -part[1]))
 
     def _weight(self, number: int, row: int) -> float:
         start, end = self.matrix["indptr"][number : number + 2]
-        place = np.flatnonzero(self.matrix["indices"][start:end] == row)
-        return float(self.matrix["data"][start:end][place[0]]) if place.size else 0.0
+        offsets = np.flatnonzero(self.matrix["indices"][start:end] == row)
+        return float(self.matrix["data"][start:end][offsets[0]]) if offsets.size else 0.0
 
 
 def read(snapshot: Snapshot, language: str, weighting: Weighting) -> LexicalEngine:
@@ -159,10 +159,10 @@ def _require_matrix(matrix: Mapping[str, np.ndarray], words: int, documents: int
 
 
 def _why_nothing(query: str, numbers: list[int], language: str) -> str:
-    found = words(query, language)
-    if not found:
+    query_words = words(query, language)
+    if not query_words:
         return "the query has no words"
-    if all(word in stop_words(language) for word in found):
+    if all(word in stop_words(language) for word in query_words):
         return "the query has only words that are too common to search for"
     return "the words of the query are in all documents alike" if numbers else "no word of the query is in the corpus"
 
@@ -264,8 +264,8 @@ class Terms:
 
     def _numbers(self, text: str, grow: bool) -> list[int]:
         seen = self._seen
-        found = words(text, self.language)
-        numbers = [seen[word] if word in seen else self._look_up(word, grow) for word in found]
+        text_words = words(text, self.language)
+        numbers = [seen[word] if word in seen else self._look_up(word, grow) for word in text_words]
         return [number for number in numbers if number is not None]
 
     def _look_up(self, word: str, grow: bool) -> int | None:

@@ -90,8 +90,8 @@ class LearnedFit:
 def nearest_of_each(found: Candidates, most: int) -> np.ndarray:
     """The nearest documents of each cluster: whatever is first in a ranking that rises with nearness is one of them."""
     order = np.lexsort((-found.products, found.places))
-    place = found.places[order]
-    rank = np.arange(len(order)) - np.searchsorted(place, place)
+    clusters = found.places[order]
+    rank = np.arange(len(order)) - np.searchsorted(clusters, clusters)
     return order[rank < most]
 
 
@@ -101,11 +101,11 @@ def learned_weights(features: list[np.ndarray], right: list[np.ndarray]) -> tupl
     They make the mean of minus the log-probability of what is right small, under a softmax over each query's
     candidates. Always the same for the same queries.
     """
-    centred = [one - one.mean(0) for one in features]  # a softmax does not see what all candidates have
+    centred = [table - table.mean(0) for table in features]  # a softmax does not see what all candidates have
     spread = np.concatenate(centred).std(0)
     scale = np.where(spread > 1e-9, spread, np.inf)  # what never differs gets no weight
-    rows = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(one / scale) for one in centred], batch_first=True)
-    there = _padded([np.ones(len(one), bool) for one in right])
+    rows = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(table / scale) for table in centred], batch_first=True)
+    there = _padded([np.ones(len(mask), bool) for mask in right])
     is_right = _padded(right)
     weights = torch.zeros(rows.shape[2], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=STEPS, line_search_fn="strong_wolfe")
@@ -124,4 +124,4 @@ def learned_weights(features: list[np.ndarray], right: list[np.ndarray]) -> tupl
 
 
 def _padded(masks: list[np.ndarray]) -> Tensor:
-    return torch.nn.utils.rnn.pad_sequence([torch.from_numpy(one) for one in masks], batch_first=True)
+    return torch.nn.utils.rnn.pad_sequence([torch.from_numpy(mask) for mask in masks], batch_first=True)

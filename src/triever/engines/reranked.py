@@ -56,7 +56,7 @@ class Reranker:
     def document_tokens(self, documents: Iterable[Document]) -> Tokens:
         """The tokens of documents."""
         length = self.encoder.at_most(self.document_length)
-        return Tokens.of((one.full_text for one in documents), self.encoder.tokenizer, length)
+        return Tokens.of((document.full_text for document in documents), self.encoder.tokenizer, length)
 
     def query_tokens(self, queries: Sequence[str]) -> Tokens:
         """The tokens of queries; a document needs room behind them."""
@@ -78,17 +78,19 @@ class RerankedEngine:
         return [result for part in parts for result in self._search(store, part, k)]
 
     def _search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
-        found = self.first.search(store, queries, min(max(self.depth, k), len(store)))
-        rows = [np.array([store.row(hit.id) for hit in result[: self.depth]], np.int64) for result in found]
+        results = self.first.search(store, queries, min(max(self.depth, k), len(store)))
+        rows = [np.array([store.row(hit.id) for hit in result[: self.depth]], np.int64) for result in results]
         query = np.repeat(np.arange(len(queries)), [len(row) for row in rows])
         tokens = self.reranker.query_tokens(queries)
         scores = self.reranker.scores(tokens, query, np.concatenate([np.empty(0, np.int64), *rows]))
         split = np.split(scores, np.cumsum([len(row) for row in rows])[:-1])
-        return [_reordered(result, one.tolist(), k) for result, one in zip(found, split, strict=True)]
+        return [
+            _reordered(result, result_scores.tolist(), k) for result, result_scores in zip(results, split, strict=True)
+        ]
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """Who gave each score."""
-        names = ("cross-encoder" if place < self.depth else "first stage's order" for place in range(len(result)))
+        names = ("cross-encoder" if position < self.depth else "first stage's order" for position in range(len(result)))
         return tuple(((name, hit.score),) for name, hit in zip(names, result, strict=True))
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
@@ -104,18 +106,18 @@ class RerankedEngine:
 
     def stored(self) -> Stored:
         """Weights, tokens, and what the first stage holds."""
-        own, encoder = self.reranker.documents, self.reranker.encoder
-        parts: Stored = {"weights": [*weights_in(encoder)], "tokens": [own.flat, own.starts]}
+        documents, encoder = self.reranker.documents, self.reranker.encoder
+        parts: Stored = {"weights": [*weights_in(encoder)], "tokens": [documents.flat, documents.starts]}
         return {**parts, **inside(FIRST, self.first.stored())}
 
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed."""
-        own, encoder = self.reranker.documents, self.reranker.encoder
+        documents, encoder = self.reranker.documents, self.reranker.encoder
         number = 2 if encoder.tokenizer.size <= 2**16 else 4
         parts = {
             "weights": weight_products(weights_in(encoder)),
             "tokens": [
-                Product(scaled(len(own.flat), now, then), "tokens", number),
+                Product(scaled(len(documents.flat), now, then), "tokens", number),
                 Product(then + 1, "documents", 8, "where it begins, and the end"),
             ],
         }
@@ -152,9 +154,9 @@ def _read_tokens(snapshot: Snapshot, size: int) -> Tokens:
 
 def _reordered(result: Result, scores: Sequence[float], k: int) -> Result:
     """The candidates that were read in their new order, and behind them the others as they stood."""
-    read, others = result[: len(scores)], result[len(scores) :]
+    read, unread = result[: len(scores)], result[len(scores) :]
     least = min(scores, default=0.0)
-    tail = [Hit(hit.id, least - place) for place, hit in enumerate(others, 1)]
+    tail = [Hit(hit.id, least - position) for position, hit in enumerate(unread, 1)]
     new = ranked(Hit(hit.id, score) for hit, score in zip(read, scores, strict=True))
     return Result((*new, *tail)[:k], note=result.note)
 

@@ -90,7 +90,7 @@ class TitleReading:
 
     def texts(self, encoder: Encoder, documents: Documents, count: int) -> Iterator[Tokens | None]:
         """What is read behind titles, TOGETHER at a time."""
-        stream, length = (one.text for one in documents), encoder.at_most(self.length)
+        stream, length = (document.text for document in documents), encoder.at_most(self.length)
         for rows in slabs(count):
             yield None if self.context == "title" else Tokens.of(islice(stream, len(rows)), encoder.tokenizer, length)
 
@@ -127,11 +127,13 @@ class TitleEngine:
         """The documents whose titles the model writes with the highest probabilities."""
         if self.spellings is not None and self.spelling.join != "sum":
             plain = self._plain_generator()
-            found = search_each(plain, queries, lambda cache, hidden: self._by_ids(plain, cache, hidden, k))
+            scored_per_query = search_each(plain, queries, lambda cache, hidden: self._by_ids(plain, cache, hidden, k))
         else:
             generator = self.generator()
-            found = search_each(generator, queries, lambda cache, hidden: self._found_by(generator, cache, hidden, k))
-        return [found_result(self.docids, store, one, k) for one in found]
+            scored_per_query = search_each(
+                generator, queries, lambda cache, hidden: self._found_by(generator, cache, hidden, k)
+            )
+        return [found_result(self.docids, store, scored, k) for scored in scored_per_query]
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """The log-probability of each token of a title after those before it."""
@@ -152,37 +154,37 @@ class TitleEngine:
 
     def _found_by(self, generator: Generator, cache: Cache, hidden: Hidden, k: int) -> list[ScoredDocuments]:
         docids = self.docids
-        found = found_by(self.options, docids.walk, docids.scheme.stop, generator, cache, hidden, k)
-        return found if self.spellings is None else [self._noted(one) for one in found]
+        scored_per_query = found_by(self.options, docids.walk, docids.scheme.stop, generator, cache, hidden, k)
+        return scored_per_query if self.spellings is None else [self._noted(scored) for scored in scored_per_query]
 
     def _noted(self, found: ScoredDocuments) -> ScoredDocuments:
         """With a word on what the sums over spellings leave out."""
         if self.options.method == "exact":
             return found  # whose certificate counts it
         kind = "a lower bound of" if self.options.scored_over == "vocabulary" else "near"
-        said = f"probabilities add up {self.spelling.paths} spellings of each prefix at most: {kind} the sum over all"
-        return replace(found, note="; ".join(filter(None, [found.note, said])))
+        note = f"probabilities add up {self.spelling.paths} spellings of each prefix at most: {kind} the sum over all"
+        return replace(found, note="; ".join(filter(None, [found.note, note])))
 
     def _by_ids(
         self, generator: Seq2SeqGenerator, cache: Seq2SeqCache, hidden: Tensor, k: int
     ) -> list[ScoredDocuments]:
         """Titles by their best path; a beam may meet one several times, and then one of twice the width is tried."""
         options, walk = self.options.beam(k), self.id_walk
-        most = 2 * k * options.width if self.spelling.join == "regenerate" else options.width
-        found: dict[int, dict[int, float]] = {}
+        limit = 2 * k * options.width if self.spelling.join == "regenerate" else options.width
+        titles_by_query: dict[int, dict[int, float]] = {}
         left, width = torch.arange(len(hidden), device=hidden.device), options.width
         while len(left):
-            some = generator.only(cache, left), hidden[left]
-            frontier = beam(generator, *some, walk, replace(options, width=width), keep=width)
+            remaining = generator.only(cache, left), hidden[left]
+            frontier = beam(generator, *remaining, walk, replace(options, width=width), keep=width)
             titles = [
                 best_ranks(walk, states, masses)
                 for states, masses in zip(frontier.state.tolist(), frontier.logprob.tolist(), strict=True)
             ]
-            found |= zip(left.tolist(), titles, strict=True)
+            titles_by_query |= zip(left.tolist(), titles, strict=True)
             enough = min(k, len(self.docids.numbers))
-            few = [len(one) < enough and width < most for one in titles]
-            left, width = left[torch.tensor(few, device=left.device)], min(2 * width, most)
-        return [ScoredDocuments(best(found[query], k, ties=True)) for query in range(len(hidden))]
+            few = [len(query_titles) < enough and width < limit for query_titles in titles]
+            left, width = left[torch.tensor(few, device=left.device)], min(2 * width, limit)
+        return [ScoredDocuments(best(titles_by_query[query], k, ties=True)) for query in range(len(hidden))]
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With more titles, and ids for those of their tokens that no title had."""
@@ -209,7 +211,7 @@ class TitleEngine:
         _, ids = known.placed(title_symbols(docids), states)
         end = int(known.start[self.docids.scheme.stop])
         cuts = np.cumsum([len(docid) - 1 for docid in docids])[:-1]
-        return [(*some.tolist(), end) for some in np.split(ids, cuts)] if len(docids) else []
+        return [(*title_ids.tolist(), end) for title_ids in np.split(ids, cuts)] if len(docids) else []
 
     def without(self, keep: np.ndarray) -> Self:
         """Without some of its rows."""
@@ -340,13 +342,13 @@ def _followed(
     """Titles, each followed by as much of a text as there is room for, and which of all tokens are those of titles."""
     titles = Tokens.from_lists([docid[:-1] for docid in docids], tokenizer.size)
     first, last = len(tokenizer.before), len(tokenizer.after)
-    own, behind = titles.lengths, np.zeros(len(titles), np.int64)
+    title_lengths, behind = titles.lengths, np.zeros(len(titles), np.int64)
     if texts is not None:
-        behind = np.minimum(texts.lengths - first - last, np.maximum(0, length - first - last - own))
-    tokens, begin = framed(own + behind, tokenizer.before, tokenizer.after, titles.flat.dtype)
+        behind = np.minimum(texts.lengths - first - last, np.maximum(0, length - first - last - title_lengths))
+    tokens, begin = framed(title_lengths + behind, tokenizer.before, tokenizer.after, titles.flat.dtype)
     keep = np.zeros(len(tokens.flat), bool)
-    keep[places(begin, own)] = True
+    keep[places(begin, title_lengths)] = True
     tokens.flat[keep] = titles.flat
     if texts is not None:
-        tokens.flat[places(begin + own, behind)] = texts.flat[places(texts.starts[:-1] + first, behind)]
+        tokens.flat[places(begin + title_lengths, behind)] = texts.flat[places(texts.starts[:-1] + first, behind)]
     return tokens, keep

@@ -296,8 +296,8 @@ class DocidTeaching(Generic[E]):
         A model that `spells` writes other symbols than those of docids.
         """
         options = self.options
-        place = device_of(options.device, opening=True)
-        docids = docid_engines.read(snapshot, options.docids, options.decoder, place, options.read_length)
+        device = device_of(options.device, opening=True)
+        docids = docid_engines.read(snapshot, options.docids, options.decoder, device, options.read_length)
         width, symbols = docids.model.shape.width, docids.scheme.width
         require(spells or width == symbols, f"its decoder writes {width} symbols, and docids have {symbols}")
         return docids

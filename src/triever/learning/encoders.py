@@ -82,9 +82,9 @@ class EncoderRetriever(Retriever[E]):
         return self._indexed(encoder, documents, trained, work)
 
     def _encoder(self, store: DocumentStore) -> Encoder:
-        place = device_name(self.device)  # first: to read the texts for a backbone may take long
+        device = device_name(self.device)  # first: to read the texts for a backbone may take long
         backbone = load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
-        return new_encoder(backbone, self._shape(backbone), self.training.seed, place)
+        return new_encoder(backbone, self._shape(backbone), self.training.seed, device)
 
     def _tune(
         self, encoder: Encoder, documents: Tokens, dataset: Dataset, store: DocumentStore, work: Path | None

@@ -270,12 +270,12 @@ def _tokenizer(folder: Path, config: Any) -> TextTokenizer:
     numbers = {name: tokenizer.token_to_id(piece) for name, piece in special.items()}
     end = _first(numbers.get("eos_token"), _one(config, "eos_token_id"))
     pad = _first(numbers.get("pad_token"), _one(config, "pad_token_id"), end, 0)
-    found = TextTokenizer.of(tokenizer, pad=pad or 0, end=end if _is_causal(config) else None)
-    if found.size > config.vocab_size:
-        sizes = f"{found.size:,} pieces where the model knows {config.vocab_size:,}"
+    text_tokenizer = TextTokenizer.of(tokenizer, pad=pad or 0, end=end if _is_causal(config) else None)
+    if text_tokenizer.size > config.vocab_size:
+        sizes = f"{text_tokenizer.size:,} pieces where the model knows {config.vocab_size:,}"
         problem = f"the tokenizer in {folder} is not the model's: it has {sizes}"
         raise DataError(problem, "put the model's own tokenizer.json into the folder")
-    return found
+    return text_tokenizer
 
 
 def _from_file(folder: Path) -> tuple[Any, dict[str, str]]:
@@ -312,12 +312,12 @@ def _from_vocabulary(folder: Path) -> tuple[Any, dict[str, str]]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is not valid JSON: {error}", "copy the file again") from error
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _one(config: Any, name: str) -> int | None:
@@ -430,11 +430,11 @@ def _fetched(name: str) -> Path:
 
     for pattern in WEIGHT_FILES:
         try:
-            found = snapshot_download(name, allow_patterns=[*FETCHED, pattern], ignore_patterns=["*/*"])
+            path = snapshot_download(name, allow_patterns=[*FETCHED, pattern], ignore_patterns=["*/*"])
         except Exception as error:  # of the network, of the hub, of the disk
             problem = f"{name} cannot be fetched from the Hugging Face hub: {_first_line(error)}"
             raise UsageError(problem, nearest(name, NAMES, listed=0)) from error
-        folder = Path(found)
+        folder = Path(path)
         if any(folder.glob(pattern)):
             return folder
     raise UsageError(f"{name} has no weights of a kind that Triever reads", "choose a model with safetensors")
@@ -447,8 +447,8 @@ def _licence(folder: Path) -> str:
     except OSError:
         return "unknown"
     head = card.split("---", 2)[1] if card.startswith("---") else ""
-    found = re.search(r"^license:\s*(\S+)", head, re.MULTILINE)
-    return found[1] if found else "unknown"
+    match = re.search(r"^license:\s*(\S+)", head, re.MULTILINE)
+    return match[1] if match else "unknown"
 
 
 def _first_line(error: BaseException) -> str:

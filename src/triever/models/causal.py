@@ -157,8 +157,10 @@ def selected(past: Any, rows: Tensor) -> Any:
     from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
     if isinstance(past, EncoderDecoderCache):
-        own, cross = (selected(part, rows) for part in (past.self_attention_cache, past.cross_attention_cache))
-        return EncoderDecoderCache(own, cross)
+        self_attention, cross = (
+            selected(part, rows) for part in (past.self_attention_cache, past.cross_attention_cache)
+        )
+        return EncoderDecoderCache(self_attention, cross)
     chosen = DynamicCache()
     for number, layer in enumerate(past.layers):
         chosen.update(layer.keys[rows], layer.values[rows], number)

@@ -37,7 +37,7 @@ def _require_same(planned: nn.Module, tensors: Mapping[str, Tensor], what: str) 
         require(name in state, f"the {what} has no place for the weights {name}")
         shape, saved = tuple(state[name].shape), tuple(tensors[name].shape)
         require(shape == saved, f"the weights {name} of the {what} have the shape {saved}, not {shape}")
-    unsaved = sum(one.nbytes for name, one in planned.named_buffers() if name not in state)
+    unsaved = sum(buffer.nbytes for name, buffer in planned.named_buffers() if name not in state)
     require(unsaved <= BUFFER_BYTES, f"the {what} asks for {unsaved} bytes that are not saved with it")
 
 

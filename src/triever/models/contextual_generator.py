@@ -149,7 +149,7 @@ class ContextualGenerator:
 
 def _side_by_side(steps: list[PathStates]) -> PathStates:
     """(n, steps, paths) of steps with various numbers of paths; those that one lacks have no share."""
-    most = max(step.share.shape[1] for step in steps)
-    hidden = [functional.pad(step.hidden, (0, 0, 0, most - step.share.shape[1])) for step in steps]
-    share = [functional.pad(step.share, (0, most - step.share.shape[1]), value=-torch.inf) for step in steps]
+    width = max(step.share.shape[1] for step in steps)
+    hidden = [functional.pad(step.hidden, (0, 0, 0, width - step.share.shape[1])) for step in steps]
+    share = [functional.pad(step.share, (0, width - step.share.shape[1]), value=-torch.inf) for step in steps]
     return PathStates(torch.stack(hidden, 1), torch.stack(share, 1), torch.stack([step.lost for step in steps], 1))

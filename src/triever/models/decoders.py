@@ -230,8 +230,8 @@ def write(model: DocidModel, writer: Writer) -> None:
     encoders.write(model.encoder, writer, "reader")
     form = next(name for name, (_, kind) in FORMS.items() if type(model) is kind)
     writer.json("decoder", {**asdict(model.shape), "form": form})
-    own = {name: weight for name, weight in model.state_dict().items() if not name.startswith("reader.")}
-    writer.tensors("decoder_weights", own)
+    decoder_weights = {name: weight for name, weight in model.state_dict().items() if not name.startswith("reader.")}
+    writer.tensors("decoder_weights", decoder_weights)
 
 
 def read(snapshot: Snapshot) -> DocidModel:
@@ -263,8 +263,8 @@ def _read_shape(values: dict[str, object]) -> tuple[SymbolShape, type[DocidModel
     require(isinstance(form, str) and form in FORMS, f"there is no form of decoder named {form!r}")
     shape, kind = FORMS[str(form)]
     every = {field.name for other, _ in FORMS.values() for field in fields(other)}
-    own = {field.name for field in fields(shape)}
-    return build(shape, {name: value for name, value in values.items() if name in own or name not in every}), kind
+    names = {field.name for field in fields(shape)}
+    return build(shape, {name: value for name, value in values.items() if name in names or name not in every}), kind
 
 
 @torch.inference_mode()

@@ -219,10 +219,10 @@ class DocidModel(nn.Module, ABC, Generic[S]):
     def split_rows(self) -> tuple[list[Tensor], list[Tensor]]:
         """The rows of docid symbols, those that are written with and those that are read, and all other weights."""
         rows: list[Tensor] = []
-        others: list[Tensor] = []
+        other_weights: list[Tensor] = []
         for name, tensor in (*self.named_parameters(), *self.named_buffers()):
-            (rows if name.startswith(("symbols.", "output.")) else others).append(tensor)
-        return rows, others
+            (rows if name.startswith(("symbols.", "output.")) else other_weights).append(tensor)
+        return rows, other_weights
 
     def with_symbols(self, rows: Tensor, start: Tensor) -> Self:
         """The same model over other fixed symbols (symbols, d_model), and what starts every docid (d_model,).

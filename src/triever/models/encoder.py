@@ -122,14 +122,14 @@ class Encoder(nn.Module):
         pieces = in_pieces(lengths, PIECES.get(ids.device.type, OTHER_PIECES))
         if len(pieces) < 2:
             return self.module(input_ids=ids, attention_mask=mask).last_hidden_state
-        found = []
+        padded = []
         for piece in pieces:
             rows = torch.from_numpy(piece).to(ids.device)
             longest = max(1, lengths[piece[0]])
             states = self.module(input_ids=ids[rows, :longest], attention_mask=mask[rows, :longest]).last_hidden_state
-            found.append(functional.pad(states, (0, 0, 0, ids.shape[1] - longest)))
+            padded.append(functional.pad(states, (0, 0, 0, ids.shape[1] - longest)))
         order = np.concatenate(pieces)
-        return torch.cat(found)[torch.from_numpy(np.argsort(order)).to(ids.device)]
+        return torch.cat(padded)[torch.from_numpy(np.argsort(order)).to(ids.device)]
 
 
 def _projection(kind: str, hidden: int, size: int) -> nn.Module:
@@ -272,21 +272,21 @@ class _Pass:
 
         With `choose`, the call makes something of each token, and what is chosen of the mask goes on, as float16.
         """
-        place = torch.device(self.device) if self.device is not None else self.encoder.device
-        dtype = fast_dtype(place)
+        device = torch.device(self.device) if self.device is not None else self.encoder.device
+        dtype = fast_dtype(device)
         training = self.encoder.training
-        self.encoder.to(place).eval()
+        self.encoder.to(device).eval()
         try:
-            with torch.inference_mode(), torch.autocast(place.type, dtype, enabled=dtype != torch.float32):
-                self._run(call, put, choose, place)
+            with torch.inference_mode(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+                self._run(call, put, choose, device)
         finally:
             self.encoder.train(training)
 
     def _run(self, call: Call, put: Put, choose: Choose | None, place: torch.device) -> None:
         """While a device computes a batch, the one before it is put away and the next one is padded."""
         pad = self.encoder.tokenizer.pad if self.pad is None else self.pad
-        most = self.batch_tokens or BATCH_TOKENS.get(place.type, OTHER_BATCH_TOKENS)
-        batches = by_length(self.tokens.lengths, BATCH_ROWS, most)
+        limit = self.batch_tokens or BATCH_TOKENS.get(place.type, OTHER_BATCH_TOKENS)
+        batches = by_length(self.tokens.lengths, BATCH_ROWS, limit)
         before: tuple[np.ndarray, np.ndarray, Tensor] | None = None
         for rows in track(batches, self.what, len(batches)):
             ids, mask = self.tokens.padded(rows, pad)

@@ -60,8 +60,8 @@ class Attention(nn.Module):
         keys, values = memory
         rows, length, _ = hidden.shape
         query = self._split(self.q(hidden).reshape(keys.shape[0], -1, self.q.out_features))
-        found = functional.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale)
-        return self.o(found.transpose(1, 2).reshape(rows, length, -1))
+        attended = functional.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale)
+        return self.o(attended.transpose(1, 2).reshape(rows, length, -1))
 
     def _split(self, states: Tensor) -> Tensor:
         return states.unflatten(2, (self.heads, -1)).transpose(1, 2)
@@ -160,8 +160,8 @@ class BertInput(nn.Module):
 
     def forward(self, hidden: Tensor, before: int) -> Tensor:
         """Of symbols (rows, t, d_model) behind so many others; those behind the last place stand there too."""
-        place = torch.arange(before, before + hidden.shape[1], device=hidden.device)
-        return self.norm(hidden + self.places(place.clamp(max=self.places.num_embeddings - 1)))
+        positions = torch.arange(before, before + hidden.shape[1], device=hidden.device)
+        return self.norm(hidden + self.places(positions.clamp(max=self.places.num_embeddings - 1)))
 
 
 def joined(past: Memory | None, now: Memory) -> Memory:

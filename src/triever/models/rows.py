@@ -47,15 +47,15 @@ class ShardedRows(nn.Module):
 
     def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Minus the log-probabilities of targets (n,) after states (n, size), added up."""
-        begin, masses, own = 0, [], torch.zeros(len(targets), device=hidden.device)
+        begin, masses, target_scores = 0, [], torch.zeros(len(targets), device=hidden.device)
         for block in self.blocks:
             inside = (targets >= begin) & (targets < begin + len(block))
-            place = (targets - begin).clamp(0, len(block) - 1)
-            mass, score = checkpoint(_scored, hidden, block, place, use_reentrant=False)
+            columns = (targets - begin).clamp(0, len(block) - 1)
+            mass, score = checkpoint(_scored, hidden, block, columns, use_reentrant=False)
             masses.append(mass)
-            own = own + torch.where(inside, score, 0.0)
+            target_scores = target_scores + torch.where(inside, score, 0.0)
             begin += len(block)
-        return (torch.stack(masses).logsumexp(0) - own).sum()
+        return (torch.stack(masses).logsumexp(0) - target_scores).sum()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Moved to a device, the blocks go round all of its kind."""
@@ -70,5 +70,5 @@ class ShardedRows(nn.Module):
 def _scored(states: Tensor, block: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
     """The log of the sum over a block's symbols, and the score of one of them, for each state: (n,) each."""
     scores = functional.linear(states.to(block.device), block).float()
-    own = scores.gather(1, place.to(block.device)[:, None])[:, 0]
-    return scores.logsumexp(1).to(states.device), own.to(states.device)
+    target_scores = scores.gather(1, place.to(block.device)[:, None])[:, 0]
+    return scores.logsumexp(1).to(states.device), target_scores.to(states.device)

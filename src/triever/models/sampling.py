@@ -61,10 +61,10 @@ def read(model: Any, ids: Tensor, mask: Tensor, keep: int, past: Any = None, *, 
 
     Only the last `keep` places are scored, as a vocabulary is wide; the mask covers what `past` holds too.
     """
-    place = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+    positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
     few = {"logits_to_keep": keep} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
     more = {"past_key_values": past, "use_cache": use_cache, **few}
-    out = model(input_ids=ids, attention_mask=mask, position_ids=place, **more)
+    out = model(input_ids=ids, attention_mask=mask, position_ids=positions, **more)
     out.logits = out.logits[:, -keep:]
     return out
 
@@ -100,9 +100,9 @@ def continued(model: Any, prompts: Tokens, chance: np.ndarray, how: Sampling, pa
     parents = torch.arange(len(prompts), device=device).repeat_interleave(each).split(how.batch)
     draws = torch.from_numpy(chance.reshape(-1, how.most)).to(device).split(how.batch)
     written: list[list[int]] = []
-    for number, (rows, some) in enumerate(zip(parents, draws, strict=True), 1):
-        own = state if number == len(parents) else copy.deepcopy(state)  # the last may use up what was read
-        written += _written(model, own.take(rows), some, how)
+    for number, (rows, row_draws) in enumerate(zip(parents, draws, strict=True), 1):
+        batch_state = state if number == len(parents) else copy.deepcopy(state)  # the last may use up what was read
+        written += _written(model, batch_state.take(rows), row_draws, how)
     return [written[start : start + each] for start in range(0, len(written), each)]
 
 
@@ -110,7 +110,7 @@ def _begun(model: Any, prompts: Tokens, pad: int, device: torch.device) -> _Stat
     """All prompts read; what all of them begin with is read once, and may be most of them."""
     count, shared = len(prompts), beginning(prompts)
     rest = Tokens.from_lists([prompts[row][shared:].tolist() for row in range(count)], 2**31)
-    ids, mask = (one.to(device) for one in left_padded(rest, np.arange(count), pad))
+    ids, mask = (tensor.to(device) for tensor in left_padded(rest, np.arange(count), pad))
     if not shared:
         return _step(model, ids, mask)
     first = torch.from_numpy(prompts[0][None, :shared].astype(np.int64)).to(device)
@@ -124,10 +124,10 @@ def beginning(tokens: Tokens) -> int:
     >>> beginning(Tokens.from_lists([[1, 2, 3, 4], [1, 2, 4]])), beginning(Tokens.from_lists([[1, 2], [1, 2, 3]]))
     (2, 1)
     """
-    ids, mask = (one.numpy() for one in tokens.padded(np.arange(len(tokens)), -1))
+    ids, mask = (tensor.numpy() for tensor in tokens.padded(np.arange(len(tokens)), -1))
     same = (ids == ids[0]).all(0)
-    most = min(int(mask.sum(1).min()) - 1, len(same)) if len(tokens) > 1 else 0
-    return max(0, int(np.argmin(same[:most])) if not same[:most].all() else most)
+    limit = min(int(mask.sum(1).min()) - 1, len(same)) if len(tokens) > 1 else 0
+    return max(0, int(np.argmin(same[:limit])) if not same[:limit].all() else limit)
 
 
 def _written(model: Any, state: _State, chance: Tensor, how: Sampling) -> list[list[int]]:
@@ -155,5 +155,5 @@ def drawn(scores: Tensor, chance: Tensor, how: Sampling) -> Tensor:
     """For each row of scores (rows, width) the token at which the likeliest add up to its number (rows,)."""
     best, tokens = scores.float().topk(min(how.top, scores.shape[1]))
     total = (best / how.temperature).softmax(1).cumsum(1)
-    place = (total <= chance[:, None]).sum(1, keepdim=True).clamp(max=tokens.shape[1] - 1)
-    return tokens.gather(1, place)[:, 0]
+    position = (total <= chance[:, None]).sum(1, keepdim=True).clamp(max=tokens.shape[1] - 1)
+    return tokens.gather(1, position)[:, 0]

@@ -70,8 +70,8 @@ class TextEncoder(nn.Module):
     def states(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Hidden states of texts: ids and mask (rows, length) to (rows, length, d_model)."""
         hidden = self.dropout(self.embedding(ids))
-        place = torch.arange(ids.shape[1], device=ids.device)
-        near = distances(self.bias, self.shape.max_distance, place, place, both_ways=True)
+        positions = torch.arange(ids.shape[1], device=ids.device)
+        near = distances(self.bias, self.shape.max_distance, positions, positions, both_ways=True)
         bias = near + additive(mask, hidden.dtype)
         for layer in self.layers:
             hidden = layer(hidden, bias)

@@ -50,7 +50,7 @@ class TextTokenizer:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         probe = tokenizer.encode("a")
-        inner = [place for place, special in enumerate(probe.special_tokens_mask) if not special]
+        inner = [position for position, special in enumerate(probe.special_tokens_mask) if not special]
         first, last = (inner[0], inner[-1] + 1) if inner else (len(probe.ids), len(probe.ids))
         after = probe.ids[last:] or ([end] if end is not None else [])
         return cls(tokenizer, pad=pad, before=probe.ids[:first], after=after)
@@ -70,7 +70,9 @@ class TextTokenizer:
         """The tokenizer that `to_str` wrote, as the JSON value; a ValueError if it is none."""
         require(isinstance(state, dict), "the tokenizer is no JSON object")
         numbers = [state.get("pad"), *_listed(state, "before"), *_listed(state, "after")]
-        require(all(type(one) is int and one >= 0 for one in numbers), "the tokenizer has numbers that are none")
+        require(
+            all(type(number) is int and number >= 0 for number in numbers), "the tokenizer has numbers that are none"
+        )
         inner = opened_tokenizer(state.get("tokenizer"))
         return cls(inner, pad=state["pad"], before=state["before"], after=state["after"])
 
@@ -147,23 +149,23 @@ class Tokens:
         dtype = np.dtype(np.uint16 if tokenizer.size <= 2**16 else np.int32)
         chunks = _chunks(texts, tokenizer, most, dtype)
         if folder is None:
-            found = list(chunks)
+            chunk_list = list(chunks)
             empty = np.empty(0, dtype)
-            flat = np.concatenate([empty, *(flat for flat, _ in found)])
-            return cls(flat, _starts([lengths for _, lengths in found]))
-        place = Path(folder)
-        lengths = _stream(place / FLAT, chunks, dtype)
-        with atomic(place / STARTS) as file:
+            flat = np.concatenate([empty, *(flat for flat, _ in chunk_list)])
+            return cls(flat, _starts([lengths for _, lengths in chunk_list]))
+        path = Path(folder)
+        lengths = _stream(path / FLAT, chunks, dtype)
+        with atomic(path / STARTS) as file:
             np.lib.format.write_array(file, _starts(lengths), allow_pickle=False)
-        return cls.open(place)
+        return cls.open(path)
 
     @classmethod
     def open(cls, folder: str | Path) -> Tokens:
         """What `of` has written to a folder, mapped."""
-        place = Path(folder)
-        flat, starts = (_mapped(place / name) for name in (FLAT, STARTS))
+        path = Path(folder)
+        flat, starts = (_mapped(path / name) for name in (FLAT, STARTS))
         if not len(starts) or starts[-1] != len(flat):
-            raise DataError(f"{place} holds tokens of two different runs", "tokenise again")
+            raise DataError(f"{path} holds tokens of two different runs", "tokenise again")
         return cls(flat, np.asarray(starts))
 
     @classmethod
@@ -209,10 +211,10 @@ class Tokens:
         rows = np.asarray(rows, np.int64)
         begin, length = self.starts[rows], self.starts[rows + 1] - self.starts[rows]  # not of all: there are many
         kept = length if most is None else np.minimum(length, most)
-        place = np.arange(max(1, kept.max(initial=0)))  # (longest,)
-        mask = place < kept[:, None]
+        columns = np.arange(max(1, kept.max(initial=0)))  # (longest,)
+        mask = columns < kept[:, None]
         ids = np.full(mask.shape, pad, np.int64)
-        ids[mask] = self.flat[(begin[:, None] + place)[mask]]
+        ids[mask] = self.flat[(begin[:, None] + columns)[mask]]
         cut = np.flatnonzero(kept < length)
         ids[cut, kept[cut] - 1] = self.flat[(begin + length)[cut] - 1]
         return torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
@@ -294,9 +296,9 @@ def _chunks(
     """For some texts at a time, their tokens one after the other and their lengths."""
     stream = iter(texts)
     while chunk := list(islice(stream, CHUNK)):
-        found = tokenizer.ids(chunk, most)
-        lengths = np.fromiter((len(ids) for ids in found), np.int64, len(found))
-        yield np.fromiter(chain.from_iterable(found), dtype, int(lengths.sum())), lengths
+        token_ids = tokenizer.ids(chunk, most)
+        lengths = np.fromiter((len(ids) for ids in token_ids), np.int64, len(token_ids))
+        yield np.fromiter(chain.from_iterable(token_ids), dtype, int(lengths.sum())), lengths
 
 
 def _stream(path: Path, chunks: Iterable[tuple[np.ndarray, np.ndarray]], dtype: np.dtype) -> list[np.ndarray]:

@@ -121,9 +121,9 @@ def listed() -> list[dict[str, Any]]:
 def _row(entry: Weights) -> dict[str, Any]:
     installed, where = "no", ""
     try:
-        found = _found(entry)
-        if found:
-            installed, where = "yes", str(found)
+        folder = _found(entry)
+        if folder:
+            installed, where = "yes", str(folder)
     except DataError as error:
         installed, where = "damaged", error.problem
     return {
@@ -140,10 +140,10 @@ def _row(entry: Weights) -> dict[str, Any]:
 def find(name: str) -> Path:
     """The folder with the weights, checked against their hashes; or the line that installs them."""
     entry = _entry(name)
-    found = _found(entry)
-    if found is None:
+    folder = _found(entry)
+    if folder is None:
         raise UsageError(f"the weights of {name} are not on this machine", entry.install_hint)
-    return found
+    return folder
 
 
 def install(name: str) -> Path:
@@ -152,9 +152,9 @@ def install(name: str) -> Path:
     The folder appears whole or not at all, and nothing else of the running Python changes.
     """
     entry = _entry(name)
-    found = _found(entry)
-    if found:
-        return found
+    folder = _found(entry)
+    if folder:
+        return folder
     try:
         _make(entry, _home() / name)
     except DataError:
@@ -189,22 +189,22 @@ def _home() -> Path:
 
 def _found(entry: Weights) -> Path | None:
     """Where the weights lie; files that are ours are refused where they are damaged, others are passed over."""
-    own = [Path(folder) for folder in [os.environ.get(VARIABLE)] if folder]
+    roots = [Path(folder) for folder in [os.environ.get(VARIABLE)] if folder]
     with contextlib.suppress(DataError):  # without a cache folder there is nothing in it
-        own.append(_home())
-    for place in (folder / entry.name for folder in own):
-        if place.is_dir():
-            _check(entry, place)
-            return place
+        roots.append(_home())
+    for path in (folder / entry.name for folder in roots):
+        if path.is_dir():
+            _check(entry, path)
+            return path
     return None if entry.gguf else _carried(entry)
 
 
 def _carried(entry: Weights) -> Path | None:
     """The folder inside a package that somebody has installed, if its files are the pinned ones."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError, DataError):
-        place = Path(str(importlib.metadata.distribution(entry.wheel.package).locate_file(entry.folder)))
-        _check_files(place, entry.files, "")
-        return place
+        folder = Path(str(importlib.metadata.distribution(entry.wheel.package).locate_file(entry.folder)))
+        _check_files(folder, entry.files, "")
+        return folder
     return None
 
 
@@ -219,9 +219,9 @@ def _check_files(place: Path, files: Mapping[str, str], hint: str) -> None:
         if not path.is_file():
             raise DataError(f"{place} lacks {name}", hint)
         status = path.stat()
-        found = _digest(path, status.st_size, status.st_mtime_ns)
-        if found != expected:
-            raise DataError(f"{path} is not the pinned file: its sha256 is {found}, not {expected}", hint)
+        sha256 = _digest(path, status.st_size, status.st_mtime_ns)
+        if sha256 != expected:
+            raise DataError(f"{path} is not the pinned file: its sha256 is {sha256}, not {expected}", hint)
 
 
 @cache
@@ -298,14 +298,14 @@ def _download(wheel: Wheel, folder: Path) -> Path:
     """A wheel from whichever index pip uses, refused if it is not the pinned one. Never a source package: those run."""
     folder.mkdir(parents=True, exist_ok=True)
     _pip("download", "--no-deps", "--only-binary", ":all:", "--dest", str(folder), str(wheel))
-    found = next(folder.glob("*.whl"), None)
-    if found is None:
+    path = next(folder.glob("*.whl"), None)
+    if path is None:
         raise DataError(f"pip downloaded no wheel of {wheel}", "check the index that pip uses")
-    sha256 = _sha256(found)
+    sha256 = _sha256(path)
     if sha256 != wheel.sha256:
         problem = f"{wheel} from this index is not the pinned file: its sha256 is {sha256}, not {wheel.sha256}"
         raise DataError(problem, "do not use it; check the index that pip uses")
-    return found
+    return path
 
 
 def _pip(*words: str) -> None:
@@ -343,14 +343,14 @@ def convert(gguf: str, folder: str) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-    place, name = os.path.split(gguf)
-    loaded: Any = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.bfloat16)
+    directory, name = os.path.split(gguf)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(directory, gguf_file=name, dtype=torch.bfloat16)
     config = loaded.config
     del config.quantization_config  # with it, a model refuses to be saved
     model = type(loaded)(config).to(torch.bfloat16)
     model.load_state_dict(loaded.state_dict())
     model.save_pretrained(folder)
-    read: Any = AutoTokenizer.from_pretrained(place, gguf_file=name)
+    read: Any = AutoTokenizer.from_pretrained(directory, gguf_file=name)
     rules = rebuilt(json.loads(read.backend_tokenizer.to_str()))
     pieces = {
         f"{role}_token": rules.id_to_token(number)

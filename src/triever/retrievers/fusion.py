@@ -83,7 +83,7 @@ class Fused(Retriever[FusedEngine]):
     def tuned(self, engine: FusedEngine, documents: Sequence[Document], store: DocumentStore) -> FusedEngine:
         """With each of its engines tuned on new documents, where its system wants that."""
         pairs = zip(self.systems, engine.engines, strict=True)
-        return replace(engine, engines=tuple(system.tuned(one, documents, store) for system, one in pairs))
+        return replace(engine, engines=tuple(system.tuned(member, documents, store) for system, member in pairs))
 
     @property
     def members(self) -> tuple[Retriever[Any], ...]:
@@ -102,11 +102,11 @@ class Fused(Retriever[FusedEngine]):
 
     def _check_holdouts(self) -> None:
         """Refuse systems that learn the queries on which the weights are to be fitted."""
-        if found := learned_by(self.systems, self.tune, self.holdout):
-            system, split = found
+        if conflict := learned_by(self.systems, self.tune, self.holdout):
+            system, split = conflict
             problem = f"{system.kind} learns queries of {split} that the weights are fitted on"
-            said = f"its training.holdout is {system.tuning.holdout}, the fusion's holdout {self.holdout}"
-            raise UsageError(f"{problem}: {said}", "hold out as many queries in training as in the fusion, or more")
+            details = f"its training.holdout is {system.tuning.holdout}, the fusion's holdout {self.holdout}"
+            raise UsageError(f"{problem}: {details}", "hold out as many queries in training as in the fusion, or more")
 
     def _asked(self, dataset: Dataset, store: DocumentStore) -> Pairs:
         """The queries on which the weights are fitted."""
@@ -128,8 +128,8 @@ class Fused(Retriever[FusedEngine]):
             for at in range(len(weights)):
                 for share in GRID:
                     tried = _with_share(weights, at, float(share))
-                    if (found := brought.quality(tried)) > best + 1e-9:
-                        best, weights = found, tried
+                    if (quality := brought.quality(tried)) > best + 1e-9:
+                        best, weights = quality, tried
             if weights == before:
                 break
         return weights
@@ -141,10 +141,10 @@ def _with_share(weights: tuple[float, ...], at: int, share: float) -> tuple[floa
     >>> _with_share((0.5, 0.25, 0.25), 0, 0.8)
     (0.8, 0.1, 0.1)
     """
-    others = sum(weights) - weights[at]
+    other_sum = sum(weights) - weights[at]
     rest = len(weights) - 1
-    spread = [(1 - share) * (one / others if others else 1 / rest) for one in weights]
-    return tuple(share if number == at else round(one, 6) for number, one in enumerate(spread))
+    spread = [(1 - share) * (weight / other_sum if other_sum else 1 / rest) for weight in weights]
+    return tuple(share if number == at else round(weight, 6) for number, weight in enumerate(spread))
 
 
 @dataclass(frozen=True)
@@ -160,13 +160,13 @@ class _Brought:
     def of(cls, values: Sequence[Sequence[Mapping[str, float]]], relevant: Sequence[set[str]]) -> _Brought:
         """For each query what each part gives to documents, and which of them are relevant."""
         documents = [sorted({document for part in parts for document in part}, reverse=True) for parts in values]
-        counts = [len(some) for some in documents]
+        counts = [len(ids) for ids in documents]
         table = [
             [part.get(document, 0.0) for part in parts]
-            for parts, some in zip(values, documents, strict=True)
-            for document in some
+            for parts, ids in zip(values, documents, strict=True)
+            for document in ids
         ]
-        good = [document in right for some, right in zip(documents, relevant, strict=True) for document in some]
+        good = [document in right for ids, right in zip(documents, relevant, strict=True) for document in ids]
         start = np.cumsum([0, *counts])[:-1][np.array(counts) > 0]
         given = np.array(table, np.float64).reshape(sum(counts), -1).T if table else np.empty((0, 0))
         return cls(given, np.array(good, bool), start, len(values))
@@ -177,12 +177,12 @@ class _Brought:
             return 0.0
         total = sum(weight * part for weight, part in zip(weights, self.values, strict=True))
         best = self._each(np.maximum, np.where(self.relevant, total, -np.inf))
-        place = np.arange(len(total))
-        first = self._each(np.minimum, np.where(self.relevant & (total == best), place, len(place)))
-        before = (total > best) | ((total == best) & (place < first))
+        position = np.arange(len(total))
+        first = self._each(np.minimum, np.where(self.relevant & (total == best), position, len(position)))
+        before = (total > best) | ((total == best) & (position < first))
         ranks = 1 + np.add.reduceat(before, self.start, dtype=np.int64)
-        found = np.logical_or.reduceat(self.relevant, self.start)
-        return float(np.sum(1 / ranks[found]) / self.queries)
+        has_relevant = np.logical_or.reduceat(self.relevant, self.start)
+        return float(np.sum(1 / ranks[has_relevant]) / self.queries)
 
     def _each(self, reduce: np.ufunc, entries: np.ndarray) -> np.ndarray:
         """(entries,) the least or the most of each query, for every entry of it."""

@@ -118,8 +118,8 @@ class GDR(DocidRetriever[ClusterEngine]):
         other._check_rule()
         matching, fitted = other.matching, other.engine.fitted
         if matching.fit and matching.rule != "learned" and matching.depth != 0 and matching.way not in fitted:
-            said = "matching.fit, and no alpha was fitted for %s: the given one is used, %s"
-            _log.warning(said, matching.way, matching.alpha)
+            message = "matching.fit, and no alpha was fitted for %s: the given one is used, %s"
+            _log.warning(message, matching.way, matching.alpha)
         return other
 
     @property
@@ -200,11 +200,11 @@ class GDR(DocidRetriever[ClusterEngine]):
 
     def _check_unseen(self) -> None:
         """Refuse vectors that learn the queries on which the score is to be fitted."""
-        if found := learned_by(self.members, self.training.split, self.training.holdout):
-            system, split = found
+        if conflict := learned_by(self.members, self.training.split, self.training.holdout):
+            system, split = conflict
             problem = f"vectors, {system.kind}, learns queries of {split} that the score is fitted on"
-            said = f"vectors.training.holdout is {system.tuning.holdout}, training.holdout {self.training.holdout}"
-            raise UsageError(f"{problem}: {said}", "hold out as many queries for vectors, or more")
+            details = f"vectors.training.holdout is {system.tuning.holdout}, training.holdout {self.training.holdout}"
+            raise UsageError(f"{problem}: {details}", "hold out as many queries for vectors, or more")
 
     def _written(self, docids: np.ndarray) -> np.ndarray:
         """(documents, depth) as much of docids as is written."""

@@ -92,10 +92,10 @@ class Reranked(Retriever[RerankedEngine]):
         return (self.first,)
 
     def _reranker(self, store: DocumentStore) -> Reranker:
-        place = device_name(self.device)  # first: to read the texts for a backbone may take long
-        backbone = load_backbone(self.backbone, texts=(one.full_text for one in store), fetch=self.fetch)
+        device = device_name(self.device)  # first: to read the texts for a backbone may take long
+        backbone = load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 1, "linear", unit=False)
-        encoder = new_encoder(backbone, shape, self.training.seed, place)
+        encoder = new_encoder(backbone, shape, self.training.seed, device)
         empty = Tokens.from_lists([], encoder.tokenizer.size)
         reranker = Reranker(encoder, empty, self.query_length, self.document_length)
         return replace(reranker, documents=reranker.document_tokens(store))
@@ -104,7 +104,7 @@ class Reranked(Retriever[RerankedEngine]):
         self, engine: RerankedEngine, dataset: Dataset, store: DocumentStore, work: Path | None
     ) -> dict[str, Any]:
         train_on, held = held_out(pairs_of(dataset, self.training.split, store), self.training.holdout)
-        learned, judged = (self._candidates(engine, store, some) for some in (train_on, held))
+        learned, judged = (self._candidates(engine, store, pairs) for pairs in (train_on, held))
         rows = self.training.batch * (1 + self.negatives.count)
         encoder = engine.reranker.encoder
         longest = encoder.at_most(self.query_length + self.document_length)
@@ -129,8 +129,8 @@ class Reranked(Retriever[RerankedEngine]):
     def _candidates(self, engine: RerankedEngine, store: DocumentStore, pairs: Pairs) -> Candidates:
         """The wrong hits of the first stage for each query."""
         depth = self.negatives.searched(len(store))
-        found = engine.first.search(store, pairs.texts, depth) if len(pairs) else []
-        rows = [[store.row(hit.id) for hit in result] for result in found]
+        results = engine.first.search(store, pairs.texts, depth) if len(pairs) else []
+        rows = [[store.row(hit.id) for hit in result] for result in results]
         tokens = engine.reranker.query_tokens(pairs.texts)
         return Candidates(pairs, tokens, hard_negatives(rows, pairs, self.negatives, engine.reranker.same))
 
@@ -200,8 +200,8 @@ def _quality(judged: Candidates, reranker: Reranker) -> dict[str, float]:
     count = len(judged.pairs)
     right = np.array([judged.pairs.of(query)[0] for query in range(count)])
     rows = np.concatenate([right[:, None], judged.wrong], 1)
-    query, place = np.nonzero(rows >= 0)
+    query, column = np.nonzero(rows >= 0)
     scores = np.full(rows.shape, -np.inf)
-    scores[query, place] = reranker.scores(judged.queries, query, rows[query, place])
+    scores[query, column] = reranker.scores(judged.queries, query, rows[query, column])
     first = np.arange(rows.shape[1]) == 0
     return quality([reciprocal_rank_by(row, first, 10) for row in scores])
