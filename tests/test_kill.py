@@ -57,7 +57,7 @@ def seconds_for(path: str, steps: int) -> float:
     return (time.perf_counter() - started) / steps
 
 
-@pytest.mark.parametrize("kills", quick(15, of=[15, 100]))
+@pytest.mark.parametrize("kills", quick(20, of=[20, 100]))
 def test_kills_leave_the_old_state_or_the_new_one(tmp_path: Path, kills: int) -> None:
     path = tmp_path / "model"
     BM25().fit(Dataset.of("x", [document(0)])).save(path)
