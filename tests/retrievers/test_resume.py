@@ -128,7 +128,7 @@ def test_twenty_kills_of_fits_that_replace_a_model(tmp_path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.retrievers.test_resume", *OPENED])
     chance, kills, done, half, seed = random.Random(3), 0, 0, 0, 1
-    while kills < KILLS:
+    while kills < KILLS or not done:
         begun = context.Value("b", False, lock=False)
         process = context.Process(target=replacing, args=(str(tmp_path), "model", seed, begun), daemon=True)
         process.start()
@@ -147,8 +147,7 @@ def test_twenty_kills_of_fits_that_replace_a_model(tmp_path: Path) -> None:
         else:
             kills, half = kills + 1, half + (step_of(work) > 0)
         if done < kills / 8:
-            pace *= 1.1  # the machine has become slower
-    assert done, "no fit came to its end"
+            pace *= 1.2  # the machine has become slower
     assert half, "no kill fell into a training"
 
 
