@@ -96,6 +96,7 @@ KILLS = 20
 OPENED = [
     "triever.lab.systems",
     "triever.retrievers.dense",
+    "transformers.models.bert.modeling_bert",
     "pyarrow.parquet",
     "tokenizers",
     "scipy.optimize",
