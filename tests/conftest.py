@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import settings
 # A busy machine is not a failing test, and the same code passes or fails twice: a person who looks for what nobody
 # thought of asks for examples that were not drawn before (HYPOTHESIS=explore make test). `make test-all` runs all tests
 # of hypothesis once more, with as many examples as it draws by itself.
-settings.register_profile("triever", deadline=None, derandomize=True, max_examples=30)
+settings.register_profile("triever", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("explore", deadline=None, max_examples=100)
 settings.load_profile(os.environ.get("HYPOTHESIS", "triever"))
@@ -24,9 +24,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it fo
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_finish() -> None:
-    """What the imports have made stays: collecting garbage need not look through it again and again."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What the imports make stays: collecting garbage need not look through it, neither now nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tests.artifact_fuzz import bomb, peak, resign
+from tests.warm import run_code
 from triever import artifact
 from triever.data.store import SCHEMA
 from triever.errors import ArtifactError, Busy, UsageError
@@ -149,7 +150,7 @@ def test_an_error_while_writing_leaves_the_old_state(saved: Path) -> None:
 
 
 def test_one_writer_at_a_time(saved: Path) -> None:
-    with artifact.writing(saved), pytest.raises(Busy, match="is being written by another process"):
+    with artifact.writing(saved), pytest.raises(Busy, match="is being written to by another process"):
         save(saved)
     save(saved)
 
@@ -176,7 +177,7 @@ def test_a_writer_may_wait_for_another(saved: Path) -> None:
 
 def test_an_artifact_may_be_kept_from_being_replaced(saved: Path) -> None:
     before = contents(saved)
-    refused = pytest.raises(ArtifactError, match="model is there already; replace it with --replace, or name another")
+    refused = pytest.raises(ArtifactError, match="model already exists; replace it with --replace, or name another")
     with refused, artifact.writing(saved, replace=False):
         pass
     assert contents(saved) == before
@@ -191,7 +192,7 @@ def test_of_two_writers_of_a_new_artifact_the_second_replaces_nothing(tmp_path: 
             first.close()
 
         threading.Timer(0.3, finish).start()
-        refused = pytest.raises(ArtifactError, match="new is there already")
+        refused = pytest.raises(ArtifactError, match="new already exists")
         with refused, artifact.writing(tmp_path / "new", replace=False, wait=60):
             pass
     assert artifact.read(tmp_path / "new").manifest.options == {"n": 1}
@@ -252,20 +253,20 @@ def in_place_of(folder: Path, name: str, make: Callable[[Path], object]) -> None
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "torn file": (
         lambda f: truncate(file_of(f, "numbers")),
-        r"numbers-\w+\.npy has \d+ bytes where \d+ were saved",
+        r"numbers-\w+\.npy has \d+ bytes, but \d+ were saved",
     ),
     "changed file": (
         lambda f: flip(file_of(f, "numbers")),
         r"numbers-\w+\.npy was changed after it was saved",
     ),
     "missing file": (lambda f: file_of(f, "names").unlink(), r"names-\w+\.parquet is missing"),
-    "torn manifest": (lambda f: truncate(f / "manifest.json"), r"manifest\.json is torn"),
-    "empty manifest": (lambda f: (f / "manifest.json").write_text(""), r"manifest\.json is torn"),
+    "torn manifest": (lambda f: truncate(f / "manifest.json"), r"manifest\.json is damaged"),
+    "empty manifest": (lambda f: (f / "manifest.json").write_text(""), r"manifest\.json is damaged"),
     "binary manifest": (
         lambda f: (f / "manifest.json").write_bytes(b"\xff\xfe\x00"),
-        r"manifest\.json is torn",
+        r"manifest\.json is damaged",
     ),
-    "nested manifest": (lambda f: (f / "manifest.json").write_text("[" * 100_000), r"manifest\.json is torn"),
+    "nested manifest": (lambda f: (f / "manifest.json").write_text("[" * 100_000), r"manifest\.json is damaged"),
     "no manifest": (
         lambda f: (f / "manifest.json").unlink(),
         r"model is not a Triever artifact: it has no manifest",
@@ -287,13 +288,13 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     },
     "kind that is no text": (
         lambda f: edit_manifest(f, lambda raw: raw.update(kind=["toy"])),
-        r"manifest\.json lacks what a manifest needs",
+        r"manifest\.json is not a valid manifest",
     ),
     "name of another content": (
         lambda f: edit_manifest(f, lambda raw: raw["files"]["words"].update(sha256="0" * 64)),
-        r"names 'words-\w+\.json', which no Triever writes",
+        r"names the file 'words-\w+\.json', which Triever never writes",
     ),
-    "file of a terabyte": (lambda f: sparse(file_of(f, "words")), r"words-\w+\.json has \d+ bytes where"),
+    "file of a terabyte": (lambda f: sparse(file_of(f, "words")), r"words-\w+\.json has \d+ bytes, but"),
     "manifest of a terabyte": (lambda f: sparse(f / "manifest.json"), r"manifest\.json cannot be opened: it has"),
     **{
         f"{what} in place of {name}": (
@@ -314,11 +315,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "path out of the folder": (
         lambda f: edit_manifest(f, lambda raw: raw["files"]["words"].update(file="../../secret")),
-        r"names '\.\./\.\./secret', which no Triever writes",
+        r"names the file '\.\./\.\./secret', which Triever never writes",
     ),
     "manifest without files": (
         lambda f: edit_manifest(f, lambda raw: raw.pop("files")),
-        r"lacks what a manifest needs",
+        r"is not a valid manifest",
     ),
 }
 
@@ -345,7 +346,7 @@ CONTENT: dict[str, tuple[str, bytes, str]] = {
     "not a number": ("words", b'{"n": NaN}', "does not hold JSON: NaN is not a number"),
     "a card that is no text": ("card", b"\xff\xfe", "does not hold text"),
     "no array": ("numbers", b"\x93NUMPY", "does not hold an array"),
-    "a table of letters": ("names", b"PAR1 nothing PAR1", "does not hold the table"),
+    "a table of letters": ("names", b"PAR1 nothing PAR1", "does not hold a valid table"),
 }
 
 
@@ -396,7 +397,7 @@ def read_with_wrong_footers(folder: Path) -> int:
 def test_a_wrong_footer_of_a_table_never_ends_the_process(saved: Path) -> None:
     code = "import sys; from pathlib import Path; from tests.test_artifact import read_with_wrong_footers\n"
     code += "print(read_with_wrong_footers(Path(sys.argv[1])))"
-    done = subprocess.run([sys.executable, "-c", code, str(saved)], capture_output=True, text=True, check=False)
+    done = run_code(code, saved)
     assert done.returncode == 0, done.stderr[-2000:]  # pyarrow aborts over some of them
     assert int(done.stdout) > 100
 
@@ -429,7 +430,7 @@ TORN = {
 def test_where_a_manifest_is_torn_what_is_advised_is_possible(saved: Path, how: str) -> None:
     text = (saved / "manifest.json").read_text()
     (saved / "manifest.json").write_text(TORN[how](text))
-    with pytest.raises(ArtifactError, match="is torn: it is not valid JSON; save the retriever again"):
+    with pytest.raises(ArtifactError, match="is damaged: it is not valid JSON; save the retriever again"):
         artifact.read(saved)
     save(saved, number=8)
     assert artifact.read(saved).json("words") == {"n": 8}
@@ -438,7 +439,7 @@ def test_where_a_manifest_is_torn_what_is_advised_is_possible(saved: Path, how: 
 def test_where_nobody_can_tell_whose_manifest_it_was_nothing_is_touched(saved: Path) -> None:
     (saved / "manifest.json").write_bytes(b"\xff\xfe something else")
     before = contents(saved)
-    with pytest.raises(ArtifactError, match="is torn or not text; if it was a saved retriever, copy it again, or save"):
+    with pytest.raises(ArtifactError, match="is damaged: it is not UTF-8 text; if it was a saved retriever, copy it"):
         artifact.read(saved)
     with pytest.raises(ArtifactError, match=r"holds other files \(manifest.json\)"):
         save(saved)
@@ -449,7 +450,7 @@ def test_a_disk_that_is_full_is_told_and_loses_nothing(saved: Path) -> None:
     code = "import resource, signal, sys; from pathlib import Path; from tests.test_artifact import save\n"
     code += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))\n"
     code += "save(Path(sys.argv[1]), number=9)"
-    done = subprocess.run([sys.executable, "-c", code, str(saved)], capture_output=True, text=True)
+    done = run_code(code, saved)
     assert "ArtifactError" in done.stderr.splitlines()[-1], done.stderr
     assert "cannot be written to: File too large; allow larger files" in done.stderr
     assert artifact.read(saved).json("words") == {"n": 1}
@@ -473,7 +474,7 @@ def test_where_nothing_can_be_read(tmp_path: Path) -> None:
 
 def test_where_nothing_may_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ArtifactError, match="is a file; choose another place"):
+    with pytest.raises(ArtifactError, match="is a file; name a folder to save to"):
         save(tmp_path / "file")
     with pytest.raises(ArtifactError, match=r"holds other files \(file\) and is not a Triever artifact"):
         save(tmp_path)
@@ -484,7 +485,7 @@ def test_an_interrupted_first_save_can_be_repeated(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), artifact.writing(tmp_path / "new") as writer:
         writer.json("words", {})
         raise KeyboardInterrupt
-    with pytest.raises(ArtifactError, match="save again: it was interrupted"):
+    with pytest.raises(ArtifactError, match="save again: the last save was interrupted"):
         artifact.read(tmp_path / "new")
     save(tmp_path / "new")
     artifact.read(tmp_path / "new").verify()

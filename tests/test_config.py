@@ -56,7 +56,7 @@ def test_words_are_parsed_as_the_option_asks() -> None:
         ({"steps": True}, "steps = True should be a whole number"),
         ({"fresh": "perhaps"}, "fresh = 'perhaps' should be true or false"),
         ({"name": 3}, "name = 3 should be text"),
-        ({"method": "c"}, "method = 'c' is not a choice; known: a, b"),
+        ({"method": "c"}, "method = 'c' is not one of the choices; known: a, b"),
         ({"views": 3}, "views = 3 should be a list"),
         ({"inner": 3}, "inner = 3 should be a table"),
     ],

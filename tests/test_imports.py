@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "triever"
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 
 
-def imported(source: str) -> set[str]:
+@functools.cache
+def imported(source: str) -> frozenset[str]:
     """What a piece of code imports of Triever, as dotted names below `triever`.
 
     Imports inside functions and those for type checkers alone count like all others. The names that a module is asked
@@ -32,7 +34,7 @@ def imported(source: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide which way they go"
             names |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
-    return {name.removeprefix("triever.") for name in names if name.startswith("triever.")}
+    return frozenset(name.removeprefix("triever.") for name in names if name.startswith("triever."))
 
 
 def refuse_circles(sources: Mapping[str, str]) -> None:

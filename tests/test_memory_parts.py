@@ -87,7 +87,7 @@ def test_weights_are_counted_by_their_types() -> None:
     module.register_buffer("places", torch.arange(5))
     module.half_sized = torch.nn.Parameter(torch.zeros(2, dtype=torch.float16))
     products = weight_products(weights_in(module, None))
-    assert [(one.count, one.what, one.size) for one in products] == [
+    assert [(one.count, one.noun, one.size) for one in products] == [
         (3 * 4 + 4, "parameters", 4),
         (2, "parameters", 2),
         (5, "other numbers", 8),

@@ -6,15 +6,15 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from tests.cli_page import render
 from tests.data.test_datasets import CORPUS, write
-from tests.warm import program
+from tests.warm import run
 from triever import BM25, edit, load, load_dataset
 
 PAGES = {
@@ -25,10 +25,8 @@ PAGES = {
 }
 
 
-def triever(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "120"}
-    command = [program(), *map(str, words)]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+def triever(folder: Path, *words: str | Path) -> CompletedProcess[str]:
+    return run(words, folder, {**os.environ, "COLUMNS": "120"})
 
 
 def said(folder: Path, *words: str | Path) -> list[str]:
@@ -146,7 +144,7 @@ def test_a_new_file_gets_the_id_that_a_fit_would_give(place: Path) -> None:
     assert ids(place / "M") == ids(place / "anew")
     refused = triever(place, "add", "M", "docs/man1/cat.1.txt")
     assert refused.returncode == 2
-    assert "a document with id 'man1/cat.1.txt' is there already" in refused.stderr
+    assert "a document with id 'man1/cat.1.txt' already exists" in refused.stderr
 
 
 def test_a_file_outside_the_root_is_told(place: Path) -> None:
@@ -165,7 +163,7 @@ def test_replace_that_replaces_nothing_is_told_and_a_moved_corpus_is_found_again
     lines = said(place, "add", "M", "moved/man1/bash.1.txt", "--replace")
     assert (
         "triever: --replace replaced nothing: M has no document with an id such as bash.1.txt; "
-        f"if it is man1/bash.1.txt, say --root {place / 'moved'}"
+        f"if it is the same document as man1/bash.1.txt, use --root {place / 'moved'}"
     ) in lines
     assert len(load(place / "M")) == 5
     lines = said(place, "add", "N", "moved/man1/bash.1.txt", "--replace", "--root", "moved")
@@ -183,8 +181,9 @@ def test_a_retriever_without_a_root_adds_as_before_and_says_so(place: Path) -> N
     assert load(place / "M").root == ""
     lines = said(place, "add", "M", "docs/man1/bash.1.txt")
     root = place / "docs" / "man1"
-    assert f"M has no root: ids begin at {root}; --root says where else, and is kept" in lines
-    assert f"triever: bash.1.txt is new; if it is man1/bash.1.txt, say --root {place / 'docs'}" in lines
+    assert f"M has no root: ids begin at {root}; --root sets another folder, and is saved" in lines
+    hint = f"if it is the same document as man1/bash.1.txt, use --root {place / 'docs'}"
+    assert f"triever: bash.1.txt is added as a new document; {hint}" in lines
     assert "bash.1.txt" in ids(place / "M")
     said(place, "delete", "M", "bash.1.txt")
     said(place, "add", "M", "docs/man1/bash.1.txt", "--replace", "--root", "docs")
@@ -196,12 +195,12 @@ def test_a_retriever_without_a_root_adds_as_before_and_says_so(place: Path) -> N
 def test_records_have_no_root(tmp_path: Path) -> None:
     write(tmp_path, {"corpus.jsonl": CORPUS})
     lines = said(tmp_path, "fit", "bm25", "--data", "corpus.jsonl", "--out", "R", "--root", ".")
-    assert "triever: corpus: records have ids of their own, and --root is not used" in lines
+    assert "triever: corpus: --root is not used, because records have their own ids" in lines
     assert lines[-1] == "4 documents from 1 files"
     origin = json.loads(triever(tmp_path, "status", "R", "--json").stdout)
     assert "root" not in origin
     refused = triever(tmp_path, "add", "R", "corpus.jsonl", "--root", "nowhere")
-    assert refused.stderr.startswith("triever: --root nowhere is no folder; name the folder")
+    assert refused.stderr.startswith("triever: --root nowhere is not a folder; name the folder")
 
 
 def test_a_part_of_a_corpus_may_be_fitted_with_the_ids_of_the_whole(place: Path) -> None:

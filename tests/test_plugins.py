@@ -137,11 +137,14 @@ def test_our_own_names_win() -> None:
     ("name", "message"),
     [
         ("plian", "there is no system named 'plian'; did you mean plain?"),
-        ("both", "'both' .* is brought by several packages: other-things, several-things; uninstall all but one"),
-        ("broken", "several-things, which brings 'broken', cannot be imported: ModuleNotFoundError: .*nothing_of_this"),
-        ("missing", "several-things, which brings 'missing', cannot be imported: AttributeError"),
-        ("unnamed", "several-things brings 'unnamed', which is not a subclass of Retriever with kind = 'unnamed'"),
-        ("number", "several-things brings 'number', which is not a subclass of Retriever"),
+        ("both", "'both' .* is provided by several packages: other-things, several-things; uninstall all but one"),
+        (
+            "broken",
+            "several-things, which provides 'broken', cannot be imported: ModuleNotFoundError: .*nothing_of_this",
+        ),
+        ("missing", "several-things, which provides 'missing', cannot be imported: AttributeError"),
+        ("unnamed", "several-things provides 'unnamed', which is not a subclass of Retriever with kind = 'unnamed'"),
+        ("number", "several-things provides 'number', which is not a subclass of Retriever"),
     ],
 )
 def test_what_cannot_be_used_is_a_sentence_when_it_is_asked_for(name: str, message: str) -> None:
@@ -155,8 +158,8 @@ def test_what_cannot_be_used_is_a_sentence_when_it_is_asked_for(name: str, messa
     [
         ("Hits@3", "there is no measure 'Hits@3'; it takes no cutoff: Hits"),
         ("Few", "there is no measure 'Few'; it takes a cutoff: Few@10"),
-        ("Wrong@2", "several-things brings 'Wrong', which is not a Measure, or a function"),
-        ("Name", "several-things brings 'Name', which is not a Measure"),
+        ("Wrong@2", "several-things provides 'Wrong', which is not a Measure, or a function"),
+        ("Name", "several-things provides 'Name', which is not a Measure"),
         ("Hitz", "did you mean Hits"),
     ],
 )
@@ -212,13 +215,10 @@ def test_nothing_is_looked_for_before_it_is_asked_for(folder: Path) -> None:
 
 
 def test_help_names_what_packages_bring_and_imports_none(folder: Path) -> None:
-    for words, names in (
-        (["fit"], ["plain", "broken"]),
-        (["compare"], ["plain", "Hits"]),
-        (["evaluate"], ["Hits", "Few"]),
-        (["docids", "info"], ["letters"]),
-    ):
-        code = f"from triever.cli import app\napp()({[*words, '--help']}, standalone_mode=False)\n"
-        said = run(folder, f"{code}print('several' in sys.modules)")
+    brought = {"fit": ["plain", "broken"], "compare": ["plain", "Hits"], "evaluate": ["Hits", "Few"]}
+    brought["docids info"] = ["letters"]
+    code = "from triever.cli import app\n"
+    for words in brought:
+        code += f"app()({[*words.split(), '--help']}, standalone_mode=False)\nprint('several' in sys.modules)\n"
+    for said, names in zip(run(folder, code).split("False"), [*brought.values(), []], strict=True):
         assert all(name in said for name in names), said
-        assert said.endswith("False")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -27,10 +27,10 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in PUBLIC | NOT_SAID_OTHERWISE
 
 
-def defined(tree: ast.AST) -> set[str]:
+def defined(nodes: Iterable[ast.AST]) -> set[str]:
     """The names that a piece of code gives: of functions, classes, variables, fields, attributes of self."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -50,20 +50,20 @@ def inherited(one: ast.ClassDef, classes: Classes) -> set[str]:
     """The names that its bases give, and theirs."""
     names = (base.value if isinstance(base, ast.Subscript) else base for base in one.bases)
     bases = [base for name in names if isinstance(name, ast.Name) for base in classes.get(name.id, ()) if base != one]
-    return set().union(*(defined(base) | inherited(base, classes) for base in bases))
+    return set().union(*(defined(ast.walk(base)) | inherited(base, classes) for base in bases))
 
 
-def own_names(tree: ast.Module, classes: Classes) -> set[str]:
+def own_names(nodes: Sequence[ast.AST], classes: Classes) -> set[str]:
     """The names that a module gives, but for those by which its classes answer to a base in another one."""
-    here = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    here = [node for node in nodes if isinstance(node, ast.ClassDef)]
     elsewhere = {name: [one for one in several if one not in here] for name, several in classes.items()}
     overriding = set().union(*(inherited(one, elsewhere) for one in here))
-    return defined(tree) - overriding
+    return defined(nodes) - overriding
 
 
-def reached(tree: ast.AST) -> Iterator[str]:
+def reached(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Private names that are asked of something other than the object itself."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and not is_own(node.value):
             yield node.attr
         elif isinstance(node, ast.ImportFrom):
@@ -74,14 +74,14 @@ def reached(tree: ast.AST) -> Iterator[str]:
 
 def reaches(sources: Mapping[str, str]) -> dict[str, list[str]]:
     """For each module that does it the private names of others that it reaches for."""
-    trees = {module: ast.parse(source) for module, source in sources.items()}
+    modules = {module: list(ast.walk(ast.parse(source))) for module, source in sources.items()}
     classes: dict[str, list[ast.ClassDef]] = {}
-    for node in (node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+    for node in (node for nodes in modules.values() for node in nodes if isinstance(node, ast.ClassDef)):
         classes.setdefault(node.name, []).append(node)
     found = {}
-    for module, tree in trees.items():
-        own = own_names(tree, classes)
-        found[module] = [name for name in reached(tree) if is_private(name) and name not in own]
+    for module, nodes in modules.items():
+        own = own_names(nodes, classes)
+        found[module] = [name for name in reached(nodes) if is_private(name) and name not in own]
     return {module: names for module, names in found.items() if names}
 
 

@@ -10,10 +10,10 @@ import os
 import re
 import subprocess
 import sys
-import unicodedata
 import warnings
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 import pytest
 from hypothesis import example, given
@@ -32,11 +32,11 @@ VISIBLE = (
     "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"  # signs below numbers
 )
 HOSTILE = BLANK + "".join(
-    chr(code)
-    for code in range(sys.maxunicode + 1)
-    if unicodedata.category(chr(code)) in ("Cc", "Cf", "Cs", "Zl", "Zp")
-    and chr(code) not in JOINERS + VISIBLE
-    and not 0x13430 <= code <= 0x1345F  # hieroglyphs: how they are put together
+    letter
+    for letter in map(chr, range(sys.maxunicode + 1))
+    if category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    and letter not in JOINERS + VISIBLE
+    and not "\U00013430" <= letter <= "\U0001345f"  # hieroglyphs: how they are put together
 )
 BREAKS = "\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029\0"
 NASTY = "".join(one for one in HOSTILE if not 0xD800 <= ord(one) <= 0xDFFF and one not in BREAKS)

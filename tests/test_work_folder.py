@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES
-from tests.warm import Begun, program
+from tests.warm import Begun, run
 from triever import Dataset
 from triever.config import build
 from triever.data.writers import write_dataset
@@ -93,7 +93,7 @@ def test_what_somebody_else_put_there_survives_and_is_named(
     assert files(work) == before
     with caplog.at_level(logging.WARNING, "triever"):
         remove(work)
-    assert f"work stays, as it holds {told}, which Triever" in caplog.text
+    assert f"work is not removed, because it holds {told}, which Triever" in caplog.text
     assert list(files(work)) == [name]
 
 
@@ -224,7 +224,7 @@ def test_a_marker_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     put(tmp_path, "file")
-    with pytest.raises(TrieverError, match=r"work cannot be made: .*; choose another place"):
+    with pytest.raises(TrieverError, match=r"work cannot be created: .*; choose another folder"):
         claim(tmp_path / "file" / "work", WHAT)
 
 
@@ -259,8 +259,8 @@ def test_every_system_puts_there_only_what_is_known(kind: str, tmp_path: Path) -
 # What a person sees
 
 
-def triever(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([program(), *words], cwd=folder, capture_output=True, text=True, check=False)
+def triever(folder: Path, *words: str) -> CompletedProcess[str]:
+    return run(words, folder)
 
 
 @pytest.fixture
@@ -296,16 +296,17 @@ def test_a_person_s_files_are_never_removed(command: str, begun: bool, here: Pat
 
 
 def test_a_file_that_is_added_during_a_fit_survives_it(here: Path) -> None:
-    small = {"backbone": SMALL, "training.steps": 60, "training.batch": 2, "training.checkpoint_every": 1}
+    small = {"backbone": SMALL, "training.steps": 30, "training.batch": 2, "training.checkpoint_every": 1}
     settings = [word for key, value in small.items() for word in ("--set", f"{key}={value}")]
-    fit = Begun(["fit", "dense", "--data", "data", "--out", "m", *settings], here, errors=here / "errors")
+    with (here / "errors").open("w") as errors:
+        fit = Begun(["fit", "dense", "--data", "data", "--out", "m", *settings], here, errors=errors.fileno())
     while not (here / "m.work" / "training" / "training.json").exists():
         assert fit.running()
         time.sleep(0.001)
     (here / "m.work" / "training" / "thesis.txt").write_text("x")
     ended, said = fit.wait(), (here / "errors").read_text()
     assert ended == 0, said
-    assert "m.work stays, as it holds training/thesis.txt, which Triever does not write there" in said
+    assert "m.work is not removed, because it holds training/thesis.txt, which Triever does not write there" in said
     assert files(here / "m.work") == {"training/thesis.txt": b"x"}
     assert (here / "m" / "manifest.json").exists()
 

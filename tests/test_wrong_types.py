@@ -174,21 +174,21 @@ def test_calls(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     [
         (
             lambda: fitted().add(Document("n", "x")),
-            r"add takes a list of documents, not Document; for one of them: add\(\[",
+            r"add takes a list of documents, not Document; put a single one into a list: add\(\[",
         ),  # ty: ignore[invalid-argument-type]
-        (lambda: fitted().add([1]), "add takes documents, and 1 is none; give triever.Document"),  # ty: ignore[invalid-argument-type]
+        (lambda: fitted().add([1]), "add takes documents, but one of them is 1; give triever.Document"),  # ty: ignore[invalid-argument-type]
         (lambda: fitted().add(None), "add takes a list of documents, not NoneType"),  # ty: ignore[invalid-argument-type]
         (lambda: fitted().search(b"x"), "b'x' is not text; ids and texts are strings"),  # ty: ignore[invalid-argument-type]
         (
             lambda: fitted().search_many(Query("q", "x")),
-            "search_many takes a list of queries, not Query; for one query",
+            "search_many takes a list of queries, not Query; for a single query",
         ),  # ty: ignore[invalid-argument-type]
         (lambda: fitted().delete(5), "delete takes a list of ids, not int"),  # ty: ignore[invalid-argument-type]
         (lambda: fitted().save(5), "5 is not a path; give a string or a pathlib.Path"),  # ty: ignore[invalid-argument-type]
-        (lambda: fitted().save("a\0b"), "holds a NUL or half a character; correct its name"),
-        (lambda: fitted().save("x" * 5000), "is too long; give a shorter one"),
-        (lambda: triever.load_dataset("x" * 5000), "is too long; give a shorter one"),
-        (lambda: Dataset.of("n", [1]), "Dataset.of takes documents, and 1 is none"),  # ty: ignore[invalid-argument-type]
+        (lambda: fitted().save("a\0b"), "holds a NUL character or half of a surrogate pair; rename it"),
+        (lambda: fitted().save("x" * 5000), "is too long; give a shorter path"),
+        (lambda: triever.load_dataset("x" * 5000), "is too long; give a shorter path"),
+        (lambda: Dataset.of("n", [1]), "Dataset.of takes documents, but one of them is 1"),  # ty: ignore[invalid-argument-type]
         (lambda: Dataset.of("n", DOCUMENTS, QUERIES, QRELS), "should be a mapping"),  # ty: ignore[invalid-argument-type]
         (lambda: Document("d", None), "None is not text"),  # ty: ignore[invalid-argument-type]
         (lambda: Document("d", "t", expansions="one"), r"expansions = 'one' should be a tuple of texts; for example: "),  # ty: ignore[invalid-argument-type]
@@ -210,7 +210,9 @@ def test_what_is_said(call: Callable[[], Any], sentence: str) -> None:
 @pytest.mark.parametrize("record", [Document, Query])
 @pytest.mark.parametrize("key", ["", "  ", "a\tb", "a\nb", "a\u2028b", "a\0b", "a\ud800", None, 5, b"x"])
 def test_an_id_that_no_file_could_carry_is_refused_at_once(record: Callable[..., Any], key: Any) -> None:
-    with pytest.raises(UsageError, match=r"empty|tab or line break|NUL or half a character|is not text"):
+    with pytest.raises(
+        UsageError, match=r"empty|tab or line break|NUL character or half of a surrogate pair|is not text"
+    ):
         record(key, "text")
 
 

@@ -23,10 +23,12 @@ def as_path(path: str | os.PathLike[str]) -> Path:
     try:
         os.stat(text)
     except ValueError:  # the name has a character that no file name can have
-        raise UsageError(f"the path {brief(text)} holds a NUL or half a character", "correct its name") from None
+        raise UsageError(
+            f"the path {brief(text)} holds a NUL character or half of a surrogate pair", "rename it"
+        ) from None
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            raise UsageError(f"the path {brief(text)} is too long", "give a shorter one") from None
+            raise UsageError(f"the path {brief(text)} is too long", "give a shorter path") from None
     return Path(path)
 
 
@@ -70,12 +72,13 @@ def listed(values: Iterable[T], kind: type[T], where: str, noun: str) -> list[T]
             raise TypeError
         items = iter(values)
     except TypeError:
-        hint = f"for one of them: {where}([one])"
+        hint = f"put a single one into a list: {where}([...])"
         raise UsageError(f"{where} takes a list of {noun}, not {type(values).__name__}", hint) from None
     checked = list(items)
     for value in checked:
         if not isinstance(value, kind):
-            raise UsageError(f"{where} takes {noun}, and {brief(value)} is none", f"give triever.{kind.__name__}(...)")
+            problem = f"{where} takes {noun}, but one of them is {brief(value)}"
+            raise UsageError(problem, f"give triever.{kind.__name__}(...)")
     return checked
 
 

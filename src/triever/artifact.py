@@ -143,9 +143,9 @@ class Snapshot:
         try:
             return _decoded(self._file(role), schema)
         except Flaw as flaw:
-            raise self._damaged(role, f"does not hold the table: {flaw.problem}") from flaw
+            raise self._damaged(role, f"does not hold a valid table: {flaw.problem}") from flaw
         except (pa.ArrowException, ValueError, OSError) as error:
-            raise self._damaged(role, f"does not hold the table: {_first_line(error)}") from error
+            raise self._damaged(role, f"does not hold a valid table: {_first_line(error)}") from error
 
     def tensors(self, role: str) -> dict[str, Tensor]:
         """Tensors by name, in memory. None of them holds a number that is not finite."""
@@ -195,7 +195,7 @@ class Snapshot:
     def _check(self, role: str, entry: ArtifactFile, file: BufferedReader) -> None:
         size = os.fstat(file.fileno()).st_size
         if size != entry.bytes:
-            raise self._damaged(role, f"has {size} bytes where {entry.bytes} were saved")
+            raise self._damaged(role, f"has {size} bytes, but {entry.bytes} were saved")
         if self._check_hashes and hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
             raise self._damaged(role, "was changed after it was saved")
         file.seek(0)
@@ -217,10 +217,10 @@ def _map_array(file: BufferedReader) -> np.ndarray:
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which Triever never loads")
     if dtype.kind not in "biuf":
-        raise ValueError(f"it holds {dtype}, which is no type of numbers")
+        raise ValueError(f"it holds values of type {dtype}, which are not numbers")
     offset, size = file.tell(), os.fstat(file.fileno()).st_size
     if min(shape, default=0) < 0 or offset + math.prod(shape) * dtype.itemsize != size:
-        raise ValueError(f"its shape {shape} is not that of its {size - offset} bytes")
+        raise ValueError(f"its shape {shape} does not match its {size - offset} bytes")
     if 0 in shape:  # an empty file region cannot be mapped
         return np.empty(shape, dtype)
     return np.memmap(file, dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
@@ -239,7 +239,7 @@ def _decoded(file: BufferedReader, schema: pa.Schema) -> pa.Table:
     source = pa.PythonFile(file, mode="r")
     table = pq.ParquetFile(source, pre_buffer=False)
     if sorted(table.schema_arrow.names) != sorted(schema.names):
-        raise ValueError(f"it has the columns {', '.join(table.schema_arrow.names)}")
+        raise ValueError(f"its columns are {', '.join(table.schema_arrow.names)}, not {', '.join(schema.names)}")
     check_rows(table.metadata.num_rows, size)
     leaves, limits = leaves_of(table, schema.names), Limits(ROWS, limit, limit)
     batches, counted = [], 0
@@ -249,7 +249,7 @@ def _decoded(file: BufferedReader, schema: pa.Schema) -> pa.Table:
         for batch in reader.iter_batches(rows, row_groups=[group], columns=schema.names):
             counted += sum(map(_decoded_bytes, batch.columns))
             if counted > limit:
-                raise ValueError(f"its {size} bytes stand for far more than a file of this size should")
+                raise ValueError(f"its {size} bytes unpack to more than {limit:,} bytes")
             batches.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
     whole = pa.concat_tables(batches) if batches else schema.empty_table()
     whole.validate(full=True)  # texts are UTF-8, and lists lie inside their columns
@@ -290,7 +290,7 @@ def opening(path: str | Path, kind: str) -> Generator[None]:
     except (TrieverError, MemoryError):
         raise
     except Exception as error:
-        problem = f"{path} does not hold what a saved {kind} holds: {_first_line(error)}"
+        problem = f"{path} is not a valid saved {kind}: {_first_line(error)}"
         raise ArtifactError(problem, RESAVE) from error
 
 
@@ -328,7 +328,7 @@ def _manifest_text(folder: Path) -> str:
     try:
         content = _manifest_bytes(folder)
     except FileNotFoundError as error:
-        hint = "save again: it was interrupted before its end" if (folder / LOCK).exists() else "check the path"
+        hint = "save again: the last save was interrupted" if (folder / LOCK).exists() else "check the path"
         raise ArtifactError(f"{folder} is not a Triever artifact: it has no {MANIFEST}", hint) from error
     except OSError as error:
         raise ArtifactError(
@@ -337,7 +337,7 @@ def _manifest_text(folder: Path) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ArtifactError(f"{folder / MANIFEST} is torn or not text", _again(content)) from error
+        raise ArtifactError(f"{folder / MANIFEST} is damaged: it is not UTF-8 text", _again(content)) from error
 
 
 def _manifest_bytes(folder: Path) -> bytes:
@@ -349,7 +349,7 @@ def _is_folder(folder: Path) -> bool:
     try:
         return folder.is_dir()
     except OSError as error:
-        raise ArtifactError(f"{folder} cannot be looked for: {error.strerror}", "check the path") from error
+        raise ArtifactError(f"{folder} cannot be accessed: {error.strerror}", "check the path") from error
 
 
 def _parse_manifest(folder: Path, text: str) -> Manifest:
@@ -357,14 +357,14 @@ def _parse_manifest(folder: Path, text: str) -> Manifest:
     try:
         raw = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{path} is torn: it is not valid JSON", _again(text.encode())) from error
+        raise ArtifactError(f"{path} is damaged: it is not valid JSON", _again(text.encode())) from error
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise ArtifactError(f"{path} was not written by Triever", "name a folder saved by Triever")
     version = raw.get("version")
     if type(version) is not int or version < 1:
         raise ArtifactError(f"{path} has format version {version!r}, which no Triever has written", RESAVE)
     if version > VERSION:
-        problem = f"{path} has format version {version}, and this Triever reads versions up to {VERSION}"
+        problem = f"{path} has format version {version}, but this Triever reads versions up to {VERSION}"
         raise ArtifactError(problem, "run: pip install --upgrade triever")
     if raw.get("digest") != digest_of(raw):
         raise ArtifactError(f"{path} was changed after it was saved", RESAVE)
@@ -387,15 +387,15 @@ def _manifest_of(path: Path, raw: Mapping[str, Any]) -> Manifest:
         files = {role: ArtifactFile(**entry) for role, entry in raw["files"].items()}
         manifest = Manifest(raw["kind"], raw["options"], raw["state"], files, raw["written_by"], raw["version"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{path} lacks what a manifest needs: {error}", RESAVE) from error
+        raise ArtifactError(f"{path} is not a valid manifest: {error}", RESAVE) from error
     typed = (manifest.kind, str), (manifest.options, dict), (manifest.state, dict), (manifest.written_by, str)
     if not all(isinstance(value, kind) for value, kind in typed):
-        raise ArtifactError(f"{path} lacks what a manifest needs: its parts are of other types", RESAVE)
+        raise ArtifactError(f"{path} is not a valid manifest: an entry has the wrong type", RESAVE)
     for role, entry in files.items():
         # A name with a folder in it could point outside: a stranger's manifest must not reach there.
         if not _is_entry(role, entry):
             name = entry.file if isinstance(entry.file, str) else role
-            raise ArtifactError(f"{path} names {name!r}, which no Triever writes", "do not use this folder")
+            raise ArtifactError(f"{path} names the file {name!r}, which Triever never writes", "do not use this folder")
     return manifest
 
 
@@ -513,7 +513,7 @@ def _as_sentence(folder: Path) -> Generator[None]:
         yield
     except OSError as error:
         problem = f"{folder} cannot be written to: {error.strerror or error}"
-        raise ArtifactError(problem, write_hint(error, "check the folder, or save to another place")) from error
+        raise ArtifactError(problem, write_hint(error, "check the folder, or save to another one")) from error
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -557,13 +557,13 @@ def check_place(path: str | Path, *, replace: bool = True) -> None:
     folder = as_path(path)
     if not _is_folder(folder):
         if os.path.lexists(folder):
-            raise ArtifactError(f"{folder} is a file", "choose another place to save to")
+            raise ArtifactError(f"{folder} is a file", "name a folder to save to")
         return
     if strangers := _strangers(folder):
         problem = f"{folder} holds other files ({strangers[0]}) and is not a Triever artifact"
         raise ArtifactError(problem, "save to a new folder")
     if not replace and is_artifact(folder):
-        raise ArtifactError(f"{folder} is there already", "replace it with --replace, or name another folder")
+        raise ArtifactError(f"{folder} already exists", "replace it with --replace, or name another folder")
 
 
 def is_artifact(folder: Path) -> bool:
@@ -584,8 +584,8 @@ def _make(folder: Path) -> None:
         for parent in new:  # a power cut must not remove the folder after it was reported as saved
             sync_folder(parent)
     except OSError as error:
-        problem = f"{folder} cannot be made: {error.strerror}"
-        raise ArtifactError(problem, "choose another place to save to") from error
+        problem = f"{folder} cannot be created: {error.strerror}"
+        raise ArtifactError(problem, "save to another folder") from error
 
 
 def _strangers(folder: Path) -> list[str]:

@@ -7,6 +7,7 @@ A key that does not exist names its nearest neighbour; a value that does not fit
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -32,10 +33,16 @@ def options(cls: Any) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in dataclasses.fields(cls) if field.init}
 
 
+@functools.cache
+def _hints(cls: type) -> Mapping[str, Any]:
+    """The types of a class's fields; resolving them takes longer than checking values against them."""
+    return get_type_hints(cls)
+
+
 def build(cls: type[T], values: Mapping[str, object], *, where: str = "") -> T:
     """An instance of a dataclass from loosely typed values; a string is parsed if the option is not text."""
     known = options(cls)
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     for key in values:
         if key not in known:
             raise UsageError(f"{where}{key} is not an option of {cls.__name__}", nearest(key, known))
@@ -67,7 +74,7 @@ def _completed(value: object, default: object) -> object:
 
 def validate(instance: object) -> None:
     """Check the options of an instance that Python code made, just as `build` checks values."""
-    hints = get_type_hints(type(instance))
+    hints = _hints(type(instance))
     for name in options(type(instance)):
         object.__setattr__(instance, name, _fit(getattr(instance, name), hints[name], name))
 
@@ -122,7 +129,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", "name a TOML file that exists") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not valid TOML: {error}", "correct the file at that place") from error
+        raise UsageError(f"{path}: not valid TOML: {error}", "correct the file at that line") from error
 
 
 def to_toml(values: Mapping[str, object]) -> str:
@@ -176,7 +183,7 @@ def _fit(value: object, hint: Any, where: str) -> Any:
         return _fit_union(value, hint, where)
     if origin is Literal:
         if value not in get_args(hint):
-            raise UsageError(f"{where} = {value!r} is not a choice", nearest(str(value), get_args(hint)))
+            raise UsageError(f"{where} = {value!r} is not one of the choices", nearest(str(value), get_args(hint)))
         return value
     if hasattr(hint, "of_options"):  # one of several classes, chosen by its kind
         return hint.of_options(value, where)
@@ -204,7 +211,9 @@ def _fit_nested(value: object, hint: type, where: str) -> object:
         return value
     if isinstance(value, Mapping):
         return build(hint, value, where=f"{where}.")
-    raise UsageError(f"{where} = {value!r} should be a table", f"set its parts: {where}.{next(iter(options(hint)))}")
+    raise UsageError(
+        f"{where} = {value!r} should be a table", f"set its options, such as {where}.{next(iter(options(hint)))}"
+    )
 
 
 def _items(value: object, where: str) -> list[object]:

@@ -94,7 +94,7 @@ def atomic_folder(path: str | Path) -> Generator[Path, None, None]:
     temporary = _beside(target)
     with _as_sentence(target), contextlib.ExitStack() as stack:
         if os.path.exists(target) and (not target.is_dir() or any(target.iterdir())):
-            raise DataError(f"{target} is there already", "name a new folder, or remove this one")
+            raise DataError(f"{target} already exists", "name a new folder, or remove this one")
         temporary.mkdir(parents=True)
         stack.callback(shutil.rmtree, temporary, ignore_errors=True)  # all of it is ours: it was not there before
         yield temporary
@@ -182,7 +182,7 @@ def locked(path: Path, wait: float = 0) -> Generator[None]:
         deadline = time.monotonic() + wait
         while not _lock(file):
             if time.monotonic() >= deadline:
-                raise Busy(f"{path.parent} is being written by another process", "wait for it to end")
+                raise Busy(f"{path.parent} is being written to by another process", "wait for it to end")
             time.sleep(PAUSE)
         yield
 

@@ -160,7 +160,7 @@ class Product:
     """A number of things of the same size: `Product(10**7, "documents", 4 * 384, "384 numbers of 4")`."""
 
     count: int
-    what: str
+    noun: str
     size: int
     of: str = ""
 
@@ -170,7 +170,7 @@ class Product:
 
     def __str__(self) -> str:
         bytes_ = "1 byte" if self.size == 1 else f"{self.size:,} bytes"
-        return f"{self.count:,} {self.what} × {bytes_}" + (f" ({self.of})" if self.of else "")
+        return f"{self.count:,} {self.noun} × {bytes_}" + (f" ({self.of})" if self.of else "")
 
 
 Products: TypeAlias = list[Product]

@@ -40,29 +40,29 @@ def find(group: str, name: str) -> Any | None:
     if not entries:
         return None
     if len(entries) > 1:
-        problem = f"{name!r} ({group}) is brought by several packages: {', '.join(map(package_of, entries))}"
+        problem = f"{name!r} ({group}) is provided by several packages: {', '.join(map(package_of, entries))}"
         raise UsageError(problem, "uninstall all but one of them")
     try:
         return entries[0].load()
     except Exception as error:  # of a stranger's module any may come
-        problem = f"{package_of(entries[0])}, which brings {name!r}, cannot be imported: {_described(error)}"
+        problem = f"{package_of(entries[0])}, which provides {name!r}, cannot be imported: {_described(error)}"
         raise UsageError(problem, "update that package, or uninstall it") from error
 
 
 def find_class(group: str, name: str, base: type[T]) -> type[T] | None:
     """The same, if it is a class below this one whose `kind` is its name."""
-    found = find(group, name)
-    if found is None:
+    provided = find(group, name)
+    if provided is None:
         return None
-    if not isinstance(found, type) or not issubclass(found, base) or getattr(found, "kind", None) != name:
+    if not isinstance(provided, type) or not issubclass(provided, base) or getattr(provided, "kind", None) != name:
         raise unusable(group, name, f"a subclass of {base.__name__} with kind = {name!r}")
-    return found
+    return provided
 
 
 def unusable(group: str, name: str, wanted: str) -> UsageError:
     """The error that a package brings something under this name which is not what is wanted."""
     package = package_of(installed(group)[name][0])
-    return UsageError(f"{package} brings {name!r}, which is not {wanted}", "update that package, or uninstall it")
+    return UsageError(f"{package} provides {name!r}, which is not {wanted}", "update that package, or uninstall it")
 
 
 def package_of(entry: EntryPoint) -> str:

@@ -117,7 +117,7 @@ class Retriever(ABC, Generic[E]):
         values = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
         kind = values.pop("kind", None)
         if not isinstance(kind, str):
-            raise UsageError(f"{where} = {value!r} does not say which system", f"for example: {where}.kind=bm25")
+            raise UsageError(f"{where} = {value!r} does not name a system", f"for example: {where}.kind=bm25")
         return config.build(system(kind), values, where=f"{where}.")
 
     # What a system has to bring: how an engine is learned, and how it is read again.
@@ -167,7 +167,7 @@ class Retriever(ABC, Generic[E]):
         """
         if not isinstance(dataset, Dataset):
             raise UsageError(
-                f"fit takes a Dataset, not {type(dataset).__name__}", "make one: triever.load_dataset(...)"
+                f"fit takes a Dataset, not {type(dataset).__name__}", "load one with triever.load_dataset(...)"
             )
         store = DocumentStore.of(track(dataset.documents(), "reading documents"))
         if not len(store):
@@ -220,7 +220,7 @@ class Retriever(ABC, Generic[E]):
         if held := self._held_for(store):
             return held.engine
         if self._held:
-            message = "the fitted %s is fitted anew, as its documents or their expansions are not those of %s"
+            message = "the fitted %s is fitted again, because its documents or their expansions differ from those of %s"
             _log.warning(message, self.kind, dataset.name)
         return self.learn(dataset, store, work)
 
@@ -245,9 +245,9 @@ class Retriever(ABC, Generic[E]):
         held, known = self._checked(), config.options(type(self))
         settled = [name for name in values if name in known and name not in self.search_only]
         if settled:
-            problem = f"{settled[0]} of a {self.kind} retriever cannot be changed once it is fitted"
-            may = f"; what may be changed: {', '.join(self.search_only)}" if self.search_only else ""
-            raise UsageError(problem, f"fit another one with it{may}")
+            problem = f"{settled[0]} of a {self.kind} retriever cannot be changed after it is fitted"
+            may = f"; these options can be changed: {', '.join(self.search_only)}" if self.search_only else ""
+            raise UsageError(problem, f"fit a new retriever with it{may}")
         other = config.build(type(self), config.merged(config.to_dict(self), values))
         return other.holding(replace(held, engine=other.configured(held.engine)))
 
@@ -400,7 +400,7 @@ class Retriever(ABC, Generic[E]):
 def _texts(queries: Sequence[str | Query]) -> list[str]:
     if isinstance(queries, str | bytes | Query | Mapping) or not isinstance(queries, Iterable):
         problem = f"search_many takes a list of queries, not {type(queries).__name__}"
-        raise UsageError(problem, "for one query use search")
+        raise UsageError(problem, "for a single query use search")
     return [normalise(query.text if isinstance(query, Query) else query) for query in queries]
 
 
@@ -497,7 +497,9 @@ def _refuse_paths(kind: type[Retriever[Any]], options: Mapping[str, Any]) -> Non
             if isinstance(value, Mapping) and isinstance(value.get("kind"), str):
                 _refuse_paths(system(value["kind"]), value)
             elif value is not None:
-                raise ValueError(f"its option {name} = {value!r} does not say what was saved")
+                raise ValueError(
+                    f"its option {name} = {value!r} names a folder, but an artifact holds all of its parts"
+                )
 
 
 def _takes_retriever(hint: Any) -> bool:

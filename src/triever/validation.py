@@ -98,7 +98,7 @@ def require_table(values: Mapping[str, object], name: str) -> dict[str, Any]:
     """An object inside a JSON object; an empty one if the key is missing, as in files of earlier versions."""
     value = values.get(name, {})
     if not isinstance(value, dict):
-        raise ValueError(f"{name} is {str(value)[:80]} where a table should be")
+        raise ValueError(f"{name} is {str(value)[:80]}, not a table")
     return dict(value)
 
 
@@ -113,7 +113,7 @@ def require_list(values: Mapping[str, object], name: str) -> list[Any]:
     """A list inside a JSON object; an empty one if the key is missing, as in files of earlier versions."""
     value = values.get(name, [])
     if not isinstance(value, list):
-        raise ValueError(f"{name} is {str(value)[:80]} where a list should be")
+        raise ValueError(f"{name} is {str(value)[:80]}, not a list")
     return list(value)
 
 
@@ -128,7 +128,7 @@ def require_count(values: Mapping[str, object], name: str, minimum: int = 0) -> 
     """A whole number of a JSON object, if it is there and not below `minimum`."""
     value = values.get(name)
     if type(value) is not int or value < minimum:
-        raise ValueError(f"{name} is {value!r} where a whole number should be")
+        raise ValueError(f"{name} is {value!r}, not a whole number")
     return value
 
 

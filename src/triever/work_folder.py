@@ -53,7 +53,7 @@ _FOLDERS = re.compile(
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")  # as `files.atomic` names it
 REMOVED = {"removed": True}  # the claim of a folder that is being removed
 SHORT = 80  # the most characters of two values that an error shows; fingerprints are longer
-AWAY = "work in a new folder, or move it away"
+AWAY = "work in a new folder, or move that file away"
 AGAIN = "remove that folder, or name another one"
 
 _log = logging.getLogger("triever")
@@ -70,7 +70,7 @@ def claim(work: str | Path, job: Mapping[str, object]) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"{folder} cannot be made: {error.strerror}", "choose another place to work in") from error
+        raise DataError(f"{folder} cannot be created: {error.strerror}", "choose another folder to work in") from error
     with locked(folder / LOCK, WAIT):
         _check_folder(folder)
         before = _marked(folder)
@@ -125,7 +125,7 @@ def remove(folder: Path) -> None:
         _mark(folder, REMOVED)  # so that after a kill nobody goes on from the half of it that is left
     strangers = _names(folder, "stranger")
     if strangers:
-        _log.warning("%s stays, as it holds %s, which Triever does not write there", folder, strangers[0])
+        _log.warning("%s is not removed, because it holds %s, which Triever does not write there", folder, strangers[0])
     _remove_files(folder)
     with contextlib.suppress(OSError):
         folder.rmdir()
@@ -140,10 +140,10 @@ def discard(folder: Path) -> None:
 def _check_folder(folder: Path) -> None:
     """Refuse a file, a saved retriever, a folder inside one, and a folder with files of others."""
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file", "work in a new folder")
+        raise UsageError(f"{folder} is a file", "name a folder to work in")
     path = folder.resolve()
     if saved := next((parent for parent in (path, *path.parents) if artifact.is_artifact(parent)), None):
-        raise UsageError(f"{folder} lies in the saved retriever {saved}", "work in a folder of its own")
+        raise UsageError(f"{folder} lies inside the saved retriever {saved}", "work in another folder")
     # Listed before the marker is read, as another process may write the marker meanwhile.
     strangers, files = _names(folder, "stranger"), _names(folder, "file")
     if _is_of_earlier_version(strangers, files):

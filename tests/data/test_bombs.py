@@ -212,11 +212,11 @@ LISTS = b'{"_id": "d2", "text": "x", "metadata": {"a": [' + b"[]," * 5_000_000 +
 ITEM = b'{"_id": "d1", "title": "", "text": "a"}'
 
 BOMBS: dict[str, tuple[str, str, Make, str]] = {
-    "a dictionary of one long text": ("documents", "x.parquet", dictionary_of_a_long_text, "grows to more than 200 times"),
-    "a dictionary in Arrow's schema": ("documents", "x.parquet", stored_as_a_dictionary, "grows to more than 200 times"),
+    "a dictionary of one long text": ("documents", "x.parquet", dictionary_of_a_long_text, "unpacks to more than 200 times"),
+    "a dictionary in Arrow's schema": ("documents", "x.parquet", stored_as_a_dictionary, "unpacks to more than 200 times"),
     "a dictionary inside lists": ("queries", "x.parquet", dictionary_of_lists, ":2: the row is longer than 16 MiB"),
     **{
-        f"Parquet pages in {codec}": ("documents", "x.parquet", long_texts(codec), "grows to more than 200 times")
+        f"Parquet pages in {codec}": ("documents", "x.parquet", long_texts(codec), "unpacks to more than 200 times")
         for codec in ("zstd", "gzip", "brotli")
     },
     "values that repeat the one before": ("documents", "x.parquet", shared_prefixes, ""),
@@ -236,9 +236,9 @@ BOMBS: dict[str, tuple[str, str, Make, str]] = {
     "an item of empty lists": ("documents", "x.json", gz((b"[" + ITEM + b"," + LISTS + b"]", 1)), "the JSON holds more than"),
     "a text file in gzip": ("documents", "x.txt", gz((b"some words\n", MUCH // 11)), ":1: the file is larger than 16 MiB"),
     "a topic without end": ("queries", "x.txt", gz((b"<top>\n<num> 1\n<title> a\n", 1), (b"ab\n", 3_000_000)), ":1: the topic is longer"),
-    "a line of tabs": ("documents", "x.tsv", gz((b"1\ta\n2\tb\n", 1), (b"ab\t", 5_000_000)), ":3: more than 10,000 columns"),
+    "a line of tabs": ("documents", "x.tsv", gz((b"1\ta\n2\tb\n", 1), (b"ab\t", 5_000_000)), ":3: the line has more than 10,000 columns"),
     "a header of commas": ("documents", "x.csv", gz((b"id,text" + b",ab" * 5_000_000, 1)), "more than 10,000 columns"),
-    "a row of commas": ("documents", "x.csv", gz((b"id,text\nd1,a\nd2" + b",ab" * 5_000_000, 1)), ":3: more than 10,000 columns"),
+    "a row of commas": ("documents", "x.csv", gz((b"id,text\nd1,a\nd2" + b",ab" * 5_000_000, 1)), ":3: the line has more than 10,000 columns"),
     "a cell without end": ("documents", "x.csv", gz((b'id,text\nd1,a\nd2,"', 1), (b"words\n", 500_000)), ":3: a quoted cell is not closed"),
     "long ids": ("qrels", "x.txt", gz((b"q1 0 " + b"d" * 9_000_000 + b" 1\n", 20)), "judged twice for query q1"),
 }  # fmt: skip

@@ -182,7 +182,7 @@ def test_lenient_loading_leaves_bad_records_out_and_says_so_once(
     files = {**BEIR, "corpus.jsonl": CORPUS + '{"_id": "d9"}\n', "qrels/dev.tsv": QRELS + "q1\td1\tx\nq1\td2\t1\n"}
     del files["corpus.jsonl.gz"]
     strict = load_dataset(write(tmp_path, files))
-    with pytest.raises(DataError, match=r"corpus.jsonl:5: neither text nor title"):
+    with pytest.raises(DataError, match=r"corpus.jsonl:5: the document has neither text nor title"):
         list(strict.documents())
     with pytest.raises(DataError, match=r"dev.tsv:2: the relevance 'x'"):
         strict.qrels("dev")
@@ -245,7 +245,7 @@ def test_an_unknown_split_names_its_nearest_neighbour() -> None:
     for ask in (data.queries, data.qrels):
         with pytest.raises(UsageError, match=r"x has no split 'tset'; did you mean test\?"):
             ask("tset")
-    with pytest.raises(UsageError, match="it has no queries at all"):
+    with pytest.raises(UsageError, match="the dataset has no queries at all"):
         Dataset.of("x", [Document("d", "a")]).queries("test")
 
 

@@ -114,13 +114,20 @@ def test_where_it_is_close_a_warning_says_which_and_how_to_say_otherwise(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert not is_text(load_dataset(write(tmp_path / "a", {"articles.jsonl": records(400), **pages(12)})))
-    assert "a: the records of articles.jsonl were read, and not 12 text files; --as text reads those" in caplog.text
+    assert (
+        "a: the records of articles.jsonl were read, but not 12 text files; to read those, use --as text" in caplog.text
+    )
     caplog.clear()
     assert is_text(load_dataset(write(tmp_path / "b", {"articles.jsonl": records(100), **pages(12)})))
-    assert "b: 12 text files were read, and not the records of articles.jsonl; --as records" in caplog.text
+    assert (
+        "b: 12 text files were read, but not the records of articles.jsonl; to read those, use --as records"
+        in caplog.text
+    )
     caplog.clear()
     assert not is_text(load_dataset(write(tmp_path / "c", {"documents.csv": table(2), **pages(52)})))
-    assert "c: the records of documents.csv were read, and not 52 text files; --as text reads those" in caplog.text
+    assert (
+        "c: the records of documents.csv were read, but not 52 text files; to read those, use --as text" in caplog.text
+    )
     caplog.clear()
     assert not is_text(load_dataset(write(tmp_path / "d", {"articles.jsonl": records(2000), **pages(12)})))
     assert not is_text(load_dataset(write(tmp_path / "e", {"corpus.jsonl": CORPUS, **NOTES})))
@@ -153,9 +160,9 @@ def test_one_file_is_read_as_it_is_said(tmp_path: Path) -> None:
     assert ids(load_dataset(tmp_path / "pairs.txt")) == ["1", "2"]
     assert ids(load_dataset(tmp_path / "pairs.txt", read_as="text")) == ["pairs.txt"]
     assert ids(load_dataset(tmp_path / "note.txt")) == ["note.txt"]
-    with pytest.raises(DataError, match=r"note\.txt is plain text, not a file of records; say --as text"):
+    with pytest.raises(DataError, match=r"note\.txt is plain text, not a file of records; use --as text"):
         load_dataset(tmp_path / "note.txt", read_as="records")
-    with pytest.raises(DataError, match=r"x\.jsonl is no text file; text files end in \.txt or \.md"):
+    with pytest.raises(DataError, match=r"x\.jsonl is not a text file; text files end in \.txt or \.md"):
         load_dataset(tmp_path / "x.jsonl", read_as="text")
 
 

@@ -541,7 +541,7 @@ def test_lines_are_counted_through_cells_with_breaks(put: Any) -> None:
     problems = Problems(skip_bad=True)
     assert [document.id for document in read_documents(path, problems)] == ["1", "3", "5"]
     assert [example.split("; ")[0].split(":", 1)[1] for example in problems.examples] == [
-        "5: 3 columns instead of 2",
+        "5: the line has 3 columns instead of 2",
         "7: a quoted cell is not closed",
     ]
 

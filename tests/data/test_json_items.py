@@ -91,11 +91,11 @@ def test_what_is_cut_short_says_so(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[1 2]" + " " * 50, "invalid JSON: '2' where , or ] should be"),
+        ("[1 2]" + " " * 50, "invalid JSON: '2' instead of , or ]"),
         ("[1, x, 2]" + " " * 50, "invalid JSON near 'x, 2"),
         ('{"a": 1}', 'has no "data" list'),
-        ("[1] 2", "something follows the JSON list"),
-        ("7", r"invalid JSON: '7' where \[ should be"),
+        ("[1] 2", "there is more text after the JSON list"),
+        ("7", r"invalid JSON: '7' instead of \["),
     ],
 )
 def test_what_is_wrong_is_said(text: str, said: str, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_lenient_reading_keeps_what_came_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{[[1]]: 2}", "{7: 1}", "{" + "[" * 900 + "]" * 900 + ": 1}"])
 def test_a_key_is_a_string(text: str, tmp_path: Path) -> None:
-    with pytest.raises(BadRecord, match=r'invalid JSON: .* where " should be; check the file'):
+    with pytest.raises(BadRecord, match=r'invalid JSON: .* instead of "; check the file'):
         list(read_items(write(tmp_path, text), Problems()))
 
 

@@ -86,7 +86,7 @@ def test_the_name_of_a_column(tmp_path: Path) -> None:
 def test_a_column_of_bytes_is_no_text(kind: pa.DataType, tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"_id": GOOD, "text": pa.array([b"a", b"\xff", b"c"], kind)}), path)
-    with pytest.raises(DataError, match=r"the column text is .*binary.*; write it as strings"):
+    with pytest.raises(DataError, match=r"the column text has the type .*binary.*; write it as strings"):
         read_documents(path)
 
 

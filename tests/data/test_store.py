@@ -42,7 +42,7 @@ def test_mistakes_are_named() -> None:
     store = DocumentStore.of([Document("alpha", "x"), Document("beta", "y")])
     with pytest.raises(DataError, match="two documents have the id 'a'"):
         DocumentStore.of([Document("a", "x"), Document("a", "y")])
-    with pytest.raises(UsageError, match="a document with id 'beta' is there already"):
+    with pytest.raises(UsageError, match="a document with id 'beta' already exists"):
         store.with_added([Document("beta", "z")])
     with pytest.raises(UsageError, match="no document with id 'alhpa'; did you mean alpha"):
         store.without(["alhpa"])

@@ -67,7 +67,7 @@ def test_bad_records_are_counted_once_however_often_a_file_is_read(tmp_path: Pat
     found = info(load_dataset(tmp_path, skip_bad=True))
     assert found["bad records"] == 2
     assert [example.split(": ")[1] for example in found["examples"]] == [
-        "the id is empty; give every record an id of its own",
+        "the id is empty; give every record its own id",
         "invalid JSON at column 1",
     ]
 

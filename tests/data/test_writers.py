@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triever.data.dataset import Dataset
@@ -58,7 +58,6 @@ def normal_ids(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, An
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet"])
-@settings(max_examples=40)
 @given(documents=DOCUMENTS)
 def test_documents_come_back(ending: str, documents: list[Document]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +67,6 @@ def test_documents_come_back(ending: str, documents: list[Document]) -> None:
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet"])
-@settings(max_examples=40)
 @given(queries=QUERIES)
 def test_queries_come_back(ending: str, queries: list[Query]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +76,6 @@ def test_queries_come_back(ending: str, queries: list[Query]) -> None:
 
 
 @pytest.mark.parametrize("ending", [".tsv", ".tsv.gz", ".txt", ".qrels.zst", ".parquet"])
-@settings(max_examples=40)
 @given(qrels=normal_ids(normal_ids(GRADE)))
 def test_qrels_come_back(ending: str, qrels: dict[str, dict[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -174,7 +171,7 @@ def test_a_dataset_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_a_folder_with_something_in_it_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "note").write_text("precious")
-    with pytest.raises(DataError, match="is there already; name a new folder"):
+    with pytest.raises(DataError, match="already exists; name a new folder"):
         write_dataset(tmp_path, Dataset.of("x", [Document("d1", "x")]))
     assert os.listdir(tmp_path) == ["note"]
 
@@ -228,7 +225,7 @@ def test_a_backslash_before_u0000_is_not_a_nul(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
 def test_scores_are_finite(score: float, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="scores are finite numbers"):
+    with pytest.raises(DataError, match="give finite scores"):
         write_run(tmp_path / "x.run", {"q1": Result((Hit("d1", score),))})
 
 
@@ -244,7 +241,7 @@ def test_a_tag_is_one_word(tmp_path: Path) -> None:
 
 
 def test_an_ending_says_the_format(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="end its name in"):
+    with pytest.raises(UsageError, match="end it with"):
         write_documents(tmp_path / "x.csv", [Document("d1", "x")])
 
 

@@ -55,7 +55,6 @@ def occurring(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return symbols, states.astype(np.float32)
 
 
-@settings(max_examples=60)
 @given(occurring(), st.integers(1, 4))
 def test_every_id_is_the_mean_of_its_occurrences_each_of_which_is_nearest_to_it(
     some: tuple[np.ndarray, np.ndarray], k: int

@@ -10,7 +10,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triever.docids.schemes import UNKNOWN, learn_pieces
@@ -68,7 +68,6 @@ def with_joined(pieces: list[str], pair: tuple[str, str]) -> list[str]:
     return found
 
 
-@settings(max_examples=60)
 @given(st.lists(st.text("abc ", max_size=12), max_size=15), st.integers(1, 40))
 def test_pieces_are_those_of_a_slow_and_obvious_way(titles: list[str], size: int) -> None:
     assert learn_pieces(titles, size).get_vocab() == slow_pieces(titles, size)

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.marks import quick
 from triever.docids import quantize, unite
 from triever.docids.cluster_tree import Tree, cluster_tree
 from triever.docids.quantize import (
@@ -310,7 +311,10 @@ def test_many_centroids_are_those_of_the_obvious_algorithm(seed: int, monkeypatc
     torch.testing.assert_close(kmeans(vectors, 40, seed=seed), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_centroids_that_are_placed_together_are_as_far_apart_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("times", quick(600, of=[600, 3000]))
+def test_centroids_that_are_placed_together_are_as_far_apart_as_one_by_one(
+    times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against all orders in which four of six could be chosen, each by its squared distance from those before."""
     places = [0.0, 1.0, 1.5, 4.0, 7.0, 7.25]
     expected: Counter[frozenset[float]] = Counter()
@@ -322,7 +326,7 @@ def test_centroids_that_are_placed_together_are_as_far_apart_as_one_by_one(monke
         expected[frozenset(order)] += chance
     assert sum(expected.values()) == pytest.approx(1)
     monkeypatch.setattr(quantize, "AT_ONCE", 2)
-    vectors, times = torch.tensor(places)[:, None], 3000
+    vectors = torch.tensor(places)[:, None]
     found = Counter(frozenset(quantize._spread_out(vectors, 4, seed)[:, 0].tolist()) for seed in range(times))
     for some, chance in expected.items():
         assert found[some] / times == pytest.approx(chance, abs=4 * (chance / times) ** 0.5)
@@ -349,7 +353,7 @@ def test_distances_between_clusters_are_looked_at_block_by_block(
         assert torch.equal(united(centroids, torch.ones(90), 12), found)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", quick("float16", of=["float32", "float16"]))
 def test_vectors_may_be_mapped_from_a_file(dtype: str, tmp_path: Path, few_are_many: None) -> None:
     np.save(tmp_path / "v.npy", clustered(1000, 12).numpy().astype(dtype))
     mapped = shared(np.load(tmp_path / "v.npy", mmap_mode="r"))

@@ -14,6 +14,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from tests.docids.test_quantize import clustered
+from tests.marks import quick
 from triever import Document, UsageError, artifact, config
 from triever.docids import quantize
 from triever.docids.schemes import (
@@ -192,7 +193,7 @@ def test_where_every_document_is_alone_it_is_told(
     clusters: int, is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     Cluster(clusters=clusters).fit(DOCUMENTS, VECTORS)
-    said = f"docids.clusters = {clusters:,}, and there are 400 documents: each is a cluster of its own"
+    said = f"docids.clusters = {clusters:,}, but there are only 400 documents: each becomes its own cluster"
     assert (said in caplog.text) == is_told
 
 
@@ -215,7 +216,7 @@ def test_a_document_at_a_boundary_is_in_several_clusters() -> None:
 CLUSTERED = [name for name in MAKE if MAKE[name]().needs_vectors]
 
 
-@pytest.mark.parametrize("name", CLUSTERED)
+@pytest.mark.parametrize("name", quick("semantic", "codebook", "balanced clusters", of=CLUSTERED))
 def test_vectors_may_be_in_a_file_and_more_than_are_learned_from(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,15 +427,15 @@ def test_a_file_that_is_no_tokenizer_is_named(content: str | None, problem: str,
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(UsageError, match="semantic docids need a vector for each of 400 documents, and have none"):
+    with pytest.raises(UsageError, match="semantic docids need a vector for each of 400 documents, but there are none"):
         Semantic().fit(DOCUMENTS)
     with pytest.raises(UsageError, match="the character '#', which no document had"):
         fitted("naive")[0].place(Document("doc#1", ""))
     with pytest.raises(UsageError, match="'xyzzy' is not one of the word pieces"):
         fitted("title")[0].parse("title xyzzy")
-    with pytest.raises(UsageError, match="the word pieces are not learned; call fit first"):
+    with pytest.raises(UsageError, match="the word pieces are not learned yet; call fit first"):
         Title().parse("")
-    with pytest.raises(UsageError, match="atomic docids need a vector for each of 400 documents, and have 3"):
+    with pytest.raises(UsageError, match="atomic docids need a vector for each of 400 documents, but there are 3"):
         Atomic().fit(DOCUMENTS, VECTORS[:3])
     for bad in (
         *(lambda: Semantic(branch=1), lambda: Codebook(bits=20), lambda: Cluster(clusters=0)),
@@ -448,7 +449,7 @@ def test_mistakes_are_named() -> None:
 def test_mistakes_with_vectors_are_said(name: str) -> None:
     with pytest.raises(UsageError, match="not fitted; call fit first"):
         MAKE[name]().place(DOCUMENTS[0], VECTORS[0])
-    with pytest.raises(UsageError, match="need documents to be fitted on"):
+    with pytest.raises(UsageError, match="cannot be fitted without documents"):
         MAKE[name]().fit([], VECTORS[:0])
     scheme, _ = fitted(name)
     with pytest.raises(UsageError, match="has 3 numbers"):

@@ -36,26 +36,32 @@ def plain(listed: list[Pair]) -> dict[tuple[int, ...], dict[int, int]]:
 
 
 def walked(trie: Trie) -> tuple[dict[tuple[int, ...], dict[int, int]], list[Pair]]:
-    """The same by walking, and the (docid, document) pairs at which the walk ends."""
+    """The same by walking, all prefixes of a length at once, and the (docid, document) pairs at which the walk ends."""
     walk = Walk(trie)
     following: dict[tuple[int, ...], dict[int, int]] = {}
     ends: list[Pair] = []
-    waiting = [((), walk.root(1))] if len(trie) else []
-    while waiting:
-        prefix, state = waiting.pop()
-        if bool(walk.ended(state)[0]):
-            ends += [(prefix, document) for document in walk.documents(state[0].tolist())]
-            continue
-        found = walk.children(state, len(prefix))
+    prefixes, state = [()] if len(trie) else [], walk.root(1)
+    while prefixes:
+        ended = walk.ended(state)
+        for row in ended.nonzero()[:, 0].tolist():
+            ends += [(prefixes[row], document) for document in walk.documents(state[row].tolist())]
+        going_on = (~ended).nonzero()[:, 0]
+        prefixes, state = [prefixes[row] for row in going_on.tolist()], state[going_on]
+        if not prefixes:
+            break
+        found = walk.children(state, len(prefixes[0]))
         assert torch.equal(found.ended, walk.ended(found.state) & (found.state >= 0).any(-1))
         assert torch.equal(found.alone, walk.alone(found.state))
-        following[prefix] = {}
-        for slot in range(found.token.shape[1]):
-            if bool(found.exists[0, slot]):
-                symbol, below = int(found.token[0, slot]), found.state[:, slot]
-                assert symbol not in following[prefix], "a symbol is offered twice"
-                following[prefix][symbol] = int(walk.living(below)[0])
-                waiting.append(((*prefix, symbol), below))
+        rows, slots = found.exists.nonzero().T
+        state = found.state[rows, slots]
+        offered = zip(rows.tolist(), found.token[rows, slots].tolist(), walk.living(state).tolist(), strict=True)
+        following |= {prefix: {} for prefix in prefixes}
+        longer = []
+        for row, symbol, below in offered:
+            assert symbol not in following[prefixes[row]], "a symbol is offered twice"
+            following[prefixes[row]][symbol] = below
+            longer.append((*prefixes[row], symbol))
+        prefixes = longer
     return following, ends
 
 
@@ -129,7 +135,7 @@ def test_the_documents_below_a_prefix_are_one_slice() -> None:
     "listed", [[((1,), 0), ((1, 2), 1)], [((1, 2), 0), ((1,), 1)], [((1, 2, 3), 0), ((1, 2), 1), ((4,), 2)]]
 )
 def test_a_docid_that_begins_another_is_refused(listed: list[Pair]) -> None:
-    with pytest.raises(UsageError, match="the beginning of another; end every docid with a stop symbol"):
+    with pytest.raises(UsageError, match="the beginning of another docid; end every docid with a stop symbol"):
         Trie.of(listed)
     with pytest.raises(UsageError, match="the beginning of another"):
         Trie.of(listed[:1]).with_added(listed[1:])

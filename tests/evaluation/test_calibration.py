@@ -61,7 +61,7 @@ def test_what_is_no_probability_is_refused() -> None:
         brier(np.array([-0.5]), np.array([1.0]))
     with pytest.raises(UsageError, match="0 claims and 0 outcomes"):
         reliability(np.array([]), np.array([]))
-    with pytest.raises(UsageError, match="0 bins"):
+    with pytest.raises(UsageError, match="bins = 0"):
         reliability(CLAIMED, RIGHT, bins=0)
     with pytest.raises(UsageError, match="nan is not a log-probability"):
         claims({"q": Result((Hit("a", 1.0, logprob=math.nan),))}, {"q": {"a": 1}})

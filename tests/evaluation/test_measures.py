@@ -285,10 +285,10 @@ def test_answer_at_k_warns_once_of_questions_without_answers(caplog: pytest.LogC
 def test_what_was_not_given_is_asked_for() -> None:
     run = {"q1": result("a", answer="x"), "q2": result("a")}
     silent = {"q1": result("a")}
-    assert refusal(run, JUDGED, ["EM"]) == "EM needs answers, and no judged query has any; give queries with answers"
-    assert refusal(run, JUDGED, ["F1"], queries=[Query("q1", "?")]).startswith("F1 needs answers, and no judged query")
-    assert refusal(silent, JUDGED, ["EM"], queries=QUERIES).startswith("EM needs a run that answers")
-    assert refusal(run, JUDGED, ["Answer@5"], texts={}).startswith("Answer@k needs answers, and no judged query has")
+    assert refusal(run, JUDGED, ["EM"]) == "EM needs answers, but no judged query has any; give queries with answers"
+    assert refusal(run, JUDGED, ["F1"], queries=[Query("q1", "?")]).startswith("F1 needs answers, but no judged query")
+    assert refusal(silent, JUDGED, ["EM"], queries=QUERIES).startswith("EM needs a run with answers")
+    assert refusal(run, JUDGED, ["Answer@5"], texts={}).startswith("Answer@k needs answers, but no judged query has")
     assert refusal(run, JUDGED, ["Answer@5"], queries=QUERIES).startswith("Answer@k needs the documents' texts")
     message = refusal(run, JUDGED, ["Answer@5"], queries=QUERIES, texts={"b": ""})
     assert message == "there is no text for document 'a'; give the texts of all hits"

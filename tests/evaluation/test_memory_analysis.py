@@ -97,7 +97,7 @@ def test_it_is_drawn(found: Finding, tmp_path: Path) -> None:
 def test_a_model_without_documents_is_refused() -> None:
     empty = BM25().fit(dataset())
     empty.delete([document.id for document in DOCUMENTS])
-    with pytest.raises(UsageError, match="without documents says nothing of memory; add some"):
+    with pytest.raises(UsageError, match="has no documents to measure the memory of; add documents"):
         held(empty)
 
 
@@ -128,5 +128,5 @@ def test_a_process_that_opens_a_model_holds_what_was_counted(tmp_path: Path) -> 
 
 @linux
 def test_a_model_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"in a process of its own: .*does not exist"):
+    with pytest.raises(ArtifactError, match=r"by a new process: .*does not exist"):
         opened(tmp_path / "nothing")

@@ -214,7 +214,7 @@ def test_err_by_hand() -> None:
     assert ours("ERR@3", qrels, run)["q"] == pytest.approx(expected, abs=1e-12)
     assert ours("ERR@2", qrels, run)["q"] == pytest.approx(first, abs=1e-12)
     assert ours("ERR", {"q": {"a": -1}}, run)["q"] == 0.0
-    with pytest.raises(UsageError, match="ERR knows no grade above 4"):
+    with pytest.raises(UsageError, match="ERR takes grades up to 4"):
         ours("ERR", {"q": {"a": 5}}, run)
 
 

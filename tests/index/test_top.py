@@ -74,7 +74,9 @@ def test_a_device_that_is_not_there_is_refused_and_made_up_for_when_opening(
         device_of(name)
     assert not caplog.records
     assert device_of(name, opening=True) == torch.device("cpu")
-    assert [record.message for record in caplog.records] == [f"device = '{name}', but {problem}: cpu is used instead"]
+    assert [record.message for record in caplog.records] == [
+        f"device = '{name}', but {problem}: the cpu is used instead"
+    ]
 
 
 def test_auto_is_cuda_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,6 @@ def kept(marked: list[bool], count: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", EXACT)
-@settings(max_examples=40)
 @given(start=many, changes=steps, queries=questions, k=st.integers(1, 9), annex=st.sampled_from([1000, 3, 0]))
 def test_any_adds_and_deletes_equal_a_rebuild(
     kind: str, start: np.ndarray, changes: list[Any], queries: np.ndarray, k: int, annex: int
@@ -234,7 +233,7 @@ def test_what_was_saved_for_a_gpu_opens_without_one(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with artifact.read(tmp_path) as snapshot:
         again = VectorIndex.read(snapshot)
-    assert "no CUDA device is here: cpu is used instead" in caplog.text
+    assert "no CUDA device is here: the cpu is used instead" in caplog.text
     np.testing.assert_array_equal(again.search(vectors, 3)[1], index.search(vectors, 3)[1])
     assert len(again.without(np.arange(30) < 3)) == 3  # which builds it anew
     with pytest.raises(UsageError, match="no CUDA device is here"):
@@ -284,13 +283,13 @@ def test_mistakes_are_said_in_one_sentence() -> None:
     vectors = oracle.clustered(50, 8)
     index = VectorIndex.of(vectors)
     mistakes = {
-        "vectors of shape": lambda: VectorIndex.of(vectors[0]),
+        "the vectors have the shape": lambda: VectorIndex.of(vectors[0]),
         "not finite as float32": lambda: VectorIndex.of(np.full((2, 3), np.nan)),
         "not finite as float16": lambda: VectorIndex.of(np.full((2, 3), 1e6), IndexOptions(dtype="float16")),
-        "queries of 7 numbers": lambda: index.search(vectors[:, :7], 3),
-        "new vectors of 7 numbers": lambda: index.with_added(vectors[:, :7]),
+        "queries have 7 numbers": lambda: index.search(vectors[:, :7], 3),
+        "new vectors have 7 numbers": lambda: index.with_added(vectors[:, :7]),
         "k = 0 should be at least 1": lambda: index.search(vectors, 0),
-        "give a mask of 50 rows": lambda: index.without(np.ones(49, bool)),
+        "give 50 values, true or false": lambda: index.without(np.ones(49, bool)),
         "did you mean hnsw": lambda: IndexOptions(kind="hnws"),  # type: ignore[invalid-argument-type]
         "nbits = 9": lambda: IndexOptions(nbits=9),
         "ef_search = 0": lambda: IndexOptions(ef_search=0),

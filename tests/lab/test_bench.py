@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 
 from tests.marks import quick
 from tests.retrievers.contract import QRELS, QUERIES, dataset
+from tests.warm import run
 from triever import (
     BM25,
     GDR,
@@ -126,8 +126,9 @@ def test_titles_become_docids_that_end() -> None:
 def test_rows_are_written_down_with_the_machine(tmp_path: Path) -> None:
     titles, out = tmp_path / "titles.txt", tmp_path / "rows.json"
     titles.write_text("one\ntwo words\ntwo more words\n", encoding="utf-8")
-    words = [sys.executable, "-m", "triever.cli", "bench", "trie", str(titles), "--out", str(out), "--json"]
-    printed = json.loads(subprocess.run(words, capture_output=True, check=True, text=True).stdout)
+    done = run(["bench", "trie", titles, "--out", out, "--json"])
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
     written = json.loads(out.read_text(encoding="utf-8"))
     assert written["rows"] == printed
     assert written["command"].startswith("triever bench trie")
@@ -159,7 +160,7 @@ def test_a_retriever_without_documents_is_not_measured() -> None:
     with pytest.raises(UsageError, match="empty holds no documents"):
         bench_search({"empty": empty}, dataset(), "test")
     unjudged = Dataset.of("unjudged", [*dataset().documents()], QUERIES, {"test": {}})
-    with pytest.raises(UsageError, match=r"nothing is judged in the split 'test' of unjudged"):
+    with pytest.raises(UsageError, match=r"the split 'test' of unjudged has no judged query"):
         bench_search({"bm25": BM25().fit(unjudged)}, unjudged, "test")
 
 

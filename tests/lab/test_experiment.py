@@ -5,16 +5,16 @@ from __future__ import annotations
 import getpass
 import json
 import signal
-import subprocess
 import time
 from dataclasses import asdict
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.retrievers.contract import dataset
-from tests.warm import Begun, program
 from triever import BM25, Dense, Generative, compare, evaluate, load, load_dataset
 from triever.data.readers import read_run
 from triever.data.writers import write_dataset
@@ -89,8 +89,8 @@ def ran(told: list[str]) -> list[str]:
     return [line.partition("] ")[2].partition(":")[0] for line in told if not line.endswith("there already")]
 
 
-def triever(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([program(), *words], capture_output=True, text=True, check=False)
+def triever(*words: str) -> CompletedProcess[str]:
+    return warm.run(words)
 
 
 # --- numbers --------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ kind = "bm25"
 label = "second"
 kind = "dense"
 backbone = "{SMALL}"
-training = {{ steps = 40, batch = 2, holdout = 0.0, checkpoint_every = 2 }}
+training = {{ steps = 20, batch = 2, holdout = 0.0, checkpoint_every = 2 }}
 [[cells]]
 label = "third"
 kind = "bm25"
@@ -224,7 +224,7 @@ k1 = 0.5
 
 def test_after_a_kill_only_what_is_missing_is_run(here: Path) -> None:
     (here / "toy.toml").write_text(KILLED)
-    process = Begun(["experiment", "toy.toml", "--work", "work"])
+    process = warm.Begun(["experiment", "toy.toml", "--work", "work"])
     while not any((here / "work").rglob("training.json")):
         assert process.running()
         time.sleep(0.01)
@@ -238,13 +238,13 @@ def test_after_a_kill_only_what_is_missing_is_run(here: Path) -> None:
     assert files()["first-seed0.json"] == before["first-seed0.json"]
     second = json.loads(files()["second-seed0.json"])
     assert second["resumed"] is True
-    assert second["made_from"]["trained steps"] == 40
+    assert second["made_from"]["trained steps"] == 20
     assert not any((here / "work").rglob("training.json"))
 
 
 def test_a_training_whose_questions_could_not_be_asked_is_not_lost(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def too_long(*_rest: object, **_options: object) -> None:
-        raise experiment.TooLong("it took longer than 1 s", "raise timeout")
+        raise experiment.TooLong("the run took longer than 1 s", "raise timeout")
 
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "compare", too_long)
@@ -478,7 +478,7 @@ def test_a_part_that_fails_is_tried_once_and_told_to_all(monkeypatch: pytest.Mon
 
 def test_what_takes_too_long_is_stopped() -> None:
     started = time.perf_counter()
-    with pytest.raises(TrieverError, match=r"it took longer than 0\.1 s"), experiment.limit(0.1):
+    with pytest.raises(TrieverError, match=r"the run took longer than 0\.1 s"), experiment.limit(0.1):
         time.sleep(30)
     assert time.perf_counter() - started < 10
     with experiment.limit(0.1):
@@ -490,7 +490,7 @@ def test_a_run_that_takes_too_long_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(BM25, "learn", lambda *_: time.sleep(30))
     table, _ = run("timeout = 0.2\n" + BM25S)
     assert len(table.failed) == 4
-    assert "it took longer than 0.2 s" in table.failed[0]
+    assert "the run took longer than 0.2 s" in table.failed[0]
 
 
 @pytest.mark.parametrize(
@@ -574,7 +574,7 @@ def test_the_command_line(here: Path) -> None:
     assert [cell["seeds"] for cell in found["cells"]] == [1, 1, 1, 1]
     assert found["cells"][0]["measures"]["test"].keys() == set(MEASURES)
     for words, sentence in {
-        ("--setting", "paper"): "it has no setting 'paper'",
+        ("--setting", "paper"): "the recipe has no setting 'paper'",
         ("--seeds", "x"): "--seeds 'x' should be whole numbers",
         ("--seeds", "7"): "seed 7 is not a seed of toy in smoke",
         ("--only", "k1=5"): "no cell of toy has 'k1=5' in its label",
@@ -673,4 +673,4 @@ def test_cells_of_other_documents_are_noted(caplog: pytest.LogCaptureFixture) ->
     result["data"]["fingerprint"] = "0" * 16
     path.write_text(json.dumps(result))
     experiment.table_of(recipe(BM25S))
-    assert "k1=2.0, b=1.0 was not measured on the same toy as others" in caplog.text
+    assert "k1=2.0, b=1.0 was not measured on the same version of toy as other cells" in caplog.text

@@ -227,7 +227,7 @@ def test_heads_for_generation(folders: dict[str, Path]) -> None:
         torch.testing.assert_close(ours(input_ids=ids, decoder_input_ids=ids).logits, expected)
     tied: Any = load_backbone(str(folders["gpt2"])).causal_module(empty=True)
     assert tied.lm_head.weight is tied.transformer.wte.weight
-    with pytest.raises(UsageError, match="bert model, which has no form for AutoModelForSeq2SeqLM"):
+    with pytest.raises(UsageError, match="bert model, which transformers cannot load by AutoModelForSeq2SeqLM"):
         load_backbone(str(folders["bert"])).seq2seq_module()
 
 
@@ -272,7 +272,7 @@ def test_weights_that_are_missing_or_do_not_fit_are_refused(folders: dict[str, P
     folder = copied(folders["bert"], tmp_path)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    with pytest.raises(DataError, match=r"lack 16 that the model needs, encoder\.layer\.2"):
+    with pytest.raises(DataError, match=r"lack 16 tensors that the model needs, such as encoder\.layer\.2"):
         load_backbone(str(folder)).encoder_module()
     (folder / "config.json").write_text(json.dumps(config | {"hidden_size": 16}))
     with pytest.raises(DataError, match="cannot be loaded"):
@@ -347,9 +347,9 @@ def test_scratch_without_words_still_has_bytes(texts: list[str]) -> None:
         ("scratch:hiden=64", "did you mean hidden"),
         ("scratch:hidden", "not of the form key=value"),
         ("scratch:hidden=wide", "should be a whole number"),
-        ("scratch:hidden=30", "4 heads do not divide a width of 30"),
+        ("scratch:hidden=30", "hidden = 30 is not a multiple of heads = 4"),
         ("scratch:layers=-1", "too small"),
-        ("scratch:vocabulary=100", "ask for 260 or more"),
+        ("scratch:vocabulary=100", "set it to 260 or more"),
     ],
 )
 def test_sizes_that_do_not_fit(name: str, message: str) -> None:
@@ -358,7 +358,7 @@ def test_sizes_that_do_not_fit(name: str, message: str) -> None:
 
 
 def test_scratch_needs_texts() -> None:
-    with pytest.raises(UsageError, match="pass those of the corpus"):
+    with pytest.raises(UsageError, match="pass the texts of the corpus"):
         load_backbone("scratch")
 
 
@@ -422,7 +422,7 @@ def test_the_hub_is_asked_only_if_allowed(
     (hub.folder / "model.safetensors").unlink()
     with pytest.raises(UsageError, match="not on this machine"):
         load_backbone("some/model")
-    with pytest.raises(UsageError, match="no weights of a kind"):
+    with pytest.raises(UsageError, match="no weights in a format"):
         load_backbone("some/model", fetch=True)
 
 

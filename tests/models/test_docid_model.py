@@ -85,7 +85,7 @@ def test_only_a_bert_can_be_copied(reader: Encoder) -> None:
     from dataclasses import replace
 
     mpnet = replace(other, config={**other.config, "model_type": "mpnet"})
-    with pytest.raises(UsageError, match="needs a backbone of BERT's form"):
+    with pytest.raises(UsageError, match="needs a backbone like BERT"):
         check_backbone(mpnet, DecoderOptions(copy=True))
     with pytest.raises(UsageError, match="begins with symbols"):
         DecoderOptions(copy=True, begin="mean")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -14,7 +14,6 @@ from triever.models.rows import ShardedRows
 from triever.models.t5 import T5, T5Shape
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 20), st.integers(1, 7), st.integers(1, 9), st.integers(0, 99))
 def test_blocks_give_what_one_layer_gives(width: int, shards: int, count: int, seed: int) -> None:
     torch.manual_seed(seed)

@@ -51,7 +51,7 @@ def slowly(model: Any, prompt: list[int], chance: np.ndarray, how: Sampling) -> 
 def test_every_continuation_is_the_one_that_it_would_be_alone(backbone: Backbone, batch: int) -> None:
     model = backbone.causal_module()
     ends = frozenset(range(0, backbone.tokenizer.size, 9))  # so that they end here and there
-    how = Sampling(ends, most=12, top=20, temperature=1.5, batch=batch)
+    how = Sampling(ends, limit=12, top=20, temperature=1.5, batch=batch)
     prompts = prompts_of(backbone, TEXTS)
     chance = np.random.default_rng(0).random((len(TEXTS), 4, 12), np.float32)
     found = continued(model, prompts, chance, how, backbone.tokenizer.pad)
@@ -75,7 +75,7 @@ def test_padding_does_not_change_what_a_model_says(backbone: Backbone) -> None:
 
 def test_what_was_written_follows_from_the_numbers_whatever_else_is_in_the_batch(backbone: Backbone) -> None:
     model = backbone.causal_module()
-    how = Sampling(frozenset({0}), most=8)
+    how = Sampling(frozenset({0}), limit=8)
     prompts = prompts_of(backbone, TEXTS)
     chance = np.random.default_rng(1).random((len(TEXTS), 2, 8), np.float32)
     all_of_them = continued(model, prompts, chance, how, 0)
@@ -98,7 +98,7 @@ class Plain(torch.nn.Module):
 def test_models_that_score_every_place_write_the_same(backbones: dict[str, Backbone]) -> None:
     backbone = backbones["llama"]
     model = backbone.causal_module()
-    prompts, how = prompts_of(backbone, TEXTS), Sampling(frozenset({0}), most=5)
+    prompts, how = prompts_of(backbone, TEXTS), Sampling(frozenset({0}), limit=5)
     chance = np.random.default_rng(2).random((len(TEXTS), 3, 5), np.float32)
     assert continued(Plain(model), prompts, chance, how, 0) == continued(model, prompts, chance, how, 0)
 

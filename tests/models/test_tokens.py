@@ -111,8 +111,8 @@ def test_a_row_that_is_not_there() -> None:
     assert tokens[-1].tolist() == [2]
     with pytest.raises(IndexError):
         tokens[2]
-    with pytest.raises(UsageError, match="most = 0"):
-        tokens.padded([0], most=0)
+    with pytest.raises(UsageError, match="limit = 0"):
+        tokens.padded([0], limit=0)
 
 
 @given(lengths=st.lists(st.integers(0, 600), max_size=200), rows=st.integers(1, 40), tokens=st.integers(1, 3000))
@@ -151,7 +151,7 @@ def test_pieces_that_save_little_are_not_made() -> None:
 
 
 def test_batches_of_nothing_are_refused() -> None:
-    with pytest.raises(UsageError, match="hold nothing"):
+    with pytest.raises(UsageError, match="hold no text"):
         by_length([1], rows=0)
 
 
@@ -160,7 +160,7 @@ def test_a_cut_text_keeps_what_ends_it(tokenizer: TextTokenizer) -> None:
     assert cut == [*whole[:3], whole[-1]]
     assert tokenizer.ids([TEXTS[0]], special=False)[0] == whole[1:-1]
     assert tokenizer.ids([""], 2) == [[*tokenizer.before, *tokenizer.after]]
-    with pytest.raises(UsageError, match="ask for more than 2"):
+    with pytest.raises(UsageError, match="set it to more than 2"):
         tokenizer.ids(["a"], 1)
 
 

@@ -76,11 +76,11 @@ def test_every_question_ends_with_the_token_that_ends_texts(backbone: Backbone) 
 
 def test_a_round_asks_every_question_once_before_any_twice(backbone: Backbone) -> None:
     some = examples(backbone)
-    batches = QuestionBatches(some, WriterTuning(steps=10, batch=2), steps=10, round=0)
+    batches = QuestionBatches(WriterTuning(steps=10, batch=2), steps=10, round=0, examples=some)
     assert len(batches) == 10
     order = batches._order.ravel()
     assert [sorted(order[low : low + 5]) for low in range(0, 20, 5)] == [[0, 1, 2, 3, 4]] * 4
-    again = QuestionBatches(some, WriterTuning(steps=10, batch=2), steps=10, round=0)
+    again = QuestionBatches(WriterTuning(steps=10, batch=2), steps=10, round=0, examples=some)
     assert all(torch.equal(batches[3][name], again[3][name]) for name in ("ids", "mask", "length"))
     with pytest.raises(IndexError):
         batches[10]

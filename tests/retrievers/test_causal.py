@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import triever
+from tests.marks import quick
 from tests.models.causal import save_causal
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import GDR, Atomic, Contextual, DecoderOptions, DocidTuning, Generative, Naive, SearchOptions, UsageError
@@ -17,7 +18,7 @@ from triever.models.causal import CausalDecoder
 TEXTS = [document.full_text for document in DOCUMENTS]
 
 
-@pytest.fixture(scope="module", params=["llama", "gpt2"])
+@pytest.fixture(scope="module", params=quick("llama", of=["llama", "gpt2"]))
 def backbone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save_causal(tmp_path_factory.mktemp(request.param), request.param, TEXTS))
 
@@ -64,17 +65,22 @@ def test_before_training_atomic_docids_rank_as_dense_retrieval(backbone: str) ->
     assert [[hit.id for hit in result] for result in written] == [[hit.id for hit in result] for result in dense]
 
 
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_causal(tmp_path_factory.mktemp("causal"), "llama", TEXTS))
+
+
 class TestCausal(Contract):
     @pytest.fixture(autouse=True)
-    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> None:
-        self.backbone = str(save_causal(tmp_path_factory.mktemp("causal"), "llama", TEXTS))
+    def folder(self, llama: str) -> None:
+        self.backbone = llama
 
     def make(self) -> triever.Retriever:
         return causal(self.backbone, Atomic(), steps=20)
 
 
 def test_training_teaches_the_docids_of_queries(backbone: str) -> None:
-    fitted = causal(backbone, Naive(), steps=150).fit(dataset())
+    fitted = causal(backbone, Naive(), steps=80).fit(dataset())
     for query in QUERIES:
         relevant = dataset().qrels("train").get(query.id, {})
         assert not relevant or fitted.search(query, 1).hits[0].id in relevant
@@ -83,10 +89,13 @@ def test_training_teaches_the_docids_of_queries(backbone: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda name: GDR(backbone=name), "is a causal model, and this decoder attends"),
-        (lambda name: Contextual(backbone=name), "is a causal model, and this decoder attends"),
-        (lambda name: Generative(backbone=name, decoder=DecoderOptions(copy=True)), "decoder.copy needs BERT's form"),
-        (lambda name: Generative(backbone=name, decoder=DecoderOptions(begin="mean")), "which continues its text"),
+        (lambda name: GDR(backbone=name), "is a causal model, but this decoder attends"),
+        (lambda name: Contextual(backbone=name), "is a causal model, but this decoder attends"),
+        (
+            lambda name: Generative(backbone=name, decoder=DecoderOptions(copy=True)),
+            "decoder.copy needs a backbone like BERT",
+        ),
+        (lambda name: Generative(backbone=name, decoder=DecoderOptions(begin="mean")), "which continues the text"),
     ],
 )
 def test_what_a_causal_model_cannot_do_is_refused_at_once(

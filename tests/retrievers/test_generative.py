@@ -59,6 +59,7 @@ class TestSemantic(Contract):
         return soon("semantic")
 
 
+@pytest.mark.long
 class TestExact(Contract):
     def make(self) -> triever.Retriever:
         return soon("codebook", search_options=SearchOptions(method="exact"))
@@ -84,6 +85,7 @@ class TestTitle(Contract):
         return soon("title")
 
 
+@pytest.mark.long
 class TestCluster(Contract):
     def make(self) -> triever.Retriever:
         return soon("clusters")
@@ -128,7 +130,7 @@ def test_before_training_clusters_of_one_symbol_rank_by_their_centroids() -> Non
         assert found == pytest.approx({name: expected[name] - shared[name] for name in expected}, abs=1e-4)
 
 
-@pytest.mark.parametrize("scheme", quick("atomic", "codebook", of=SCHEMES))
+@pytest.mark.parametrize("scheme", quick("codebook", of=SCHEMES))
 def test_training_learns_the_docids_of_queries(scheme: str) -> None:
     training = DocidTuning(steps=60, batch=8, rounds=1, learning_rate=5e-3, holdout=0.0)
     views = ViewOptions(names=("labelled",))
@@ -137,7 +139,7 @@ def test_training_learns_the_docids_of_queries(scheme: str) -> None:
     assert fitted.search(QUERIES[0], 1)[0].score > np.log(0.5)
 
 
-@pytest.mark.parametrize("scheme", [*SCHEMES, *SHARING])
+@pytest.mark.parametrize("scheme", quick("atomic", "codebook", "several", "title", of=[*SCHEMES, *SHARING]))
 def test_parts_of_an_explanation_add_up_to_the_score(scheme: str) -> None:
     fitted = generative(scheme, search_options=SearchOptions(temperature=0.7)).fit(dataset())
     for method in ("beam", "exact", "free"):
@@ -263,7 +265,7 @@ def output_rows(retriever: Generative) -> torch.Tensor:
     return engine_of(retriever).model.output.weight.detach()
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first", "last"])
+@pytest.mark.parametrize("pooling", quick("mean", of=["mean", "first", "last"]))
 @pytest.mark.parametrize("reading", [{}, ODD], ids=["plain", "prefixes"])
 def test_before_training_added_documents_too_are_ranked_as_by_the_dense_retriever(
     pooling: str, reading: dict, tmp_path: Path
@@ -394,11 +396,11 @@ def test_a_batch_without_a_place_for_a_view_is_refused_before_texts_are_read() -
     lopsided = ViewOptions(names=("chunks", "labelled"), weights=(50, 1))
     with (
         mock.patch("triever.models.tokens.Tokens.of", side_effect=AssertionError),
-        pytest.raises(UsageError, match="batch = 8 has no place for labelled, one of 2 views; raise"),
+        pytest.raises(UsageError, match="batch = 8 is too small for 2 views: it has no room for labelled; raise"),
     ):
         generative(training=training, views=lopsided).fit(dataset())
     fitted = generative(training=DocidTuning(steps=0, batch=1, add_steps=2)).fit(dataset())
-    with pytest.raises(UsageError, match="batch = 1 has no place for chunks"):
+    with pytest.raises(UsageError, match=r"batch = 1 is too small for .* no room for chunks"):
         fitted.add([VOLCANO])
 
 
@@ -444,13 +446,13 @@ NO_ROWS = ("naive", "title", "semantic")
         ({"docids": {"kind": "semantic", "brnch": 3}}, "branch"),
         ({"views": {"names": "labeled"}}, "labelled"),
         ({"views": {"names": "d2q,generated"}}, "twice"),
-        ({"views": {"names": "daq", "weights": "1,2"}}, "one above zero for each"),
+        ({"views": {"names": "daq", "weights": "1,2"}}, "a weight above zero for each"),
         ({"vectors": "bm25"}, "dense"),
         ({"search_options": {"method": "beem"}}, "beam"),
         ({"search_options": {"width": 0}}, "width"),
-        ({"decoder": {"dropout": 1.0}}, "share below 1"),
+        ({"decoder": {"dropout": 1.0}}, "dropout from 0 to below 1"),
         *(({"docids": kind, "decoder": {"rows": "vectors"}}, f"these {kind} docids") for kind in NO_ROWS),
-        ({"docids": {"kind": "cluster", "branch": 3}, "decoder": {"rows": "vectors"}}, "cluster without a branch"),
+        ({"docids": {"kind": "cluster", "branch": 3}, "decoder": {"rows": "vectors"}}, "cluster with branch=0"),
         ({"docids": {"kind": "codebook", "positions": False}, "decoder": {"rows": "vectors"}}, "with positions"),
         ({"decoder": {"rows": "vectors", "begin": "symbol"}}, "leave decoder.begin or"),
         ({"decoder": {"layers": 0, "begin": "symbol"}}, "never sees the text"),
@@ -501,7 +503,7 @@ def test_rows_from_vectors_are_refused_of_a_decoder_that_has_no_use_for_them(t5_
     asked = DecoderOptions(rows="vectors")
     with (
         mock.patch("triever.models.tokens.Tokens.of", side_effect=AssertionError),
-        pytest.raises(UsageError, match="means nothing to the decoder that"),
+        pytest.raises(UsageError, match="has no effect on the decoder that"),
     ):
         generative(backbone=str(t5_folder), decoder=asked).fit(dataset())
     fitted = generative(backbone=str(t5_folder), decoder=DecoderOptions(rows="vectors", begin="mean")).fit(dataset())
@@ -512,22 +514,28 @@ def test_a_causal_model_where_a_decoder_has_to_attend_is_refused_before_texts_ar
     folder = str(save_causal(tmp_path / "causal"))
     with mock.patch("triever.models.tokens.Tokens.of", side_effect=AssertionError):
         for options in ({"backbone": folder}, {"vectors": Dense(backbone=folder)}):
-            with pytest.raises(UsageError, match="is a causal model, and this decoder attends"):
+            with pytest.raises(UsageError, match="is a causal model, but this decoder attends"):
                 GDR(**options).fit(dataset())
     fitted = Dense(backbone=folder).fit(dataset())
     with pytest.raises(UsageError, match="is a causal model"):
         GDR(vectors=fitted).fit(dataset())
 
 
-def test_a_t5_learns_and_is_saved(t5_folder: Path, tmp_path: Path) -> None:
-    training = DocidTuning(steps=80, batch=8, rounds=1, learning_rate=3e-3, reader=1.0, holdout=0.0)
+LEARNED = 80
+"""So many steps are enough for a T5."""
+
+
+@pytest.mark.parametrize("steps", quick(8, of=[8, LEARNED]))
+def test_a_t5_learns_and_is_saved(steps: int, t5_folder: Path, tmp_path: Path) -> None:
+    training = DocidTuning(steps=steps, batch=8, rounds=1, learning_rate=3e-3, reader=1.0, holdout=0.0)
     views = ViewOptions(names=("labelled",))
     fitted = generative("naive", backbone=str(t5_folder), training=training, views=views).fit(dataset())
     fitted.save(tmp_path / "m")
     again = triever.load(tmp_path / "m")
     for query in QUERIES:
         assert [hit.id for hit in again.search(query, 3)] == [hit.id for hit in fitted.search(query, 3)]
-    assert sum(result[0].id in ("tea", "bike", "東京", "bread") for result in again.search_many(QUERIES, 1)) >= 3
+    right = sum(result[0].id in ("tea", "bike", "東京", "bread") for result in again.search_many(QUERIES, 1))
+    assert right >= 3 or steps < LEARNED
 
 
 def test_output_rows_in_blocks_learn_the_same(tmp_path: Path) -> None:
@@ -563,7 +571,7 @@ def test_a_training_does_not_go_on_with_other_docids(tmp_path: Path, monkeypatch
     assert generative("naive", training=training).fit(dataset(), work=tmp_path).search_many(QUERIES, 3) == whole
     place = Naive.place
     monkeypatch.setattr(Naive, "place", lambda self, one, _vector=None: place(self, Document(one.id[::-1], "")))
-    with pytest.raises(UsageError, match="was begun with other docids; name a new folder, or remove this one"):
+    with pytest.raises(UsageError, match="holds a training with other docids; name a new folder, or remove this one"):
         generative("naive", training=training).fit(dataset(), work=tmp_path)
 
 

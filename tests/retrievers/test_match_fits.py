@@ -67,7 +67,7 @@ def test_without_anything_found_the_given_alpha_stays_and_the_vector_decides(cap
     for fit, expected in ((fit_for(MatchOptions(alpha=0.4)), (0.4,)), (LearnedFit(), (1.0, 0.0, 0.0, 0.0))):
         fit.see(found(0), np.array([COUNT + 1]))
         assert fit.weights() == expected
-    assert "the vector decides alone" in caplog.text
+    assert "only the vectors score documents" in caplog.text
 
 
 def test_the_nearest_of_each_cluster_are_kept_and_what_is_relevant() -> None:

@@ -111,7 +111,7 @@ def reopened(system: str, count: int, folder: Path) -> Retriever:
     return again
 
 
-QUICK = ("bm25", "float32", "ivfpq", "4 bits", "reranked", "atomic", "cluster", "contextual", "gdr")
+QUICK = ("bm25", "ivfpq", "4 bits", "reranked", "cluster", "contextual", "gdr")
 every_system = pytest.mark.parametrize("system", quick(*QUICK, of=SYSTEMS))
 
 

@@ -110,7 +110,7 @@ def test_vectors_for_which_memory_is_too_small_are_laid_into_a_file(
 def test_a_disk_without_room_for_the_vectors_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(encoder, "IN_MEMORY", 0)
     monkeypatch.setattr(encoder.os, "posix_fallocate", raise_full, raising=False)
-    with pytest.raises(triever.DataError, match=r"GiB of vectors cannot be laid into .*No space left"):
+    with pytest.raises(triever.DataError, match=r"GiB of vectors cannot be stored in .*No space left"):
         MultiVector(backbone=SMALL).fit(dataset(), work=tmp_path)
 
 
@@ -124,7 +124,7 @@ def test_what_was_saved_for_a_gpu_works_without_one(tmp_path: Path, caplog: pyte
     late.device = "cuda"  # as a machine with one would have saved it
     late.save(tmp_path / "model")
     again = triever.load(tmp_path / "model")
-    assert caplog.text.count("device = 'cuda', but no CUDA device is here: cpu is used instead") == 1
+    assert caplog.text.count("device = 'cuda', but no CUDA device is here: the cpu is used instead") == 1
     assert again.search_many(QUERIES, 5) == late.search_many(QUERIES, 5)
     again.delete([document.id for document in DOCUMENTS[:6]])
     again.add(DOCUMENTS[:1])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import triever
@@ -94,7 +94,7 @@ def test_copies_of_what_is_relevant_are_not_wrong() -> None:
     reranked = Reranked(backbone=SMALL, training=tuning, negatives=Negatives(count=9, depth=3)).fit(twice)
     held = reranked._checked()
     candidates = reranked._candidates(held.engine, held.store, pairs_of(twice, "train", held.store))
-    batches = CandidateBatches(candidates, held.engine.reranker, reranked.negatives, tuning, 30, 0)
+    batches = CandidateBatches(tuning, 30, 0, candidates, held.engine.reranker, reranked.negatives)
     for query, topic in enumerate(TOPICS):
         for chance in range(30):
             row = batches._row(query, np.random.default_rng(chance))
@@ -113,7 +113,7 @@ def test_held_out_queries_choose_the_best_round() -> None:
 def test_an_untrained_cross_encoder_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "triever"):
         Reranked(backbone=SMALL, training=RerankTuning(steps=0)).fit(dataset())
-    assert "the order that it gives means nothing" in caplog.text
+    assert "its order of the hits means nothing" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING, "triever"):
         Reranked(backbone=SMALL, training=RerankTuning(steps=1, holdout=0.0)).fit(dataset())
@@ -210,11 +210,14 @@ def test_the_first_stage_may_be_any_system() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"negatives": Negatives(count=0)}, "learns from wrong candidates"),
-        ({"negatives": Negatives(count=2, source="model")}, "is not asked: the first stage finds the hard ones; leave"),
+        ({"negatives": Negatives(count=0)}, "needs negatives to learn"),
+        (
+            {"negatives": Negatives(count=2, source="model")},
+            "has no effect: the first stage finds the negatives; leave",
+        ),
         ({"depth": 0}, "depth = 0 should be above zero"),
-        ({"query_length": 2}, "both are at least 3"),
-        ({"document_length": 0}, "both are at least 3"),
+        ({"query_length": 2}, "set both to 3 or more"),
+        ({"document_length": 0}, "set both to 3 or more"),
     ],
 )
 def test_mistakes_are_said(options: dict[str, Any], message: str) -> None:
@@ -225,7 +228,6 @@ def test_mistakes_are_said(options: dict[str, Any], message: str) -> None:
 PIECES = learn_tokenizer(["some words to learn from"], 300)._tokenizer
 
 
-@settings(max_examples=60)
 @given(st.integers(4, 30), st.randoms(use_true_random=False))
 def test_pairs_are_joined_as_one_by_one(longest: int, chance: random.Random) -> None:
     tokenizer = TextTokenizer(PIECES, pad=0, before=[1], after=[2, 3])

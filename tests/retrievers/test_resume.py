@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import torch
 
 from tests.marks import quick
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES
-from tests.warm import Begun, program
+from tests.warm import Begun, run
 from triever import Dataset, artifact, load
 from triever.commands.learn import fit
 from triever.data.writers import write_dataset
@@ -81,12 +80,12 @@ def step_of(work: Path) -> int:
 def test_a_fit_that_is_killed_goes_on_where_it_was(tmp_path: Path, system: str) -> None:
     write_dataset(tmp_path / "data", Dataset.of("contract", DOCUMENTS, QUERIES, {"train": QRELS}))
     whole = command(tmp_path / "data", tmp_path / "whole", system)
-    subprocess.run([program(), *whole], check=True, capture_output=True)
+    run(whole).check_returncode()
     fit, work = command(tmp_path / "data", tmp_path / "killed", system), tmp_path / "killed.work"
     chance = random.Random(0)
     stood = [killed(fit, work, chance) for _ in range(2 if system == "dense" else 1)]
     assert 0 < stood[0] <= stood[-1] < SETTINGS["training.steps"], "in the middle"
-    subprocess.run([program(), *fit], check=True, capture_output=True)
+    run(fit).check_returncode()
     assert same(learned(tmp_path / "whole"), learned(tmp_path / "killed"))
     assert load(tmp_path / "whole").search("tea") == load(tmp_path / "killed").search("tea")
     assert not work.exists()
@@ -157,7 +156,7 @@ def test_the_unfinished_work_of_something_else_is_left_alone(tmp_path: Path) -> 
     (tmp_path / "model.work").mkdir()
     (tmp_path / "model.work" / "thesis.txt").write_text("years of work", encoding="utf-8")
     words = command(tmp_path / "data", tmp_path / "model")
-    done = subprocess.run([program(), *words], capture_output=True, text=True, check=False)
+    done = run(words)
     assert done.returncode == 2
     assert "model.work holds thesis.txt, which Triever does not write there" in done.stderr
     assert (tmp_path / "model.work" / "thesis.txt").exists()
@@ -166,7 +165,7 @@ def test_the_unfinished_work_of_something_else_is_left_alone(tmp_path: Path) -> 
 def test_a_fit_that_never_began_leaves_nothing(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", Dataset.of("contract", DOCUMENTS, QUERIES, {"train": QRELS}))
     wrong = [*command(tmp_path / "data", tmp_path / "model"), "--set", "training.split=trian"]
-    done = subprocess.run([program(), *wrong], capture_output=True, text=True, check=False)
+    done = run(wrong)
     assert done.returncode == 2
     assert "did you mean train" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import triever
+from tests.marks import quick
 from tests.retrievers.contract import DOCUMENTS, dataset
 from triever import BM25, Document, Retriever, artifact
 from triever.data.store import SCHEMA, DocumentStore
@@ -70,7 +71,7 @@ def found(retriever: Retriever, name: str) -> bool:
     return name in {hit.id for hit in retriever.search(f"all of {name}", len(retriever))}
 
 
-@pytest.mark.parametrize("writers", [2, 8])
+@pytest.mark.parametrize("writers", quick(8, of=[2, 8]))
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_that_was_acknowledged_is_lost(fitted: dict[str, Retriever], kind: str, writers: int) -> None:
     retriever = copy.copy(fitted[kind])
@@ -178,7 +179,7 @@ def check_saved(path: Path) -> None:
     assert len(triever.load(path).search("this is the page about", 1000)) <= len(store)
 
 
-@pytest.mark.parametrize("writers", [2, 8])
+@pytest.mark.parametrize("writers", quick(8, of=[2, 8]))
 def test_threads_that_edit_one_folder_wait_or_are_told(tmp_path: Path, writers: int) -> None:
     BM25().fit(dataset()).save(tmp_path / "model")
     kept: list[str] = []

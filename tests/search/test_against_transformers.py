@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -75,6 +76,7 @@ Scores = Callable[[str, tuple[int, ...]], torch.Tensor]
 
 
 def t5_scores(model: T5ForConditionalGeneration) -> Scores:
+    @functools.cache
     def scores(query: str, docid: tuple[int, ...]) -> torch.Tensor:
         batch = Digits()([query])
         return model(**batch, decoder_input_ids=torch.tensor([[0, *docid[:-1]]])).logits[0]
@@ -83,6 +85,7 @@ def t5_scores(model: T5ForConditionalGeneration) -> Scores:
 
 
 def llama_scores(model: LlamaForCausalLM) -> Scores:
+    @functools.cache
     def scores(query: str, docid: tuple[int, ...]) -> torch.Tensor:
         ids = Digits()([query])["input_ids"]
         whole = torch.cat([ids, torch.tensor([docid[:-1]], dtype=torch.long)], 1)
@@ -106,14 +109,16 @@ def enumerated(scores: Scores, query: str, pairs: list, normalisation: str) -> d
     return found
 
 
+@pytest.fixture(scope="module")
 def systems(t5: T5ForConditionalGeneration, llama: LlamaForCausalLM) -> dict[str, tuple[Any, Scores]]:
     def tokenise(texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
         batch = Digits()(texts)
         return batch["input_ids"], batch["attention_mask"]
 
+    of_t5 = t5_scores(t5)
     return {
-        "our t5": (Seq2SeqGenerator(from_transformers(t5), tokenise), t5_scores(t5)),
-        "any seq2seq": (HubSeq2SeqGenerator(t5, Digits()), t5_scores(t5)),
+        "our t5": (Seq2SeqGenerator(from_transformers(t5), tokenise), of_t5),
+        "any seq2seq": (HubSeq2SeqGenerator(t5, Digits()), of_t5),
         "any causal": (causal.CausalGenerator(causal.from_transformers(llama), tokenise), llama_scores(llama)),
     }
 
@@ -121,8 +126,8 @@ def systems(t5: T5ForConditionalGeneration, llama: LlamaForCausalLM) -> dict[str
 @pytest.mark.parametrize("normalisation", ["trie", "vocabulary"])
 @pytest.mark.parametrize("finish", [True, False])
 @pytest.mark.parametrize("name", ["our t5", "any seq2seq", "any causal"])
-def test_a_wide_beam_equals_enumeration(t5: Any, llama: Any, name: str, finish: bool, normalisation: str) -> None:
-    generator, scores = systems(t5, llama)[name]
+def test_a_wide_beam_equals_enumeration(systems: Any, name: str, finish: bool, normalisation: str) -> None:
+    generator, scores = systems[name]
     pairs = docids(30)
     walk = Walk(Trie.of(pairs))
     options = BeamOptions(width=64, normalisation=normalisation, finish=finish)
@@ -133,8 +138,8 @@ def test_a_wide_beam_equals_enumeration(t5: Any, llama: Any, name: str, finish: 
 
 @pytest.mark.parametrize("normalisation", ["trie", "vocabulary"])
 @pytest.mark.parametrize("name", ["our t5", "any causal"])
-def test_exact_equals_enumeration(t5: Any, llama: Any, name: str, normalisation: str) -> None:
-    generator, scores = systems(t5, llama)[name]
+def test_exact_equals_enumeration(systems: Any, name: str, normalisation: str) -> None:
+    generator, scores = systems[name]
     pairs = docids(40, seed=1)
     walk = Walk(Trie.of(pairs))
     for query, result in zip(

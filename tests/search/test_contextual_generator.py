@@ -56,7 +56,6 @@ def generator(made: Vocabulary, **options: Any) -> tuple[Toy, ContextualGenerato
     return toy, ContextualGenerator(toy, made, **options)
 
 
-@settings(max_examples=40)
 @given(titles, counts, st.booleans())
 def test_with_all_paths_a_title_has_the_sum_over_them(listed: list[Pair], several: list[int], finish: bool) -> None:
     made = vocabulary(several)
@@ -69,7 +68,6 @@ def test_with_all_paths_a_title_has_the_sum_over_them(listed: list[Pair], severa
         assert {number: math.exp(mass) for number, mass in found} == pytest.approx(expected, rel=2e-4, abs=1e-7)
 
 
-@settings(max_examples=40)
 @given(titles, counts, st.integers(1, 4), st.booleans())
 def test_with_few_paths_it_has_no_more_and_at_least_the_best_that_is_followed(
     listed: list[Pair], several: list[int], paths: int, finish: bool
@@ -86,7 +84,6 @@ def test_with_few_paths_it_has_no_more_and_at_least_the_best_that_is_followed(
             assert 0 < math.exp(mass) <= sum(expected) * 1.0002 + 1e-7
 
 
-@settings(max_examples=40)
 @given(titles, counts, st.sampled_from(["trie", "vocabulary"]))
 def test_a_beam_by_ids_meets_every_path(listed: list[Pair], several: list[int], normalisation: Any) -> None:
     made = vocabulary(several)
@@ -146,7 +143,6 @@ def test_what_is_lost_is_all_that_is_missing() -> None:
     assert some.tolist()[0] == pytest.approx(all_of_them[0, 0, [2, 0]].tolist(), abs=1e-4)
 
 
-@settings(max_examples=60)
 @given(titles, counts, st.integers(1, 4), st.integers(1, 4))
 def test_an_exact_search_counts_what_it_does_not_follow(
     listed: list[Pair], several: list[int], paths: int, k: int

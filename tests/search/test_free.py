@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.search.test_search import QUERIES, STOP, changed, pairs
@@ -56,7 +56,6 @@ def shown(written: Written, k: int = 100) -> list[tuple[dict[int, float], int, i
     ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(pairs, pairs, few_gone, stops)
 def test_a_wide_beam_writes_everything_and_counts_what_does_not_exist(
     listed: list[Pair], added: list[Pair], gone: set[int], stop: int | None
@@ -72,7 +71,6 @@ def test_a_wide_beam_writes_everything_and_counts_what_does_not_exist(
     assert found.logprob.exp().sum(1).tolist() == pytest.approx([1.0] * len(QUERIES), abs=1e-4)
 
 
-@settings(max_examples=60, deadline=None)
 @given(pairs, few_gone, stops, st.integers(1, 6))
 def test_a_narrow_beam_is_the_slow_one(listed: list[Pair], gone: set[int], stop: int | None, width: int) -> None:
     walk, left = changed(listed, [], gone)

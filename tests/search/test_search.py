@@ -87,7 +87,6 @@ def test_exact_equals_enumeration_with_its_certificate(
             assert expected[document] >= masses[min(k, len(masses)) - 1] - 1e-6, "not one of the best"
 
 
-@settings(max_examples=40)
 @given(one_docid_each, normalisations, st.sampled_from([0.5, 3.0]), st.booleans())
 def test_a_temperature_divides_every_score(
     listed: list[Pair], normalisation: str, temperature: float, finish: bool
@@ -102,7 +101,6 @@ def test_a_temperature_divides_every_score(
         assert {document: math.exp(mass) for document, mass in found} == pytest.approx(expected, abs=1e-4)
 
 
-@settings(max_examples=40)
 @given(one_docid_each, normalisations, st.integers(1, 4))
 def test_exact_scores_are_true_with_one_docid_each(listed: list[Pair], normalisation: str, k: int) -> None:
     walk, toy = Walk(Trie.of(listed)), Toy(STOP + 1)
@@ -112,7 +110,6 @@ def test_exact_scores_are_true_with_one_docid_each(listed: list[Pair], normalisa
     assert [math.exp(mass) for _, mass in result.documents] == pytest.approx([mass for _, mass in best], abs=1e-5)
 
 
-@settings(max_examples=40)
 @given(
     pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.integers(1, 4), st.integers(1, 9), st.booleans()
 )
@@ -229,7 +226,7 @@ def test_exact_on_a_wide_trie_looks_at_few_of_its_documents(
 
 def test_exact_finds_what_is_too_unlikely_for_a_probability() -> None:
     """Log-probabilities of long docids under `vocabulary` go far below what exp can hold."""
-    listed = [((*((number + at) % 5 for at in range(400)), STOP), number) for number in range(4)]
+    listed = [((*((number + at) % 5 for at in range(220)), STOP), number) for number in range(4)]
     walk, toy = Walk(Trie.of(listed)), Toy(200)
     result = exact(toy, *toy.prefill(["q"]), walk, 2, normalisation="vocabulary")[0]
     found = documents(walk, beam(toy, *toy.prefill(["q"]), walk, BeamOptions(10, "vocabulary")), 2)[0]

@@ -151,10 +151,10 @@ def test_a_claim_that_was_killed_is_made_again(tmp_path: Path) -> None:
 def test_somebody_elses_place_is_refused(tmp_path: Path) -> None:
     BM25().fit(dataset()).save(tmp_path / "saved")
     for place in ("saved", "saved/work"):
-        with pytest.raises(triever.UsageError, match="lies in the saved retriever"):
+        with pytest.raises(triever.UsageError, match="lies inside the saved retriever"):
             BM25().fit(dataset(), work=tmp_path / place)
     (tmp_path / "file").touch()
-    with pytest.raises(triever.UsageError, match="file is a file; work in a new folder"):
+    with pytest.raises(triever.UsageError, match="file is a file; name a folder to work in"):
         BM25().fit(dataset(), work=tmp_path / "file")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").touch()

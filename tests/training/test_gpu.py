@@ -88,7 +88,7 @@ def test_memory_that_is_not_enough_says_what_to_do() -> None:
     def hungry(model: nn.Module, batch: Any) -> dict[str, Tensor]:
         return {"loss": torch.empty(2**45, device="cuda").mean()}
 
-    with pytest.raises(UsageError, match="not enough for step 1; halve the batch and double accumulate"):
+    with pytest.raises(UsageError, match="too little memory for step 1; halve the batch and double accumulate"):
         train(toy(), hungry, Pairs, options())
 
 

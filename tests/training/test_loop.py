@@ -188,7 +188,9 @@ def test_parts_are_summed_and_those_with_an_underscore_only_logged(tmp_path: Pat
 
 
 def test_a_part_that_is_no_number_is_named() -> None:
-    with pytest.raises(UsageError, match=r"part rows of the loss has shape \(8, 6\); return its mean"):
+    with pytest.raises(
+        UsageError, match=r"part rows of the loss has the shape \(8, 6\), not a single number; return its mean"
+    ):
         train(toy(), lambda model, batch: {"rows": model(batch["x"])}, Pairs, options())
     with pytest.raises(UsageError, match="no part to minimise"):
         train(toy(), lambda model, batch: {"_seen": model(batch["x"]).mean()}, Pairs, options())
@@ -284,7 +286,7 @@ def test_a_training_that_only_does_harm_leaves_the_model_as_it_came(
     done = train(model, square, Pairs, chosen, evaluate=lambda _: {"q": next(values)}, folder=folder)
     assert (done.steps, done.best_step, done.best) == (10, 0, {"q": 0.5})
     assert same(model, toy())
-    assert "no evaluation was as good as the first, so the model stays as it came" in caplog.text
+    assert "no evaluation was as good as the first, so the model stays as it was before training" in caplog.text
 
 
 def test_a_training_that_does_no_harm_is_kept() -> None:
@@ -413,7 +415,7 @@ def test_the_bar_counts_steps(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setenv("FORCE_COLOR", "1")
     progress.show(True)
     try:
-        train(toy(), square, Pairs, options(log_every=2), what="learning")
+        train(toy(), square, Pairs, options(log_every=2), label="learning")
     finally:
         progress.show(False)
     shown = capsys.readouterr()
@@ -499,7 +501,7 @@ def test_processes_that_train_together_stay_on_their_device(monkeypatch: pytest.
     alone: Any = SimpleNamespace(distributed_type=DistributedType.NO, device=own)
     assert loop._device("auto", together) == loop._device("cuda", together) == own
     assert loop._device("cuda:0", alone) == torch.device("cuda", 0)
-    with pytest.raises(UsageError, match="train on cuda together, and device = 'cpu' is asked for; start them anew"):
+    with pytest.raises(UsageError, match="device = 'cpu', but these processes were started for cuda; leave device out"):
         loop._device("cpu", together)
 
 
@@ -510,7 +512,9 @@ def test_memory_that_is_not_enough_says_what_to_do() -> None:
     def hungry(model: nn.Module, batch: Any) -> dict[str, Tensor]:
         return {"loss": torch.empty(2**55).mean()}
 
-    said = "not enough for step 1; halve the batch and double accumulate .which also halves the in-batch negatives"
+    said = (
+        "too little memory for step 1; halve the batch and double accumulate .which also halves the in-batch negatives"
+    )
     with pytest.raises(UsageError, match=said):
         train(toy(), hungry, Pairs, options())
 
@@ -573,7 +577,7 @@ def test_frozen_parameters_stay() -> None:
         ({"accumulate": 0}, "accumulate = 0 should be at least 1"),
         ({"learning_rate": 0.0}, "learning_rate = 0.0 should be above 0"),
         ({"warmup": 1.5}, "warmup = 1.5 should be between 0 and 1"),
-        ({"decay": "step"}, "decay = 'step' is not a choice"),
+        ({"decay": "step"}, "decay = 'step' is not one of the choices"),
         ({"seed": -3}, "seed = -3 should be at least 0"),
         ({"checkpoint_minutes": -1.0}, "checkpoint_minutes = -1.0 should be at least 0"),
     ],

@@ -15,7 +15,6 @@ from triever.training.losses import CONTRASTS, contrastive, late_scores, listwis
 numbers = st.floats(-4, 4, width=32)
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 4), st.integers(1, 6), st.randoms(use_true_random=False))
 def test_contrastive_is_minus_the_log_probability_of_the_positive(
     queries: int, documents: int, chance: random.Random
@@ -64,7 +63,6 @@ def _padded(texts: list[list[list[float]]]) -> tuple[torch.Tensor, torch.Tensor]
     return vectors, mask
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.sets(st.integers(0, 6), max_size=4), min_size=1, max_size=5),
     st.sampled_from(sorted(CONTRASTS)),

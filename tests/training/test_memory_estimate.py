@@ -128,7 +128,7 @@ def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_too_little_memory_says_how_much_and_what_to_set() -> None:
     memory_estimate.check(1, "cpu")
-    with pytest.raises(UsageError, match=r"fit needs about 1048576.0 GiB of memory on cpu, and .* GiB are free; halve"):
+    with pytest.raises(UsageError, match=r"fit needs about 1048576.0 GiB of memory on cpu, but .* GiB are free; halve"):
         memory_estimate.check(2**50, "cpu", "fit")
 
 

@@ -7,13 +7,15 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from tests.marks import quick
 from tests.training.toys import shared_training
+from tests.warm import Begun
 from triever.errors import UsageError
 from triever.training.processes import first_row, gathered, own_rows
 
@@ -24,17 +26,28 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def launched(root: Path, folder: Path, processes: int) -> list[dict[str, Any]]:
-    """The weights that each process of one training ends with.
+def launch(root: Path, folder: Path) -> None:
+    """Train in two processes, by torchrun, as `accelerate launch --multi_gpu` does it.
 
-    By torchrun, as `accelerate launch --multi_gpu` does it; without GPUs that command starts one process only.
-    Nobody tells it that there are none: it has to find out.
+    Without GPUs that command starts one process only. Nobody tells it that there are none: it has to find out.
     """
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
-    launch += ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
-    launch += ["-m", "tests.training.toys", str(folder)]
-    run(launch, root)
-    return [json.loads((folder / f"weights-{process}-of-{processes}.json").read_text()) for process in range(processes)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    command += ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
+    run([*command, "-m", "tests.training.toys", str(folder)], root)
+
+
+def begin_both(root: Path, folder: Path) -> None:
+    """Train in two processes that are told what torchrun tells its own; these need not import anything first."""
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    code = "import sys; from pathlib import Path; from tests.training.toys import shared_training\n"
+    code += "shared_training(Path(sys.argv[1]))"
+    both = []
+    for rank in ("0", "1"):
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **shared, "RANK": rank, "LOCAL_RANK": rank}
+        with (folder / f"errors-{rank}").open("w") as errors:
+            both.append(Begun([code, folder], root, environment, errors=errors.fileno(), code=True))
+    for rank, process in enumerate(both):
+        assert process.wait() == 0, (folder / f"errors-{rank}").read_text()[-3000:]
 
 
 def run(command: list[str], root: Path, **more: str) -> None:
@@ -49,12 +62,14 @@ def curve(folder: Path) -> list[tuple[int, float, float]]:
     return [(line["step"], line["loss"], line["parts"]["accuracy"]) for line in lines if "loss" in line]
 
 
-def test_two_processes_train_as_one(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", quick(begin_both, of=[begin_both, launch]))
+def test_two_processes_train_as_one(start: Callable[[Path, Path], None], root: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
     alone = shared_training(one)
-    together = launched(root, two, 2)
+    start(root, two)
+    together = [json.loads((two / f"weights-{rank}-of-2.json").read_text()) for rank in (0, 1)]
     assert len(curve(one)) == 8
     for first, second in zip(curve(one), curve(two), strict=True):
         assert first == pytest.approx(second, abs=1e-5)

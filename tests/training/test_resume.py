@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 import signal
 import subprocess
@@ -19,29 +18,28 @@ from torch import nn
 from tests.marks import quick
 from tests.training.test_loop import lines, options, same
 from tests.training.toys import LONG, Pairs, Toy, long_training, mined, square, toy, worth
+from tests.warm import ROOT, Begun
 from triever.errors import ArtifactError, Busy, UsageError
 from triever.training.checkpoints import Checkpoints
 from triever.training.loop import train
 
 KILLS = 15
+TRAIN = "import sys; from tests.training.toys import long_training; long_training(*sys.argv[1:])"
 
 
 def killed(folder: Path, optimizer: str, keep: str, seed: int, kills: int = KILLS) -> list[int]:
     """Kill a training at random moments, again and again; gives the steps at which its folder stood after each."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.toys", "transformers.optimization", "torch._dynamo"])
     chance = random.Random(seed)
     stood = []
-    for _ in range(kills):
-        begun = context.Value("b", False, lock=False)
-        process = context.Process(target=long_training, args=(str(folder), optimizer, keep, begun), daemon=True)
-        process.start()
-        while not begun.value:
+    for kill in range(kills):
+        begun = folder.with_name(f"{folder.name}-begun{kill}")
+        process = Begun([TRAIN, folder, optimizer, keep, begun], ROOT, code=True)
+        while process.running() and not begun.exists():
             time.sleep(0.001)
         wait_for_commits(folder, chance.randrange(3), process)
         time.sleep(chance.random() * 0.06)  # about as long as from one checkpoint to the next
         process.kill()
-        process.join()
+        process.wait()
         stood.append(standing(folder))
     return stood
 
@@ -52,10 +50,10 @@ def standing(folder: Path) -> int:
     return json.loads(state.read_bytes())["standing"]["step"] if state.exists() else 0
 
 
-def wait_for_commits(folder: Path, commits: int, process: Any) -> None:
+def wait_for_commits(folder: Path, commits: int, process: Begun) -> None:
     """Wait until so many checkpoints have been made, or the training is over."""
     before = standing(folder)
-    while commits and process.is_alive():
+    while commits and process.running():
         time.sleep(0.001)
         if standing(folder) != before:
             before, commits = standing(folder), commits - 1
@@ -309,7 +307,9 @@ def test_other_options_are_refused(change: dict[str, Any], tmp_path: Path) -> No
     train(toy(), square, Pairs, options(), folder=tmp_path)
     ((name, value),) = change.items()
     old = getattr(options(), name)
-    with pytest.raises(UsageError, match=f"was begun with {name} = {old!r}, not {value!r}; go on with the same"):
+    with pytest.raises(
+        UsageError, match=f"holds a training with {name} = {old!r}, not {value!r}; continue with the same"
+    ):
         train(toy(), square, Pairs, options(**change), folder=tmp_path)
 
 
@@ -329,13 +329,13 @@ def test_more_steps_go_on_where_the_schedule_allows(tmp_path: Path) -> None:
     assert train(more, square, Pairs, options(steps=12), folder=tmp_path).resumed_from == 7
     train(whole, square, Pairs, options(steps=12))
     assert same(more, whole)
-    with pytest.raises(UsageError, match="its first 12 steps would have been others with steps = 11"):
+    with pytest.raises(UsageError, match=r"holds 12 steps .*, which does not fit steps = 11"):
         train(more, square, Pairs, options(steps=11), folder=tmp_path)
 
 
 def test_more_steps_are_refused_where_they_would_change_the_past(tmp_path: Path) -> None:
     train(toy(), square, Pairs, options(decay="linear"), folder=tmp_path)
-    with pytest.raises(UsageError, match="begun with steps = 10, and its first 10 steps would have been others"):
+    with pytest.raises(UsageError, match="holds 10 steps of a training with steps = 10, which does not fit"):
         train(toy(), square, Pairs, options(decay="linear", steps=20), folder=tmp_path)
 
 
@@ -356,7 +356,7 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
 def test_what_is_learned_must_be_the_same_to_go_on(other: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(Stop):
         train(toy(), stopping(7), Pairs, options(checkpoint_every=2), folder=tmp_path, given={"docids": "a"})
-    with pytest.raises(UsageError, match=r"was begun with other (docids|queries); name a new"):
+    with pytest.raises(UsageError, match=r"holds a training with other (docids|queries); name a new"):
         train(toy(), square, Pairs, options(), folder=tmp_path, given=other)
     assert train(toy(), square, Pairs, options(), folder=tmp_path, given={"docids": "a"}).resumed_from == 6
 

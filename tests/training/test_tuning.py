@@ -298,7 +298,7 @@ def test_a_training_that_cannot_fit_is_refused_before_it_begins(
 ) -> None:
     monkeypatch.setattr(memory_estimate, "available", lambda _device: 2**20)
     monkeypatch.setattr(tuning, "train", lambda *_, **__: pytest.fail("it has begun"))
-    with pytest.raises(UsageError, match=r"training needs about 0\.0 GiB of memory on cpu, and 0\.0 GiB are free"):
+    with pytest.raises(UsageError, match=r"training needs about 0\.0 GiB of memory on cpu, but 0\.0 GiB are free"):
         kind(backbone=SMALL, training=Tuning(steps=1, batch=4)).fit(dataset())
     kind(backbone=SMALL).fit(dataset())  # without a training, nothing is needed for one
 

@@ -93,12 +93,12 @@ def worth(model: nn.Module) -> dict[str, float]:
 LONG = TrainOptions(steps=48, learning_rate=0.01, checkpoint_every=3, log_every=4, patience=0)
 
 
-def long_training(folder: str, optimizer: str = "adamw", keep: str = "last", begun: Any = None) -> Toy:
-    """The training that is killed and resumed; `begun` is told when it begins."""
+def long_training(folder: str, optimizer: str = "adamw", keep: str = "last", begun: str = "") -> Toy:
+    """The training that is killed and resumed; when it begins, it makes the file `begun`."""
     model = toy(dropout=0.2)
     options = dataclasses.replace(LONG, optimizer=optimizer, keep=keep)
-    if begun is not None:
-        begun.value = True
+    if begun:
+        Path(begun).touch()
     train(model, square, mined(model), options, evaluate=worth, folder=Path(folder))
     return model
 

@@ -68,8 +68,8 @@ def fit(
     dataset = open_data(data, skip_bad, read_as, root)
     if expansions and not retriever.reads_expansions:
         _log.warning(
-            "%s does not read expansions: they are kept, but not used. bm25, generative and gdr read them, contextual "
-            "with views.names=generated,labelled, and fused and reranked where one of their parts does",
+            "%s does not read expansions: they are saved, but not used; bm25, generative and gdr read them, contextual "
+            "reads them with views.names=generated,labelled, and fused and reranked read them if a part of theirs does",
             retriever.kind,
         )
     if expansions:
@@ -98,7 +98,7 @@ def _work_folder(out: Path, work: Path | None) -> Path:
     check_parents(work)
     model_path, work_path = out.resolve(), work.resolve()
     if model_path in (work_path, *work_path.parents) or work_path in model_path.parents:
-        problem = f"--work {work} and --out {out} are one folder, or one lies in the other"
+        problem = f"--work {work} and --out {out} are the same folder, or one lies inside the other"
         raise UsageError(problem, "name two separate folders")
     return work
 

@@ -163,7 +163,9 @@ def analyse_overlap(
     started = time.perf_counter()
     check_before_work([measure], plot, out)
     if plot and len(systems) < 2:
-        raise UsageError("--plot draws which questions two systems find, and there is one", "name another system")
+        raise UsageError(
+            "--plot compares the questions that two systems find, but only one is named", "name another system"
+        )
     finding = _analysed(
         partial(overlap, examples=examples), systems, open_data(data, skip_bad, read_as), split, measure
     )
@@ -298,7 +300,7 @@ def _shallow(path: Path, run: Run, measures: Sequence[str], documents: Iterable[
     if not 0 < deepest < depths[measure] or sum(1 for _ in islice(documents, deepest + 1)) <= deepest:
         return {}
     _log.warning(
-        "%s reaches rank %d at most, and %s reads %d: what lies below counts as missed; for more: triever run -k %d",
+        "%s has at most %d hits a query, but %s reads %d: lower ranks count as missed; write more: triever run -k %d",
         *(path, deepest, measure, depths[measure], depths[measure]),
     )
     return {"deepest rank": deepest}

@@ -28,10 +28,10 @@ def open_data(
     if read_as not in ("", *READ_AS):
         raise UsageError(f"--as {read_as} is unknown", nearest(read_as, READ_AS))
     if root and not root.is_dir():
-        raise UsageError(f"--root {root} is no folder", "name the folder at which the ids of text files begin")
+        raise UsageError(f"--root {root} is not a folder", "name the folder at which the ids of text files begin")
     dataset = load_dataset(name, skip_bad=skip_bad, read_as=read_as, root=root or kept_root)
     if root and not dataset.root:
-        _log.warning("%s: records have ids of their own, and --root is not used", dataset.name)
+        _log.warning("%s: --root is not used, because records have their own ids", dataset.name)
     return dataset
 
 
@@ -60,9 +60,9 @@ def check_parents(path: Path) -> None:
     whole = Path(os.path.abspath(as_path(path)))
     there = next(parent for parent in (whole, *whole.parents) if os.path.exists(parent))
     if there != whole and not there.is_dir():
-        raise UsageError(f"{path} cannot be made, as {there} is a file", "choose another place")
+        raise UsageError(f"{path} cannot be created, because {there} is a file", "choose another path")
     if there.is_dir() and not os.access(there, os.W_OK):
-        raise UsageError(f"{path} cannot be written, as {there} may not be changed", "choose another place")
+        raise UsageError(f"{path} cannot be written, because {there} is read-only for you", "choose another path")
 
 
 def command_words() -> list[str]:

@@ -110,9 +110,9 @@ def add(
     if replace and new and not known:
         _log.warning("--replace replaced nothing: %s has no document with an id such as %s%s", model, new[0].id, hint)
     elif hint:
-        _log.warning("%s is new%s", first, hint)
+        _log.warning("%s is added as a new document%s", first, hint)
     if dataset.root and not root and not kept:
-        note(f"{model} has no root: ids begin at {dataset.root}; --root says where else, and is kept")
+        note(f"{model} has no root: ids begin at {dataset.root}; --root sets another folder, and is saved")
     note(f"added {len(new):,} documents, {len(known):,} of them replaced; {len(retriever):,} in all")
     if problems.count:
         note(f"left out {problems.count:,} bad records, such as {problems.examples[0]}")
@@ -125,7 +125,7 @@ def _other_root(retriever: Retriever, root: str, new_id: str) -> str:
     for at in range(1, len(above)):
         key = "/".join((*above[at:], new_id))
         if key in retriever.documents:
-            return f"; if it is {key}, say --root {Path(*above[:at])}"
+            return f"; if it is the same document as {key}, use --root {Path(*above[:at])}"
     return ""
 
 

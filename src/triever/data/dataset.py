@@ -273,11 +273,11 @@ class Dataset:
 
     def _check_name(self, split: str) -> None:
         if not isinstance(split, str):
-            raise UsageError(f"{brief(split)} is not the name of a split", f"there are: {', '.join(self._parts)}")
+            raise UsageError(f"{brief(split)} is not the name of a split", f"the splits are: {', '.join(self._parts)}")
 
     def _part(self, split: str) -> Split:
         if split not in self._parts:
-            hint = nearest(split, self.splits) if self._parts else "it has no queries at all"
+            hint = nearest(split, self.splits) if self._parts else "the dataset has no queries at all"
             raise UsageError(f"{self.name} has no split {split!r}", hint)
         return self._parts[split]
 
@@ -338,7 +338,7 @@ def _normalised(qrels: Qrels) -> Qrels:
 
 def _grade(document: str, grade: int) -> int:
     if not isinstance(grade, Real) or not float(grade).is_integer():
-        raise UsageError(f"the grade of {document} is {brief(grade)}", "grades are whole numbers such as 0, 1 and 2")
+        raise UsageError(f"the grade of {document} is {brief(grade)}, not a whole number", "for example: 0, 1 or 2")
     return grade
 
 
@@ -366,5 +366,5 @@ def _refuse_duplicates(kind: str, ids: Iterable[str]) -> None:
     seen: set[str] = set()
     for record_id in ids:
         if record_id in seen:
-            raise DataError(f"two {kind} have the id {record_id!r}", "give every record an id of its own")
+            raise DataError(f"two {kind} have the id {record_id!r}", "give every record its own id")
         seen.add(record_id)

@@ -84,7 +84,7 @@ def survey(path: str | Path, count: Count, *, read_as: str = "", text_root: str 
 def _survey_file(path: Path, read_as: str) -> Layout:
     if read_as == TEXT:
         if not is_prose(path):
-            raise DataError(f"{path} is no text file", _TEXT_ENDINGS)
+            raise DataError(f"{path} is not a text file", _TEXT_ENDINGS)
         require_file(path)
         return Layout(path, (), {})
     kind = sniff(path)
@@ -92,7 +92,7 @@ def _survey_file(path: Path, read_as: str) -> Layout:
         files = [(path, kind)]
         return _checked(Layout(path, _documents(files), _splits(files)), files)
     if read_as == RECORDS:
-        raise DataError(f"{path} is plain text, not a file of records", "say --as text, or name another file")
+        raise DataError(f"{path} is plain text, not a file of records", "use --as text, or name another file")
     return Layout(path, (), {})
 
 
@@ -154,9 +154,9 @@ class _Choice:
 
     def _chosen(self, is_text: bool, texts: int, records: Sequence[Path], close: bool) -> bool:
         names = listed([path.relative_to(self.root).as_posix() for path in records])
-        message = f"the records of {names} were read, and not {texts:,} text files; --as text reads those"
+        message = f"the records of {names} were read, but not {texts:,} text files; to read those, use --as text"
         if is_text:
-            message = f"{texts:,} text files were read, and not the records of {names}; --as records reads those"
+            message = f"{texts:,} text files were read, but not the records of {names}; to read those, use --as records"
         self.doubt = message if close else ""
         return is_text
 

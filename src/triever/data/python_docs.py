@@ -58,8 +58,9 @@ def documents(package: str = "", *, python: str = sys.executable) -> list[Docume
 
 def questions() -> tuple[list[Query], Judgements]:
     """The shipped questions on the standard library, and which documents answer them, by split."""
-    source = importlib.resources.files("triever.data").joinpath("questions", "python.jsonl")
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    folder = importlib.resources.files("triever.data").joinpath("questions")
+    files = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("python.jsonl", "python-train.jsonl")]
+    rows = [{"split": "train"} | json.loads(line) for file in files for line in file.splitlines()]
     judgements: Judgements = {"train": {}, "dev": {}, "test": {}}
     for row in rows:
         judgements[row["split"]][row["_id"]] = dict.fromkeys(row["answers"], 1)
@@ -85,7 +86,7 @@ def _probe(package: str, python: str) -> _Probe:
     """The identity of the interpreter and the package, for the cache; an error if there is no such package."""
     about = cast(_Probe, _ask(python, ["-P"], "probe", package)[0])  # the worker is ours
     if not about["installed"]:
-        raise UsageError(f"no installed package named {package!r}", _suggestion(package, about["known"]))
+        raise UsageError(f"there is no installed package named {package!r}", _suggestion(package, about["known"]))
     return about
 
 
@@ -116,7 +117,7 @@ def _ask(python: str, flags: list[str], command: str, package: str) -> list[dict
             return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError) as error:
             raise DataError(
-                f"{python} died while it read its documentation", "one of its modules ends the process on import"
+                f"{python} ended before its documentation was read", "name a single package, or another Python"
             ) from error
 
 
@@ -143,7 +144,9 @@ def _run(command: list[str], folder: str) -> None:
             start_new_session=True,
         )
     except subprocess.TimeoutExpired as error:
-        raise DataError(f"{command[0]} did not read its documentation within {_TIMEOUT:.0f} s") from error
+        raise DataError(
+            f"{command[0]} did not read its documentation within {_TIMEOUT:.0f} s", "name a single package"
+        ) from error
     except OSError as error:
         raise UsageError(f"{command[0]} cannot be run", "name a Python interpreter") from error
 

@@ -204,7 +204,7 @@ def _distinct(
             yield record
 
 
-_DISTINCT = "give every record an id of its own"
+_DISTINCT = "give every record its own id"
 
 
 def _first_of_each(documents: Iterator[Document], seen: set[int]) -> Iterator[Document]:

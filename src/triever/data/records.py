@@ -44,13 +44,16 @@ def _in_order(run: re.Match[str]) -> str:
 def wrong_id(value: str, field: str = "id") -> tuple[str, str] | None:
     """What is wrong with an id and what to do about it; None if every format of the field can hold the id."""
     if not value.strip():
-        return f"the {field} is empty", "give every record an id of its own"
+        return f"the {field} is empty", "give every record its own id"
     if value.isprintable():  # nearly all of them
         return None
     if _BREAKS.search(value):
         return f"the {field} {brief(value)} holds a tab or line break", "put an underscore in its place"
     if _UNCLEAN.search(value):
-        return f"the {field} {brief(value)} holds a NUL or half a character", "put an underscore in its place"
+        return (
+            f"the {field} {brief(value)} holds a NUL character or half of a surrogate pair",
+            "put an underscore in its place",
+        )
     return None
 
 

@@ -96,7 +96,7 @@ class DocumentStore:
         added = DocumentStore.of(documents)
         for document_id in added.ids:
             if document_id in self:
-                problem = f"a document with id {document_id!r} is there already"
+                problem = f"a document with id {document_id!r} already exists"
                 raise UsageError(problem, "delete it first, or replace it")
         return DocumentStore(pa.concat_tables([self.table, added.table]))
 
@@ -161,7 +161,7 @@ class DocumentStore:
     def _refuse_duplicates(self) -> None:
         if len(self._rows) < len(self):
             twice = next(document_id for row, document_id in enumerate(self.ids) if self._rows[document_id] != row)
-            raise DataError(f"two documents have the id {twice!r}", "give every document an id of its own")
+            raise DataError(f"two documents have the id {twice!r}", "give every document its own id")
 
 
 def _no_text(documents: Iterable[Document]) -> DataError:
@@ -171,8 +171,8 @@ def _no_text(documents: Iterable[Document]) -> DataError:
             "".join((document.id, document.title, document.text, *document.expansions)).encode()
         except UnicodeEncodeError as error:
             problem = f"document {document.id!r} holds {error.object[error.start]!r}, half of a surrogate pair"
-            return DataError(problem, "decode its text anew, or remove that letter")
-    return DataError("a document's metadata hold half of a surrogate pair", "remove it")
+            return DataError(problem, "decode its text again, or remove that character")
+    return DataError("the metadata of a document holds half of a surrogate pair", "remove it")
 
 
 def _row(document: Document) -> dict[str, object]:
@@ -196,5 +196,5 @@ def _metadata(row: dict[str, str]) -> dict[str, Json]:
     except (ValueError, RecursionError):
         metadata = None
     if not isinstance(metadata, dict):
-        raise DataError(f"the metadata of document {row['id']!r} is no JSON object", "delete it, and add it again")
+        raise DataError(f"the metadata of document {row['id']!r} is not a JSON object", "delete it, and add it again")
     return metadata

@@ -145,7 +145,7 @@ _LAYOUTS: dict[str, Callable[[Path, Dataset], None]] = {"beir": _beir, "parquet"
 def _format(path: str | Path) -> str:
     ending = Path(_COMPRESSED.sub("", str(path))).suffix
     if ending not in (".jsonl", ".tsv", ".parquet"):
-        raise UsageError(f"{path} does not say its format", "end its name in .jsonl, .tsv or .parquet")
+        raise UsageError(f"the name {path} does not say the format of the file", "end it with .jsonl, .tsv or .parquet")
     return ending
 
 
@@ -155,7 +155,7 @@ def _checked(records: Iterable[R], kind: str) -> Iterator[R]:
     for record in records:
         _check_id(record.id, f"{kind} id")
         if hash(record.id) in seen:
-            raise DataError(f"a second {kind} with the id {record.id}", "give every record an id of its own")
+            raise DataError(f"a second {kind} with the id {record.id}", "give every record its own id")
         seen.add(hash(record.id))
         yield record
 
@@ -226,7 +226,7 @@ def _run_lines(query: str, hits: Iterable[Hit], tag: str) -> Iterator[str]:
     for rank, hit in enumerate(hits, start=1):
         _check_id(hit.id, "document id")
         if not math.isfinite(hit.score):
-            raise DataError(f"the score of {hit.id} for query {query} is {hit.score}", "scores are finite numbers")
+            raise DataError(f"the score of {hit.id} for query {query} is {hit.score}", "give finite scores")
         yield _columns(query, "Q0", hit.id, rank, repr(float(hit.score)), tag)
 
 

@@ -130,7 +130,7 @@ class Arrays:
 
     def paths(self) -> Paths:
         """The docids, in order."""
-        node = self._leaf_of_entry()
+        node = self.leaf_of_entry()
         depth = (np.searchsorted(self.levels, np.arange(self.nodes), side="right") - 1)[node]
         tails = np.diff(self.tail_start)
         start = starts_of(depth + tails)
@@ -143,7 +143,12 @@ class Arrays:
             node = np.where(above, self.parent[node], 0)
         return Paths(flat, start, np.asarray(self.document, np.int64))
 
-    def _leaf_of_entry(self) -> np.ndarray:
+    def entries_of(self, node: int) -> slice:
+        """The entries below a node."""
+        return slice(int(self.first[node]), int(self.first[node]) + int(self.count[node]))
+
+    def leaf_of_entry(self) -> np.ndarray:
+        """(entries,) the node that each entry lies at."""
         leaves = np.flatnonzero(np.diff(self.child) == 0)
         node = np.zeros(self.entries, np.int64)
         node[places(self.first[leaves], self.count[leaves])] = np.repeat(leaves, self.count[leaves])
@@ -173,7 +178,7 @@ def build(paths: Paths) -> Arrays:
         made = nodes.add(key[edge] // width, key[edge] % width, slot[edge], size)
         ended = np.add.reduceat((length[order[slot]] == depth).astype(np.int64), edge)
         if ((ended > 0) & (ended < size)).any():
-            raise UsageError("a docid is the beginning of another", "end every docid with a stop symbol")
+            raise UsageError("a docid is the beginning of another docid", "end every docid with a stop symbol")
         goes_on = np.repeat((size > 1) & (ended == 0), size)
         depth_of[slot[~goes_on]] = depth
         slot, above = slot[goes_on], np.repeat(made, size)[goes_on]
@@ -517,4 +522,4 @@ def _refuse_tail(part: Arrays, node: int, rest: np.ndarray) -> None:
 
 
 def _prefix() -> None:
-    raise UsageError("a docid is the beginning of another", "end every docid with a stop symbol")
+    raise UsageError("a docid is the beginning of another docid", "end every docid with a stop symbol")

@@ -206,6 +206,16 @@ class _Part:
             count = (self.before[first + count] - self.before[first]).long()
         return torch.where(state >= 0, count, 0)
 
+    def node_of(self, state: Tensor) -> Tensor:
+        """The node of each state, -1 for -1; a state in a tail counts as the node that the tail begins at."""
+        node = torch.where(self._is_node(state), state, self.leaves[self._entry(state)])
+        return torch.where(state >= 0, node, -1)
+
+    @cached_property
+    def leaves(self) -> Tensor:
+        """(entries or more,) the node that each entry lies at."""
+        return _tensor(np.append(self.arrays.leaf_of_entry(), 0), self.token.device)
+
     def lone(self, state: Tensor) -> Tensor:
         """Whether nothing branches below each state."""
         return (state >= 0) & (self._span(state)[1] == 0)

@@ -99,18 +99,20 @@ class ClusterEngine:
         """Refuse to have more written than was learned."""
         wanted, taught = self.matching.depth, self.taught
         if taught is not None and (wanted is None or wanted > taught):
-            asked = "whole docids" if wanted is None else f"{wanted}"
-            problem = f"this model has learned to write {taught} symbols of docids, and {asked} are asked for"
-            raise UsageError(problem, f"set matching.depth to {taught} at most, or fit it anew")
+            depth = "unset (whole docids)" if wanted is None else f"{wanted}"
+            problem = f"matching.depth is {depth}, but the model has learned to write only {taught} symbols of a docid"
+            raise UsageError(problem, f"set matching.depth to {taught} or less, or fit the model again")
 
-    def _ranked(self, store: DocumentStore, found: ScoredCandidates, k: int) -> Result:
-        rows = np.searchsorted(self.docids.numbers, found.numbers).tolist()
-        entry = {store.ids[row]: entry_number for row, entry_number in zip(rows, found.entries.tolist(), strict=True)}
+    def _ranked(self, store: DocumentStore, candidates: ScoredCandidates, k: int) -> Result:
+        rows = np.searchsorted(self.docids.numbers, candidates.numbers).tolist()
+        entry = {
+            store.ids[row]: entry_number for row, entry_number in zip(rows, candidates.entries.tolist(), strict=True)
+        }
         # Without a logprob: that of a cluster is no probability of a document.
-        best = ranked(Hit(name, score) for name, score in zip(entry, found.scores.tolist(), strict=True))
+        best = ranked(Hit(name, score) for name, score in zip(entry, candidates.scores.tolist(), strict=True))
         readable = self.docids.scheme.readable
         hits = (Hit(hit.id, hit.score, readable(self.docid_of(entry[hit.id]))) for hit in best[:k])
-        return Result(tuple(hits), note=found.note)
+        return Result(tuple(hits), note=candidates.note)
 
     def docid_of(self, entry: int) -> Docid:
         """The docid of an entry of the trie, all its parts end to end."""
@@ -334,17 +336,19 @@ def _one_by_one(vectors: Tensor, frontier: Frontier) -> list[Seen]:
     ]
 
 
-def _parts(found: Candidates, scoring: Scoring, scores: Mapping[int, float], *, is_wider: bool) -> dict[int, Parts]:
+def _parts(
+    candidates: Candidates, scoring: Scoring, scores: Mapping[int, float], *, is_wider: bool
+) -> dict[int, Parts]:
     """What the scores of those documents that were found are made of, and what they were moved by."""
-    names, columns = zip(*scoring.parts(found).items(), strict=True)
-    lines = np.flatnonzero(np.isin(found.numbers, [*scores]))
+    names, columns = zip(*scoring.parts(candidates).items(), strict=True)
+    lines = np.flatnonzero(np.isin(candidates.numbers, [*scores]))
     explained = {}
-    for number, *weights in zip(*(column[lines].tolist() for column in (found.numbers, *columns)), strict=True):
+    for number, *weights in zip(*(column[lines].tolist() for column in (candidates.numbers, *columns)), strict=True):
         moved = ((WIDER, scores[number] - sum(weights)),) if is_wider else ()
         explained[number] = (*zip(names, weights, strict=True), *moved)
     return explained
 
 
-def _short(found: Iterable[tuple[int, ScoredCandidates]], k: int, width: int) -> list[int]:
+def _short(candidates_of_queries: Iterable[tuple[int, ScoredCandidates]], k: int, width: int) -> list[int]:
     """The queries that have fewer than k documents, though a beam that is wider than this may find more."""
-    return [query for query, scored in found if len(scored) < k and scored.clusters >= width]
+    return [query for query, scored in candidates_of_queries if len(scored) < k and scored.clusters >= width]

@@ -26,8 +26,10 @@ class SearchOptions:
         "beam", "beam; exact, the true best with a certificate; free, a beam that may write docids that do not exist"
     )
     width: int = option(20, "prefixes that a beam keeps at each length; at least as many as hits are asked for")
-    normalisation: Normalisation = option(
-        "trie", "probabilities over the symbols that exist (trie) or all (vocabulary, and always in a free search)"
+    normalisation: Literal["auto", "trie", "vocabulary", "documents"] = option(
+        "auto",
+        "probabilities over the symbols that exist (trie), over all (vocabulary, and always in a free search), or over "
+        "documents, where nodes have rows; auto: documents if they have, else trie",
     )
     temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
     backoff: int = option(0, "how many of the best dropped prefixes a beam takes up again")
@@ -35,18 +37,20 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         config.validate(self)
-        BeamOptions(self.width, self.normalisation, self.temperature, backoff=self.backoff)  # which checks its own
+        BeamOptions(self.width, self.scored_over, self.temperature, backoff=self.backoff)  # which checks its own
         if self.budget < 1:
             raise UsageError(f"budget = {self.budget} should be above zero", "the default is 10000")
 
     @property
     def scored_over(self) -> Normalisation:
         """What probabilities are over; what is written freely is scored over all symbols."""
-        return "vocabulary" if self.method == "free" else self.normalisation
+        if self.method == "free":
+            return "vocabulary"
+        return "trie" if self.normalisation == "auto" else self.normalisation
 
     def beam(self, k: int) -> BeamOptions:
         """The same for a beam that should find k."""
-        return BeamOptions(max(self.width, k), self.normalisation, self.temperature, backoff=self.backoff)
+        return BeamOptions(max(self.width, k), self.scored_over, self.temperature, backoff=self.backoff)
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def found_by(
             walk,
             k,
             budget=options.budget,
-            normalisation=options.normalisation,
+            normalisation=options.scored_over,
             temperature=options.temperature,
             ties=True,
         )

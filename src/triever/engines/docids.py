@@ -242,16 +242,16 @@ class DocidEngine:
         return self.docids.write(writer)
 
 
-def found_result(docids: Docids[M], store: DocumentStore, found: ScoredDocuments, k: int) -> Result:
+def found_result(docids: Docids[M], store: DocumentStore, scored: ScoredDocuments, k: int) -> Result:
     """What a search of docids found as a result: documents by their log-probabilities, with their docids."""
-    rows = np.searchsorted(docids.numbers, [number for number, _ in found.documents])
-    logprobs = [logprob for _, logprob in found.documents]
+    rows = np.searchsorted(docids.numbers, [number for number, _ in scored.documents])
+    logprobs = [logprob for _, logprob in scored.documents]
     best = ranked(
         Hit(store.ids[row], logprob, logprob=logprob) for row, logprob in zip(rows.tolist(), logprobs, strict=True)
     )
     # Of many documents that share a docid, and so tie, few are left after the cut: only these look theirs up.
     hits = (replace(hit, docid=docids.scheme.readable(docids.row_docid(store, hit.id))) for hit in best[:k])
-    return Result(tuple(hits), found.note, found.certificate)
+    return Result(tuple(hits), scored.note, scored.certificate)
 
 
 def explained(
@@ -288,13 +288,13 @@ def attending(docids: Docids[DocidModel]) -> Docids[CrossDecoder]:
 
 
 def read(
-    snapshot: Snapshot, scheme: Scheme, decoder: DecoderOptions, place: torch.device, query_length: int
+    snapshot: Snapshot, scheme: Scheme, decoder: DecoderOptions, device: torch.device, query_length: int
 ) -> Docids[DocidModel]:
     """What an artifact holds, with docids by a scheme of these options."""
     scheme = copy.deepcopy(scheme)
     scheme.read(snapshot, require_table(snapshot.state, "docids"))
-    model = decoders.read(snapshot).to(place)
-    placer = encoders.read(snapshot, "placer").to(place) if snapshot.has("placer") else None
+    model = decoders.read(snapshot).to(device)
+    placer = encoders.read(snapshot, "placer").to(device) if snapshot.has("placer") else None
     numbers = require_array(snapshot.array("docid_numbers"), "docid_numbers", ("int64",), (snapshot.documents,))
     require((numbers[1:] > numbers[:-1]).all() and (numbers[:1] >= 0).all(), "its documents' numbers do not rise")
     trie = Trie.read(snapshot, scheme.width, numbers)

@@ -46,9 +46,9 @@ class FusedEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The hits of all engines, joined."""
-        return [Result(self._order(results)[:k]) for results in self.found(store, queries, k)]
+        return [Result(self._order(results)[:k]) for results in self.results(store, queries, k)]
 
-    def found(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[tuple[Result, ...]]:
+    def results(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[tuple[Result, ...]]:
         """For each query, what each engine finds."""
         if not queries:
             return []
@@ -62,7 +62,7 @@ class FusedEngine:
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What each engine gives."""
-        values = self.joining.values(self.found(store, [query], len(result))[0])
+        values = self.joining.values(self.results(store, [query], len(result))[0])
         parts = list(zip(self.names, zip(self.weights, values, strict=True), strict=True))
         return tuple(
             tuple((name, weight * value[hit.id]) for name, (weight, value) in parts if hit.id in value)
@@ -145,5 +145,5 @@ def _behind(first: Sequence[Hit], others: Sequence[Sequence[Hit]]) -> list[Hit]:
     """What the systems find further down, by turns: an order that stays when more is asked for."""
     seen = {hit.id for hit in first}
     turns = (hit.id for rank in zip_longest(*others) for hit in rank if hit and hit.id not in seen)
-    least = min((hit.score for hit in first), default=0.0)
-    return [Hit(document, least - position) for position, document in enumerate(dict.fromkeys(turns), 1)]
+    lowest = min((hit.score for hit in first), default=0.0)
+    return [Hit(document, lowest - position) for position, document in enumerate(dict.fromkeys(turns), 1)]

@@ -14,8 +14,8 @@ def top_hits(scores: np.ndarray, ids: Sequence[str], k: int) -> tuple[Hit, ...]:
     candidates = np.flatnonzero(scores > 0)
     if len(candidates) > k:
         # Every document tied with the k-th stays in, so that which of them go is decided by their ids.
-        least = np.partition(scores[candidates], len(candidates) - k)[len(candidates) - k]
-        candidates = candidates[scores[candidates] >= least]
+        lowest = np.partition(scores[candidates], len(candidates) - k)[len(candidates) - k]
+        candidates = candidates[scores[candidates] >= lowest]
     return ranked(Hit(ids[row], float(scores[row])) for row in candidates)[:k]
 
 

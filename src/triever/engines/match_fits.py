@@ -30,7 +30,7 @@ _log = logging.getLogger("triever")
 class Fit(Protocol):
     """What chooses weights."""
 
-    def see(self, found: Candidates, relevant: np.ndarray) -> None:
+    def see(self, candidates: Candidates, relevant: np.ndarray) -> None:
         """One query: what a beam found for it, and the numbers of the documents that are relevant to it."""
         ...
 
@@ -52,11 +52,11 @@ class AlphaFit:
         self._scoring = Scoring(matching.rule, (1.0,), matching.temperature)
         self._total = np.zeros(len(self._tried))
 
-    def see(self, found: Candidates, relevant: np.ndarray) -> None:
+    def see(self, candidates: Candidates, relevant: np.ndarray) -> None:
         """Add the reciprocal rank under each alpha."""
-        is_right = np.isin(found.numbers, relevant)
+        is_right = np.isin(candidates.numbers, relevant)
         if is_right.any():
-            vector, cluster = self._scoring.parts(found).values()
+            vector, cluster = self._scoring.parts(candidates).values()
             self._total += [reciprocal_rank_by(vector + alpha * cluster, is_right) for alpha in self._tried]
 
     def weights(self) -> tuple[float, ...]:
@@ -71,28 +71,31 @@ class LearnedFit:
         self._features: list[np.ndarray] = []  # for each query (candidates, features)
         self._right: list[np.ndarray] = []  # for each query (candidates,) bool
 
-    def see(self, found: Candidates, relevant: np.ndarray) -> None:
+    def see(self, candidates: Candidates, relevant: np.ndarray) -> None:
         """Keep what is relevant, and of each cluster what is nearest."""
-        is_right = np.isin(found.numbers, relevant)
+        is_right = np.isin(candidates.numbers, relevant)
         if is_right.any() and not is_right.all():
-            chosen = np.union1d(np.flatnonzero(is_right), nearest_of_each(found, EACH))
-            self._features.append(found.features[chosen])
+            chosen = np.union1d(np.flatnonzero(is_right), nearest_of_each(candidates, EACH))
+            self._features.append(candidates.features[chosen])
             self._right.append(is_right[chosen])
 
     def weights(self) -> tuple[float, ...]:
         """Those that are learned; where no query says anything, the vector decides alone."""
         if not self._features:
-            _log.warning("no held-out query has its document and another one in its beam, so the vector decides alone")
+            message = (
+                "no weights are learned, because no beam of a held-out query has both relevant and other documents"
+            )
+            _log.warning("%s; only the vectors score documents", message)
             return (1.0, *(0.0 for _ in FEATURES[1:]))
         return learned_weights(self._features, self._right)
 
 
-def nearest_of_each(found: Candidates, most: int) -> np.ndarray:
+def nearest_of_each(candidates: Candidates, limit: int) -> np.ndarray:
     """The nearest documents of each cluster: whatever is first in a ranking that rises with nearness is one of them."""
-    order = np.lexsort((-found.products, found.places))
-    clusters = found.places[order]
+    order = np.lexsort((-candidates.products, candidates.places))
+    clusters = candidates.places[order]
     rank = np.arange(len(order)) - np.searchsorted(clusters, clusters)
-    return order[rank < most]
+    return order[rank < limit]
 
 
 def learned_weights(features: list[np.ndarray], right: list[np.ndarray]) -> tuple[float, ...]:

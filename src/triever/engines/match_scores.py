@@ -51,8 +51,9 @@ class MatchOptions:
     def __post_init__(self) -> None:
         config.validate(self)
         if (self.depth or 0) < 0 or self.alpha < 0 or self.temperature <= 0:
-            problem = f"matching: depth {self.depth}, alpha {self.alpha}, temperature {self.temperature}"
-            raise UsageError(problem, "depth and alpha are not negative, and temperature is above 0")
+            values = f"depth = {self.depth}, alpha = {self.alpha}, temperature = {self.temperature}"
+            hint = "set depth and alpha to 0 or more, and temperature above 0"
+            raise UsageError(f"a value of matching is too small: {values}", hint)
 
     @property
     def fits(self) -> bool:
@@ -149,18 +150,18 @@ class Scoring:
         """Whether of two documents of one cluster the nearer one is never worse."""
         return self.rule != "learned" or self.weights[0] >= 0
 
-    def parts(self, found: Candidates) -> dict[str, np.ndarray]:
+    def parts(self, candidates: Candidates) -> dict[str, np.ndarray]:
         """By name what each part gives to each candidate (n,)."""
         if self.rule == "learned":
-            return dict(zip(FEATURES, (found.features * self.weights).T, strict=True))
+            return dict(zip(FEATURES, (candidates.features * self.weights).T, strict=True))
         [alpha] = self.weights
         if self.rule == "sum":
-            return {"vector": np.tanh(found.products), "cluster": alpha * found.share}
-        return {"vector": found.products / self.temperature, "cluster": alpha * found.mass}
+            return {"vector": np.tanh(candidates.products), "cluster": alpha * candidates.share}
+        return {"vector": candidates.products / self.temperature, "cluster": alpha * candidates.mass}
 
-    def scores(self, found: Candidates) -> np.ndarray:
+    def scores(self, candidates: Candidates) -> np.ndarray:
         """(n,) all parts as one."""
-        return np.add.reduce([*self.parts(found).values()])
+        return np.add.reduce([*self.parts(candidates).values()])
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,8 @@ class ScoredCandidates:
         What is here keeps its score. If one of the others would come before it, all of them are moved down alike.
         """
         new = ~np.isin(wider.numbers, self.numbers)
-        highest, least = wider.scores[new].max(initial=-np.inf), self.scores.min(initial=np.inf)
-        moved = highest - least + APART if highest >= least else 0.0
+        highest, lowest = wider.scores[new].max(initial=-np.inf), self.scores.min(initial=np.inf)
+        moved = highest - lowest + APART if highest >= lowest else 0.0
         return ScoredCandidates(
             np.concatenate([self.numbers, wider.numbers[new]]),
             np.concatenate([self.entries, wider.entries[new]]),
@@ -193,15 +194,15 @@ class ScoredCandidates:
         )
 
 
-def best_of(found: Candidates, scoring: Scoring, k: int) -> ScoredCandidates | None:
+def best_of(candidates: Candidates, scoring: Scoring, k: int) -> ScoredCandidates | None:
     """The k best and all that tie with the last; None if one that was left out may be among them."""
-    scores = scoring.scores(found)
+    scores = scoring.scores(candidates)
     # Every document that ties with the k-th stays in, so that which of them go is decided by their ids.
-    least = np.partition(scores, len(scores) - k)[len(scores) - k] if len(scores) > k else -np.inf
-    if (scores[found.last] >= least).any():
+    lowest = np.partition(scores, len(scores) - k)[len(scores) - k] if len(scores) > k else -np.inf
+    if (scores[candidates.last] >= lowest).any():
         return None
-    chosen = np.flatnonzero(scores >= least)
-    return ScoredCandidates(found.numbers[chosen], found.entries[chosen], scores[chosen], found.clusters)
+    chosen = np.flatnonzero(scores >= lowest)
+    return ScoredCandidates(candidates.numbers[chosen], candidates.entries[chosen], scores[chosen], candidates.clusters)
 
 
 def weights_for(matching: MatchOptions, fitted: Mapping[Way, tuple[float, ...]]) -> tuple[float, ...]:
@@ -211,5 +212,5 @@ def weights_for(matching: MatchOptions, fitted: Mapping[Way, tuple[float, ...]])
     known = fitted.get(matching.way) if matching.fits else None
     if known is None and matching.rule == "learned":
         problem = f"matching: no weights were learned for {matching.way}"
-        raise UsageError(problem, "fit it with that rule and depth, or use another rule")
+        raise UsageError(problem, "fit the retriever with that rule and depth, or use another rule")
     return known or (matching.alpha,)

@@ -46,7 +46,7 @@ class Reranker:
     def scores(self, queries: Tokens, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """(pairs,) the score of each pair of a query and a document, by their numbers."""
         pairs = joined(queries, query, self.documents, rows, self.encoder.tokenizer, self.encoder.longest)
-        return encode(self.encoder, pairs, what="reranking")[:, 0]
+        return encode(self.encoder, pairs, label="reranking")[:, 0]
 
     def scores_of(self, documents: Sequence[Document], queries: Sequence[str], rows: np.ndarray) -> np.ndarray:
         """(queries,) the score of each query with one of these documents, by its number; they need not be its own."""
@@ -155,8 +155,8 @@ def _read_tokens(snapshot: Snapshot, size: int) -> Tokens:
 def _reordered(result: Result, scores: Sequence[float], k: int) -> Result:
     """The candidates that were read in their new order, and behind them the others as they stood."""
     read, unread = result[: len(scores)], result[len(scores) :]
-    least = min(scores, default=0.0)
-    tail = [Hit(hit.id, least - position) for position, hit in enumerate(unread, 1)]
+    lowest = min(scores, default=0.0)
+    tail = [Hit(hit.id, lowest - position) for position, hit in enumerate(unread, 1)]
     new = ranked(Hit(hit.id, score) for hit, score in zip(read, scores, strict=True))
     return Result((*new, *tail)[:k], note=result.note)
 

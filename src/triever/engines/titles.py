@@ -157,13 +157,13 @@ class TitleEngine:
         scored_per_query = found_by(self.options, docids.walk, docids.scheme.stop, generator, cache, hidden, k)
         return scored_per_query if self.spellings is None else [self._noted(scored) for scored in scored_per_query]
 
-    def _noted(self, found: ScoredDocuments) -> ScoredDocuments:
+    def _noted(self, scored: ScoredDocuments) -> ScoredDocuments:
         """With a word on what the sums over spellings leave out."""
         if self.options.method == "exact":
-            return found  # whose certificate counts it
+            return scored  # whose certificate counts it
         kind = "a lower bound of" if self.options.scored_over == "vocabulary" else "near"
         note = f"probabilities add up {self.spelling.paths} spellings of each prefix at most: {kind} the sum over all"
-        return replace(found, note="; ".join(filter(None, [found.note, note])))
+        return replace(scored, note="; ".join(filter(None, [scored.note, note])))
 
     def _by_ids(
         self, generator: Seq2SeqGenerator, cache: Seq2SeqCache, hidden: Tensor, k: int
@@ -333,7 +333,7 @@ def title_symbols(docids: Sequence[Docid]) -> np.ndarray:
 def title_states(encoder: Encoder, docids: Sequence[Docid], texts: Tokens | None, length: int) -> np.ndarray:
     """The states of title tokens, each title followed by the text of its document up to a length in all."""
     tokens, keep = _followed(encoder.tokenizer, docids, texts, length)
-    return encode_tokens(encoder, tokens, keep=keep, plain=True, what="reading titles")[0]
+    return encode_tokens(encoder, tokens, keep=keep, plain=True, label="reading titles")[0]
 
 
 def _followed(

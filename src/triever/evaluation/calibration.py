@@ -37,7 +37,9 @@ def claim(query: str, hits: Sequence[Hit], grades: Mapping[str, int]) -> tuple[f
             "calibration needs a system that gives log-probabilities, such as a generative one",
         )
     if not logprob <= ROUNDING:
-        raise UsageError(f"query {query!r}: {logprob} is not a log-probability", "it must be 0 or less")
+        raise UsageError(
+            f"query {query!r}: {logprob} is not a log-probability", "give log-probabilities, which are 0 or less"
+        )
     return min(math.exp(logprob), 1.0), float(grades.get(hits[0].id, 0) > 0)
 
 
@@ -58,7 +60,7 @@ def reliability(claimed: np.ndarray, right: np.ndarray, bins: int = 10) -> list[
     """Claims in bins of equal width, without the empty ones: a calibrated system has accuracy = confidence."""
     _check(claimed, right)
     if bins < 1:
-        raise UsageError(f"{bins} bins cannot hold anything", "give 1 or more")
+        raise UsageError(f"bins = {bins} should be above zero", "for example: bins=10")
     bin_of = np.minimum((claimed * bins).astype(np.int64), bins - 1)  # the last bin holds 1.0 too
     return [_bin(index, bins, claimed[bin_of == index], right[bin_of == index]) for index in np.unique(bin_of)]
 
@@ -76,6 +78,8 @@ def _bin(index: int, bins: int, claimed: np.ndarray, right: np.ndarray) -> Bin:
 
 def _check(claimed: np.ndarray, right: np.ndarray) -> None:
     if len(claimed) != len(right) or not len(claimed):
-        raise UsageError(f"{len(claimed)} claims and {len(right)} outcomes", "give one of each, at least once")
+        raise UsageError(
+            f"there are {len(claimed)} claims and {len(right)} outcomes", "give one outcome for each claim"
+        )
     if not np.all((claimed >= 0) & (claimed <= 1)):
         raise UsageError("a claim is not between 0 and 1", "give probabilities, not log-probabilities")

@@ -48,10 +48,12 @@ def compare(
         raise UsageError("there is nothing to compare", 'give retrievers by name: compare({"bm25": bm25}, data)')
     for name, retriever in retrievers.items():
         if not isinstance(retriever, Retriever):
-            raise UsageError(f"{brief(name)} is {brief(retriever)}, not a retriever", "give a fitted one, or load one")
+            raise UsageError(
+                f"{brief(name)} is {brief(retriever)}, not a retriever", "give a fitted or loaded retriever"
+            )
     if not isinstance(dataset, Dataset):
         problem = f"compare takes a Dataset, not {type(dataset).__name__}"
-        raise UsageError(problem, "make one: triever.load_dataset(...)")
+        raise UsageError(problem, "load one with triever.load_dataset(...)")
     if keep is not None and not callable(keep):
         raise UsageError(f"keep = {brief(keep)} should be a function", "it is called with a name and a run")
     check(measures)
@@ -78,7 +80,7 @@ def questions(dataset: Dataset, split: str) -> tuple[list[Query], Qrels]:
     qrels = dataset.qrels(split)
     queries = [query for query in dataset.queries(split) if query.id in qrels]
     if not qrels:
-        raise UsageError(f"nothing is judged in the split {split!r} of {dataset.name}", "name a split with qrels")
+        raise UsageError(f"the split {split!r} of {dataset.name} has no judged query", "name a split with qrels")
     if not queries:
         problem = f"none of the questions judged in {split!r} is among the queries of {dataset.name}"
         raise UsageError(problem, "check that qrels and queries have the same ids")
@@ -89,7 +91,7 @@ def warn_of_other_documents(name: str, retriever: Retriever, dataset: Dataset, s
     """Warn if a retriever holds other documents than this data, or if judged documents are missing."""
     dataset.unknown_documents(split, retriever.documents)
     if retriever.fingerprint != dataset.fingerprint:
-        log.warning("%s holds other documents than %s: its numbers are about those", name, dataset.name)
+        log.warning("%s holds other documents than %s: its measures are about its own documents", name, dataset.name)
 
 
 def measure(

@@ -90,12 +90,12 @@ def check_runs(
     for name, run in runs.items():
         if not any(query in run for query in qrels):
             problem = f"{name} has no results for any question of the split {split!r} of {dataset.name}"
-            raise DataError(problem, "name the data and the split that it was made for")
+            raise DataError(problem, "name the data and the split that the run was made for")
         hits = {hit.id for query in qrels if query in run for hit in run[query]}
         strange = sorted(hits.intersection(unknown))
         if strange and len(strange) == len(hits):
             problem = f"none of the documents that {name} retrieves is in {dataset.name}, such as {strange[0]!r}"
-            raise DataError(problem, "name the data that it was made for")
+            raise DataError(problem, "name the data that the run was made for")
         if strange:
             message = "%s retrieves %d documents that are not in %s, such as %s%s"
             log.warning(message, name, len(strange), dataset.name, strange[0], shown)

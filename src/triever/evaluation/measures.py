@@ -234,7 +234,7 @@ def _answers(task: Task, query: str) -> tuple[str, ...]:
 
 def _need_answers(task: Task, measure: str) -> None:
     if not any(_answers(task, query) for query in task.qrels):
-        raise UsageError(f"{measure} needs answers, and no judged query has any", "give queries with answers")
+        raise UsageError(f"{measure} needs answers, but no judged query has any", "give queries with answers")
 
 
 def _warn_of_unanswerable(task: Task) -> None:
@@ -248,7 +248,7 @@ def _warn_of_unanswerable(task: Task) -> None:
 def _answered(name: str, score: Callable[[str, Iterable[str]], float]) -> Measure:
     def needs(task: Task) -> None:
         if task.hits and not task.answers:
-            raise UsageError(f"{name} needs a run that answers, and this one only retrieves", "use an answerer")
+            raise UsageError(f"{name} needs a run with answers, but this run has only hits", "use a run with answers")
         _need_answers(task, name)
 
     def value(task: Task, query: str) -> float:
@@ -322,7 +322,7 @@ def _parsed(measures: Sequence[str]) -> dict[str, Measure | Standard]:
     if isinstance(measures, str) or not isinstance(measures, Iterable):
         raise UsageError(f"measures = {brief(measures)} should be a list", f'for example: ["{DEFAULT_MEASURES[0]}"]')
     if not measures:
-        raise UsageError("there is no measure to compute", f"ask for some, such as {DEFAULT_MEASURES[0]}")
+        raise UsageError("there is no measure to compute", f"name one, such as {DEFAULT_MEASURES[0]}")
     return {name: _parse(name) for name in measures}
 
 
@@ -338,11 +338,11 @@ def _brought(name: str) -> Measure | None:
     if form is None or form["base"] not in plugins.installed(plugins.MEASURES) or _is_known(form["base"]):
         return None
     base, cutoff = form["base"], form["cutoff"]
-    found = plugins.find(plugins.MEASURES, base)
-    if callable(found) != bool(cutoff):
-        hint = f"it takes a cutoff: {base}@10" if callable(found) else f"it takes no cutoff: {base}"
+    provided = plugins.find(plugins.MEASURES, base)
+    if callable(provided) != bool(cutoff):
+        hint = f"it takes a cutoff: {base}@10" if callable(provided) else f"it takes no cutoff: {base}"
         raise UsageError(f"there is no measure {name!r}", hint)
-    measure = found(int(cutoff)) if callable(found) else found
+    measure = provided(int(cutoff)) if callable(provided) else provided
     if not isinstance(measure, Measure):
         raise plugins.unusable(plugins.MEASURES, base, "a Measure, or a function that makes one for a cutoff")
     return measure

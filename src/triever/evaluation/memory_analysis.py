@@ -82,7 +82,9 @@ def memory(models: Mapping[str, str | Path], *, grow: Sequence[int] = GROW, open
 def held(retriever: Retriever, grow: Sequence[int] = GROW) -> HeldMemory:
     """The memory that a retriever holds, and would hold with other numbers of documents."""
     if not len(retriever):
-        raise UsageError(f"a {retriever.kind} retriever without documents says nothing of memory", "add some first")
+        raise UsageError(
+            f"this {retriever.kind} retriever has no documents to measure the memory of", "add documents first"
+        )
     sizes, now = retriever.sizes, len(retriever)
     present, more = retriever.memory_for(), retriever.memory_for(MORE * now)
     parts: dict[str, PartMemory] = {

@@ -33,12 +33,12 @@ LETTERS = 200
 def opened(path: str | Path) -> dict[str, dict[str, int]]:
     """The bytes that a process holds at its start, after opening a model, after a search, and after both again."""
     if not STATUS.exists():
-        raise UsageError("how much memory a process holds is read from Linux", "leave --open out here")
+        raise UsageError("--open works on Linux only", "leave --open out")
     command = [sys.executable, "-m", "triever.evaluation.process_memory", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
-        problem = f"{path} cannot be opened and searched in a process of its own: {reason}"
+        problem = f"{path} cannot be opened and searched by a new process: {reason}"
         raise ArtifactError(problem, f"check it with: triever status {path}")
     return json.loads(done.stdout)
 

@@ -297,9 +297,11 @@ def _common_queries(values: PerQuery) -> list[str]:
         raise UsageError("there is nothing to report", "measure at least one query")
     for system, columns in values.items():
         if list(columns) != list(first):
-            raise UsageError(f"system {system!r} was measured by other measures", "use the same for all")
+            raise UsageError(
+                f"system {system!r} was measured by other measures", "use the same measures for all systems"
+            )
         if any(column.keys() != set(queries) for column in columns.values()):
-            raise UsageError(f"system {system!r} was measured on other queries", "use the same for all")
+            raise UsageError(f"system {system!r} was measured on other queries", "use the same queries for all systems")
     return queries
 
 

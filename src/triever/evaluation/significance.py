@@ -46,7 +46,7 @@ def randomisation_test(a: np.ndarray, b: np.ndarray, *, samples: int = 10_000, s
     """Two-sided p value of the paired sign-flip test: how often chance alone tells two systems so far apart."""
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
-        raise UsageError("the systems were measured on different queries", "measure both on the same ones")
+        raise UsageError("the systems were measured on different queries", "measure both on the same queries")
     return float(p_values((first - second)[:, None], samples=samples, seed=seed)[0])
 
 

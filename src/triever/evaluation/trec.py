@@ -117,7 +117,7 @@ def expected_reciprocal_rank(ranking: JudgedRanking, measure: Measure) -> float:
     rounds to five digits."""
     at = None if measure["cutoff"] is NOT_PROVIDED else measure["cutoff"]
     if ranking.judged.max(initial=0) > MAX_ERR_GRADE:
-        raise UsageError(f"ERR knows no grade above {MAX_ERR_GRADE}", "use nDCG, which knows all of them")
+        raise UsageError(f"ERR takes grades up to {MAX_ERR_GRADE} only", "use nDCG, which takes all grades")
     stops = (np.exp2(np.maximum(ranking.grades[:at], 0)) - 1.0) / 2.0**MAX_ERR_GRADE
     arrives = np.concatenate([[1.0], np.cumprod(1.0 - stops)[:-1]])[: len(stops)]
     return float((arrives * stops / np.arange(1, len(stops) + 1)).sum())

@@ -196,7 +196,7 @@ def _token_ids(titles: InContext) -> np.ndarray:
     """The ids of all tokens but the end of a title."""
     ids = np.flatnonzero(titles.vocabulary.symbol != titles.scheme.stop)
     if len(ids) < 2 or not len(titles.symbols):
-        problem = f"there are {len(ids)} ids and {len(titles.symbols)} tokens in titles, too few to compare any"
+        problem = f"{len(ids)} ids and {len(titles.symbols)} tokens in titles are too few to compare"
         raise UsageError(problem, "add documents with titles")
     return ids
 
@@ -332,7 +332,7 @@ def _token(titles: InContext, word: str) -> int:
     if len(pieces) == 1 and names[0] in occurring:
         return pieces[0]
     hint = f"name one of its pieces: {', '.join(names)}" if len(pieces) > 1 else closest(word, occurring, listed=5)
-    raise UsageError(f"{word!r} is no token of a title", hint)
+    raise UsageError(f"{word!r} is not a token of any title", hint)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ def checked(vectors: np.ndarray, dtype: str) -> np.ndarray:
     """Vectors (n, d) of the right type, all finite."""
     array = np.asarray(vectors)
     if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu":
-        raise UsageError(f"vectors of shape {array.shape} and type {array.dtype}", "give an array of numbers (n, d)")
+        problem = f"the vectors have the shape {array.shape} and the type {array.dtype}"
+        raise UsageError(problem, "give an array of numbers (n, d)")
     with np.errstate(over="ignore"):  # numbers too large for float16 become infinite, and are refused below
         array = np.ascontiguousarray(array.astype(dtype, copy=False))
     rows = max(1, CHUNK // array.shape[1])
@@ -34,7 +35,7 @@ def checked_tokens(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np
     """Vectors as float16, all finite, and the starts of the documents in them."""
     flat, starts = checked(flat, "float16"), np.asarray(starts, np.int64)
     if starts.ndim != 1 or not len(starts) or starts[0] or starts[-1] != len(flat) or (np.diff(starts) < 0).any():
-        raise UsageError("starts do not divide the tokens", f"let them rise from 0 to {len(flat)}")
+        raise UsageError(f"starts do not divide the {len(flat)} tokens", f"give starts that rise from 0 to {len(flat)}")
     return flat, starts
 
 
@@ -44,11 +45,11 @@ def checked_queries(
     """Queries (q, length, d) as float32, 0 where masked, and their mask (q, length), on the device."""
     asked = _tensor(queries).to(device, torch.float32)
     if asked.ndim != 3 or asked.shape[2] != width:
-        problem = f"queries of shape {tuple(asked.shape)} for token vectors of {width} numbers"
-        raise UsageError(problem, "give (queries, tokens, numbers), from the model of the documents")
+        problem = f"the queries have the shape {tuple(asked.shape)}, but token vectors have {width} numbers"
+        raise UsageError(problem, "give an array (queries, tokens, numbers) from the encoder of the documents")
     counts = torch.ones(asked.shape[:2], dtype=torch.bool) if mask is None else _tensor(mask).bool()
     if counts.shape != asked.shape[:2]:
-        raise UsageError(f"a mask of shape {tuple(counts.shape)}", f"give one of {tuple(asked.shape[:2])}")
+        raise UsageError(f"the mask has the shape {tuple(counts.shape)}", f"give a mask of {tuple(asked.shape[:2])}")
     counts = counts.to(device)
     if not asked[counts].isfinite().all():
         raise UsageError("some query vectors are not finite", "check the model that made them")
@@ -63,12 +64,14 @@ def _tensor(values: np.ndarray | Tensor) -> Tensor:
 def same_width(new: np.ndarray, width: int) -> None:
     """Raise an error unless new vectors (n, d) are as wide as the old ones."""
     if new.shape[1] != width:
-        raise UsageError(f"new vectors of {new.shape[1]} numbers, old ones of {width}", "use one model")
+        raise UsageError(f"new vectors have {new.shape[1]} numbers, but old ones {width}", "use one encoder for both")
 
 
 def mask_of(keep: np.ndarray, count: int) -> np.ndarray:
     """The mask as a bool array; an error unless its shape is (count,)."""
     keep = np.asarray(keep)
     if keep.shape != (count,) or keep.dtype != bool:
-        raise UsageError(f"keep has the shape {keep.shape} and {keep.dtype}", f"give a mask of {count} rows")
+        raise UsageError(
+            f"keep has the shape {keep.shape} and the type {keep.dtype}", f"give {count} values, true or false"
+        )
     return keep

@@ -55,11 +55,13 @@ class TokenOptions:
     def __post_init__(self) -> None:
         config.validate(self)
         if self.bits not in BUCKETS:
-            raise UsageError(f"bits = {self.bits} is not a choice", "use 16, 4 or 2")
+            raise UsageError(f"bits = {self.bits} is not one of the choices", "use 16, 4 or 2")
         at_least("probes", self.probes, 1)
         at_least("candidates", self.candidates or 0, 0)
         if not 0 <= self.centroids <= MOST_CENTROIDS:
-            raise UsageError(f"centroids = {self.centroids} should be 0 to {MOST_CENTROIDS}", "0 chooses by itself")
+            raise UsageError(
+                f"centroids = {self.centroids} should be 0 to {MOST_CENTROIDS}", "0 lets Triever choose the number"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +263,7 @@ class TokenIndex:
     def _checked_rows(self, rows: np.ndarray) -> np.ndarray:
         rows = np.asarray(rows, np.int64)
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
-            raise UsageError("a row that is not there", f"rows go from 0 to {len(self) - 1}")
+            raise UsageError("a row is outside the index", f"give rows from 0 to {len(self) - 1}")
         return rows
 
     # Changing

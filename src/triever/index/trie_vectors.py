@@ -118,18 +118,18 @@ class TrieVectors:
         walk: Walk,
         queries: Tensor,
         states: Sequence[Sequence[Sequence[int]]],
-        most: int | None = None,
+        limit: int | None = None,
         always: np.ndarray | None = None,
     ) -> Iterator[PrefixEntries]:
         """The entries below the prefixes of each query (q, d); prefixes are states of a walk over the trie.
 
-        With `most`, only this many entries of each slice are kept, those with the greatest products, in addition to
+        With `limit`, only this many entries of each slice are kept, those with the greatest products, in addition to
         those that are `always` kept (entries,) bool. Queries with a prefix in common are compared with its slice
         together, as many of them as can be held at once.
         """
         unlike = {tuple(state) for prefixes in states for state in prefixes}
         spans = {state: [*_blocks(walk.spans(state))] for state in unlike}
-        wanted = _Wanted(most, always)
+        wanted = _Wanted(limit, always)
         held = {state: wanted.held(of) for state, of in spans.items()}
         sizes = [_together_held(held[tuple(state)] for state in prefixes) for prefixes in states]
         for group in _groups(sizes, LINES if wanted.few is None else CHUNK):

@@ -164,7 +164,9 @@ class VectorIndex:
         """
         wanted = np.array(checked(queries, "float32"))  # a copy: torch wants writable arrays
         if wanted.shape[1] != self.width:
-            raise UsageError(f"queries of {wanted.shape[1]} numbers, vectors of {self.width}", "use one model for both")
+            raise UsageError(
+                f"queries have {wanted.shape[1]} numbers, but vectors {self.width}", "use one encoder for both"
+            )
         at_least("k", k, 1)
         if not len(wanted) or not self.changes.slots:
             return nothing(len(wanted), k)

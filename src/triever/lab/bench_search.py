@@ -52,7 +52,7 @@ def bench_search(
     for name, model in models.items():
         retriever = model if isinstance(model, Retriever) else load(model)
         if not len(retriever):
-            raise UsageError(f"{name} holds no documents", "add some, or leave it out")
+            raise UsageError(f"{name} holds no documents", "add documents, or leave this model out")
         exact: list[Result] | None = None
         every = variants(name, retriever)
         first = next(iter(every))

@@ -57,9 +57,12 @@ class TrainBenchOptions:
         check_filled(self, "compile")
         object.__setattr__(self, "device", str(device_of(self.device)))
         if self.batch % 2:
-            raise UsageError(f"batch = {self.batch} should be an even number", "half of the texts are queries")
+            raise UsageError(
+                f"batch = {self.batch} should be an even number: half of the texts are queries", "for example: batch=64"
+            )
         if self.width % HEAD:
-            raise UsageError(f"width = {self.width} should be a multiple of {HEAD}", "each attention head has so many")
+            problem = f"width = {self.width} should be a multiple of {HEAD}, the width of an attention head"
+            raise UsageError(problem, f"for example: width={4 * HEAD}")
 
     @property
     def dtype(self) -> torch.dtype:

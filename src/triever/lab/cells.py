@@ -44,9 +44,11 @@ class Data:
         if not self.name:
             raise UsageError("data has no name", 'for example: data.name = "python"')
         if not self.test or len(set(self.test)) < len(self.test):
-            raise UsageError(f"data.test = {list(self.test)}", "name at least one split, each once")
+            raise UsageError(
+                f"data.test = {list(self.test)} should name splits, each once", 'for example: data.test = ["test"]'
+            )
         if self.documents < 0:
-            raise UsageError(f"data.documents = {self.documents} should not be negative", "0 takes all")
+            raise UsageError(f"data.documents = {self.documents} should not be negative", "0 takes all documents")
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,9 @@ def describe_docids(dataset: Dataset, kind: str, settings: Sequence[str], vector
 def _vectors(scheme: Scheme, path: Path | None) -> Tensor | None:
     if path is None:
         if scheme.needs_vectors:
-            raise UsageError(f"{scheme.kind} docids are made from vectors", "give them with --vectors FILE.npy")
+            raise UsageError(
+                f"{scheme.kind} docids are made from vectors, but none are given", "add --vectors FILE.npy"
+            )
         return None
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)

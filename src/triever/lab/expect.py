@@ -68,10 +68,14 @@ def expected_values(expect: Table, by: Judging, cells: Sequence[Named]) -> Itera
     for key, value in table(expect.get("values", {}), "expect.values").items():
         measure, splits, term = _scope(key, by)
         if splits != (by.split,):
-            raise UsageError(f"expect.values names {key!r}, and values are those of {by.split}", "set expect.split")
+            raise UsageError(
+                f"expect.values names {key!r}, but all values are of the split {by.split}", "set expect.split"
+            )
         named = select(term, cells, "expect.values")
         if len(named) > 1:
-            raise UsageError(f"expect.values names {len(named)} cells by {term!r}", f"such as {named[0].label!r}")
+            raise UsageError(
+                f"expect.values names {len(named)} cells by {term!r}", f"name one cell, such as {named[0].label!r}"
+            )
         entry = value if isinstance(value, Mapping) else {"value": value}
         check_keys(entry, ("value", "tolerance"), f"expect.values.{key}")
         near = number(entry.get("tolerance", tolerance), f"the tolerance of {key!r}")
@@ -86,7 +90,7 @@ def order_of(statement: str, by: Judging, cells: Sequence[Named]) -> Order:
     measure, splits, comparison = _scope(statement, by)
     terms = re.split(r"\s+(<=|<|>=|>)\s+", comparison)
     if len(terms) < 3:
-        raise UsageError(f"the order {statement!r} compares nothing", 'write it as "a < b" or "a <= b", with spaces')
+        raise UsageError(f"the order {statement!r} has no comparison", 'write it as "a < b" or "a <= b", with spaces')
     pairs: list[Pair] = []
     for start in range(0, len(terms) - 2, 2):
         left, sign, right = terms[start : start + 3]
@@ -104,7 +108,7 @@ def _matched(statement: str, left: str, right: str, cells: Sequence[Named]) -> l
         raise UsageError(problem, "name the same axes on both sides")
     pairs = [(first, second) for first in lefts for second in rights if _alike(first, second, fixed | also_fixed)]
     if not pairs or any(first.label == second.label for first, second in pairs):
-        raise UsageError(f"the order {statement!r} compares a cell with none or with itself", "name two that differ")
+        raise UsageError(f"the order {statement!r} does not compare two different cells", "name two cells that differ")
     return pairs
 
 
@@ -126,7 +130,7 @@ def select(term: str, cells: Sequence[N], where: str) -> list[N]:
     selected = exact or [cell for cell in cells if set(_split(term)) <= cell.names.keys()]
     if not selected:
         known = {name for cell in cells for name in (cell.label, *cell.names)}
-        raise UsageError(f"{where} names {term!r}, which is no cell", nearest(term, known))
+        raise UsageError(f"{where} names {term!r}, which is not a cell", nearest(term, known))
     return selected
 
 

@@ -205,7 +205,7 @@ def limit(seconds: float) -> Generator[None]:
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         raise TooLong(
-            f"it took longer than {seconds:g} s", "raise timeout, or run it again: a training goes on where it was"
+            f"the run took longer than {seconds:g} s", "raise timeout, or run it again: its training continues"
         )
 
     before = signal.signal(signal.SIGALRM, stop)
@@ -369,7 +369,7 @@ def expansions_file(name: str) -> Path | None:
             return path
     if name == SHIPPED:
         return None
-    raise DataError(f"there is no file of expansions {name}", f"write it first, or set {VARIABLE}")
+    raise DataError(f"there is no file of expansions {name}", f"write the file first, or set {VARIABLE}")
 
 
 def _beside(folder: Path, ending: str) -> Path:

@@ -45,7 +45,7 @@ def cells_of(recipe: Table) -> tuple[Cell, ...]:
     grid = list(_grid(shared, recipe["axes"])) if "system" in recipe or recipe["axes"] else []
     drafts = _without([*grid, *(_by_hand(shared, cell) for cell in recipe["cells"])], recipe)
     if not drafts:
-        raise UsageError("it has no cells", "give a [system], or cells one by one: [[cells]]")
+        raise UsageError("the recipe has no cells", "give a [system], or cells one by one: [[cells]]")
     cells = [_cell(draft) for draft in drafts]
     _refuse_twice(cells)
     return _seeded(cells, recipe)
@@ -72,7 +72,7 @@ def _refuse_twice(cells: Sequence[Cell]) -> None:
         for key in (f"file {file_name(cell.label)}", f"cell {digest(cell.definition())}"):
             if key in seen:
                 other = "" if seen[key] == cell.label else f", once as {seen[key]!r}"
-                raise UsageError(f"the cell {cell.label!r} is there twice{other}", "keep one of them")
+                raise UsageError(f"the cell {cell.label!r} occurs twice{other}", "keep one of them")
             seen[key] = cell.label
 
 
@@ -152,7 +152,7 @@ def _bare(values: Table) -> dict[str, object]:
 def _cell(draft: Draft) -> Cell:
     with placed(f"cell {draft.label!r}: "):
         if re.search(r"\s[<>]=?\s", draft.label):
-            raise UsageError("a label holds a sign of comparison", "name it in words")
+            raise UsageError("the label holds a comparison sign such as <", "use words instead")
         made = _system(draft.spec["system"], draft.spec["parts"], ())
         data = config.build(Data, draft.spec["data"], where="data.")
         return Cell(draft.label, draft.names, draft.values, data, made)
@@ -162,7 +162,7 @@ def _system(spec: Table, parts: Table, inside: tuple[str, ...]) -> System:
     """A system that can be made, with the parts that it names and the parts of these; `inside` are parts around it."""
     kind = spec.get("kind")
     if not isinstance(kind, str):
-        raise UsageError("it does not say which system", 'add a line such as: kind = "bm25"')
+        raise UsageError("the system has no kind", 'add a line such as: kind = "bm25"')
     options = {key: value for key, value in spec.items() if key != "kind"}
     used = {name: _part(name, parts, inside) for name in dict.fromkeys(_references([kind, options]))}
     made = System(kind, options, used)
@@ -178,14 +178,14 @@ def _refuse_settled(made: System) -> None:
     search_options = made.parts[made.part].unfitted().search_only
     for key in made.options:
         if key not in search_options:
-            raise UsageError(f"{made.kind} is a part, and takes no option {key}", f"set it in [parts.{made.part}]")
+            raise UsageError(f"{made.kind} is a part and takes no option {key} here", f"set it in [parts.{made.part}]")
 
 
 def _part(name: str, parts: Table, inside: tuple[str, ...]) -> System:
     if name not in parts:
         raise UsageError(f"there is no part {MARK}{name}", nearest(name, parts) if parts else f"add [parts.{name}]")
     if name in inside:
-        raise UsageError(f"part {name} is made from itself", "take the circle out")
+        raise UsageError(f"part {name} refers to itself", "remove that reference")
     with placed(f"part {name!r}: "):
         return _system(table(parts[name], f"parts.{name}"), parts, (*inside, name))
 

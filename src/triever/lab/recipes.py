@@ -182,7 +182,7 @@ def read(recipe: str | Path, setting: str) -> Recipe:
             check_keys(table(changes, f"settings.{name}"), CHANGING, f"settings.{name}")
         if setting not in settings:
             hint = nearest(setting, settings) if settings else f"add one: [settings.{setting}]"
-            raise UsageError(f"it has no setting {setting!r}", hint)
+            raise UsageError(f"the recipe has no setting {setting!r}", hint)
         return _recipe(recipe_name(path), setting, changed(raw, settings[setting]))
 
 
@@ -217,14 +217,14 @@ def _changed_cells(cells: Sequence[Table], more: Table) -> list[Table]:
     labels = [cell["label"] for cell in cells]
     for label in more:
         if label not in labels:
-            raise UsageError(f"a setting changes the cell {label!r}, which is not there", nearest(label, labels))
+            raise UsageError(f"a setting changes the cell {label!r}, which does not exist", nearest(label, labels))
     return [over(cell, table(more.get(cell["label"], {}), f"cells.{cell['label']}")) for cell in cells]
 
 
 def _recipe(name: str, setting: str, values: Table) -> Recipe:
     title = text(values.get("title", ""), "title")
     if not title:
-        raise UsageError("it has no title", 'begin with: title = "what it is about"')
+        raise UsageError("the recipe has no title", 'begin with: title = "what it is about"')
     check_keys(values["expect"], EXPECT, "expect")
     measures = tuple(texts(values.get("measures", list(MEASURES)), "measures"))
     check_measures(measures)
@@ -255,7 +255,7 @@ def _judged_by(expect: Table, measures: Sequence[str], cells: Sequence[Cell]) ->
     split = text(expect.get("split", cells[0].data.test[0]), "expect.split")
     for cell in cells:
         if split not in cell.data.test:
-            problem = f"the cell {cell.label!r} is not measured on {split!r}, by which it is judged"
-            raise UsageError(problem, f"set expect.split; {nearest(split, cell.data.test)}")
+            problem = f"expect.split = {split!r}, but the cell {cell.label!r} is not measured on it"
+            raise UsageError(problem, f"set another expect.split; {nearest(split, cell.data.test)}")
     common = [name for name in cells[0].data.test if all(name in cell.data.test for cell in cells)]
     return Judging(measures, common, measure, split)

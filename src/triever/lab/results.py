@@ -126,7 +126,7 @@ def sections(folder: str | Path) -> list[Section]:
     except OSError as error:
         raise DataError(f"{folder} cannot be opened: {error.strerror}", "check its permissions") from error
     if not files:
-        raise DataError(f"{folder} holds no results", "write some with: triever compare ... --out FILE")
+        raise DataError(f"{folder} holds no results", "write results with: triever compare ... --out FILE")
     recipes = {file.parent for file in files if file.name == PLAN}
     made = (
         _recipe_section(file.parent) if file.name == PLAN else _section(file.relative_to(folder), _read(file))

@@ -22,14 +22,16 @@ def check_filled(options: object, *names: str) -> None:
     """Refuse an empty list, with which there would be nothing to measure."""
     for name in names:
         if getattr(options, name) == ():
-            raise UsageError(f"{name} is empty", "name at least one, or leave it out for the default")
+            raise UsageError(f"{name} is empty", "name at least one value, or leave it out for the default")
 
 
 def check_memory(needed: float, device: str, smaller: str) -> None:
     """Refuse work that needs more memory than there is; `smaller` says which options make it less."""
     there = available(device)
     if needed > there:
-        problem = f"this needs about {needed / GIB:,.1f} GiB of memory on {device}, and {there / GIB:,.1f} GiB are free"
+        problem = (
+            f"the work needs about {needed / GIB:,.1f} GiB of memory on {device}, but {there / GIB:,.1f} GiB are free"
+        )
         raise UsageError(problem, f"set a smaller {smaller}")
 
 

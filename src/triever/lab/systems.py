@@ -30,7 +30,7 @@ def _kind_and_values(system_or_file: str) -> tuple[type[Retriever], dict[str, ob
         values = config.read_toml(system_or_file)
     kind = values.pop("kind", None)
     if not isinstance(kind, str):
-        raise UsageError(f"{system_or_file} does not say which system", 'add a line such as: kind = "bm25"')
+        raise UsageError(f"{system_or_file} does not name a system", 'add a line such as: kind = "bm25"')
     return system(kind), values
 
 
@@ -86,7 +86,9 @@ def _opened(source: str) -> tuple[Retriever, bool]:
     if os.path.isdir(source):  # not Path.is_dir, for which a name may be too long
         if not is_kind(name):
             return load(source), False
-        _log.warning("%s is taken as the system, fitted here; the folder is ./%s", source, source)
+        _log.warning(
+            "%s is read as the name of a system, which is fitted now; for the folder, write ./%s", source, source
+        )
     known = config.options(_kind_and_values(name)[0])
     return new_system(name, split_settings(settings, known)), True
 

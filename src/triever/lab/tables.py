@@ -423,5 +423,7 @@ def _warn_of_other_data(name: str, rows: Sequence[Row]) -> None:
         for result in row.results:
             data = result["data"]
             if seen.setdefault(data["dataset"], data["fingerprint"]) != data["fingerprint"]:
-                log.warning("%s: %s was not measured on the same %s as others", name, row.cell, data["dataset"])
+                log.warning(
+                    "%s: %s was not measured on the same version of %s as other cells", name, row.cell, data["dataset"]
+                )
                 return

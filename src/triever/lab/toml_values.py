@@ -70,7 +70,7 @@ def whole(value: object, where: str) -> int:
 def yes_or_no(value: object, where: str) -> bool:
     """The value, if it is true or false."""
     if not isinstance(value, bool):
-        raise UsageError(f"{where} = {value!r} should be true or false", "without quotes")
+        raise UsageError(f"{where} = {value!r} should be true or false", "write it without quotes")
     return value
 
 

@@ -65,8 +65,9 @@ REPLAYED = 10
 """Old documents that are gone over again for each new one, at most."""
 E = TypeVar("E", DocidEngine, ClusterEngine, TitleEngine)
 M = TypeVar("M", bound=DocidModel)
-
-
+R = TypeVar("R", bound=Engine)
+Targets: TypeAlias = Callable[[Sequence[Document] | DocumentStore, Sequence[Docid]], Sequence[Docid]]
+"""What a model is taught to write for documents with these docids."""
 Loss: TypeAlias = Callable[[nn.Module, Mapping[str, Tensor]], dict[str, Tensor]]
 """What is made smaller: the parts of the loss of a batch, by what goes through the training."""
 
@@ -90,6 +91,38 @@ class Course(NamedTuple):
     rounds: Callable[[int], Batches]
 
 
+class ReadsTexts(Protocol):
+    """A model whose training texts are cut and tokenised as its encoder wants them."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """What reads."""
+        ...
+
+    def at_most(self, wanted: int) -> int:
+        """How many tokens of a text can be read, up to as many as are wanted."""
+        ...
+
+
+class Taught(Protocol):
+    """What views are made for: a model, and how queries are read for it."""
+
+    @property
+    def model(self) -> ReadsTexts:
+        """What learns."""
+        ...
+
+    @property
+    def reading(self) -> Reading:
+        """What stands before texts."""
+        ...
+
+    @property
+    def queries(self) -> tuple[int, str]:
+        """How many tokens of a query are read, and what stands before it."""
+        ...
+
+
 class WithEncoder(nn.Module):
     """A model and an encoder that go through a training together, and so through its checkpoints."""
 
@@ -100,7 +133,7 @@ class WithEncoder(nn.Module):
 
 
 @dataclass(eq=False)
-class DocidRetriever(Retriever[E]):
+class DocidRetriever(Retriever[R]):
     """The options of a retriever with a model that learns to write docids."""
 
     search_only: ClassVar[tuple[str, ...]] = ("search_options",)
@@ -124,7 +157,7 @@ class DocidRetriever(Retriever[E]):
     def __post_init__(self) -> None:
         config.validate(self)
         if self.vectors is not None and self.vectors.kind != "dense":
-            raise UsageError(f"vectors = {self.vectors.kind} has no vector for a document", "name a dense retriever")
+            raise UsageError(f"vectors = {self.vectors.kind} makes no vectors of documents", "name a dense retriever")
         check_lengths(self.read_length, self.document_length)
         if self.decoder.rows == "vectors":
             self._check_rows()
@@ -132,13 +165,14 @@ class DocidRetriever(Retriever[E]):
     def _check_rows(self) -> None:
         """Refuse to begin output rows as vectors where there are none that would do."""
         if not self.docids.names_vectors:
-            problem = f"decoder.rows = vectors, and the symbols of these {self.docids.kind} docids stand for none"
+            problem = f"decoder.rows = vectors, but the symbols of these {self.docids.kind} docids have no vectors"
             raise UsageError(
-                problem, "leave it out, or use atomic docids, cluster without a branch, or codebook with positions"
+                problem,
+                "leave decoder.rows out, or use docids atomic, cluster with branch=0, or codebook with positions",
             )
         if self.dense and self.dense.size:
-            problem = f"decoder.rows = vectors, and vectors.size = {self.dense.size} projects them to another space"
-            raise UsageError(problem, "leave it out, or name a dense retriever with size = 0")
+            problem = f"decoder.rows = vectors, but vectors.size = {self.dense.size} projects vectors to another size"
+            raise UsageError(problem, "leave decoder.rows out, or name a dense retriever with size = 0")
 
     @property
     def dense(self) -> VectorSystem | None:
@@ -202,13 +236,13 @@ class VectorSystem(Protocol):
         ...
 
 
-def view_names(options: DocidRetriever[E], dataset: Dataset, expanded: int = 0) -> Sequence[str]:
+def view_names(options: DocidRetriever[Any], dataset: Dataset, expanded: int = 0) -> Sequence[str]:
     """The views that are asked for, or that a dataset has something for; the beginnings are in chunks too."""
     there = {"labelled": has_queries(options, dataset), "generated": expanded > 0, "chunks": True}
     return options.views.names or [name for name, is_there in there.items() if is_there]
 
 
-def has_queries(options: DocidRetriever[E], dataset: Dataset) -> bool:
+def has_queries(options: DocidRetriever[Any], dataset: Dataset) -> bool:
     """Whether there are judged queries; a split that was asked for by name must be there."""
     named = "labelled" in options.views.names or options.training.split != "train"
     return named or options.training.split in dataset.splits
@@ -218,10 +252,10 @@ def has_queries(options: DocidRetriever[E], dataset: Dataset) -> bool:
 class DocidTeaching(Generic[E]):
     """How a model is made, and taught to write docids, by the options of a retriever that holds this."""
 
-    options: DocidRetriever[E]
+    options: DocidRetriever[Any]
     loss: Loss
-    decoder: Callable[[Backbone], DecoderOptions]
-    """What is to write where a backbone reads."""
+    decoder: Callable[[Backbone], DecoderOptions] | None = None
+    """What is to write where a backbone reads; by default the retriever's option, whatever the backbone is."""
     attends: bool = False
     """Whether what writes has to attend to the states of what reads."""
     by_vectors: bool = False
@@ -234,7 +268,8 @@ class DocidTeaching(Generic[E]):
             names = view_names(options, dataset, store.expanded)
             check_shares(names, options.views.weights or [1.0] * len(names), options.training.batch)
         if backbone := self._known_backbone():
-            check_backbone(backbone, self.decoder(backbone), attends=self.attends)
+            decoder = self.decoder(backbone) if self.decoder else options.decoder
+            check_backbone(backbone, decoder, attends=self.attends)
 
     def _known_backbone(self) -> Backbone | None:
         """What is going to read; scratch, which suits every decoder, is made from texts and not known yet."""
@@ -376,7 +411,7 @@ class DocidTeaching(Generic[E]):
     # What stands for documents
 
     def views(
-        self, docids: Docids[M], dataset: Dataset, store: DocumentStore, work: Path | None
+        self, docids: Taught, dataset: Dataset, store: DocumentStore, work: Path | None
     ) -> tuple[dict[str, View], Pairs | None]:
         """What there is to learn from, by name, and the judged queries that are held out, if there are any."""
         options = self.options
@@ -394,18 +429,18 @@ class DocidTeaching(Generic[E]):
                 views[name] = self._chunks(docids, store, name, work)
         return views, held if held is not None and len(held) else None
 
-    def _query_tokens(self, docids: Docids[M], queries: Sequence[str]) -> Tokens:
+    def _query_tokens(self, docids: Taught, queries: Sequence[str]) -> Tokens:
         length, prefix = docids.queries
         return Tokens.of((prefix + query for query in queries), docids.model.encoder.tokenizer, length)
 
-    def _generated(self, docids: Docids[M], store: DocumentStore) -> Generated:
+    def _generated(self, docids: Taught, store: DocumentStore) -> Generated:
         written = written_pairs(store, self.options.views.questions)
         if not len(written):
             problem = "no document has generated queries"
-            raise UsageError(problem, "write some with triever write-queries, and name the file by --expansions")
-        return Generated(self._query_tokens(docids, written.texts), written.relevant)
+            raise UsageError(problem, "write queries with triever write-queries, and give the file with --expansions")
+        return Generated(self._query_tokens(docids, written.texts), written.relevant, written.texts)
 
-    def _chunks(self, docids: Docids[M], store: DocumentStore, name: str, work: Path | None) -> Chunks:
+    def _chunks(self, docids: Taught, store: DocumentStore, name: str, work: Path | None) -> Chunks:
         options, model = self.options, docids.model
         tokenizer, views = model.encoder.tokenizer, options.views
         # Without the space at its end, which belongs to the word behind it where it counts at all.
@@ -420,19 +455,28 @@ class DocidTeaching(Generic[E]):
         longest = model.at_most(views.length + len(prefix))
         return Chunks(tokens, tokenizer, longest, count, fresh, options.training.seed, prefix)
 
-    def _texts_of(self, docids: Docids[M], store: DocumentStore) -> dict[str, View]:
+    def _texts_of(self, docids: Taught, store: DocumentStore) -> dict[str, View]:
         """What there is of documents without judged queries."""
         views: dict[str, View] = {"chunks": self._chunks(docids, store, "chunks", None)} if len(store) else {}
         return views | ({"generated": self._generated(docids, store)} if store.expanded else {})
 
     # Adding
 
-    def retrained(
+    def tuned(
+        self, engine: E, documents: Sequence[Document], store: DocumentStore, targets: Targets | None = None
+    ) -> E:
+        """The engine after a short training on new documents, if `training.add_steps` asks for it."""
+        if not self.options.training.add_steps or not documents:
+            return engine
+        model = self._retrained(engine.docids, documents, store, targets)
+        return replace(engine, docids=replace(engine.docids, model=model))
+
+    def _retrained(
         self,
         docids: Docids[M],
         documents: Sequence[Document],
         store: DocumentStore,
-        targets: Callable[[Sequence[Document] | DocumentStore, Sequence[Docid]], Sequence[Docid]] | None = None,
+        targets: Targets | None = None,
     ) -> M:
         """The model after a short training on new documents, half of which goes over old ones again.
 
@@ -453,7 +497,7 @@ class DocidTeaching(Generic[E]):
         weights = [1 / len(views)] * len(views) + [1 / max(1, len(again))] * len(again)
         rounds = self.rounds(model, {**views, **again}, docid_rows(taught), options, weights)
         share, device = self.rate_share(model, options), self.options.device
-        train(model, self.loss, rounds, options, what="learning new documents", device=device, share=share)
+        train(model, self.loss, rounds, options, label="learning new documents", device=device, share=share)
         return laid_out(model)
 
 

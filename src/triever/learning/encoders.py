@@ -22,6 +22,7 @@ from triever.errors import UsageError
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
+from triever.models.seeds import seeded
 from triever.models.tokens import Tokens
 from triever.retriever import Retriever
 from triever.training.memory_estimate import check, estimate
@@ -124,15 +125,14 @@ class EncoderRetriever(Retriever[E]):
 def check_lengths(query: int, document: int) -> None:
     """Refuse to read so few tokens of queries or documents that no word is among them."""
     if query < 3 or document < 3:
-        problem = f"query_length = {query}, document_length = {document}"
-        raise UsageError(problem, "both are at least 3: special tokens count")
+        problem = f"a length is too small: query_length = {query}, document_length = {document}"
+        raise UsageError(problem, "set both to 3 or more: special tokens count too")
 
 
-def new_encoder(backbone: Backbone, shape: EncoderShape, seed: int, place: str) -> Encoder:
+def new_encoder(backbone: Backbone, shape: EncoderShape, seed: int, device: str) -> Encoder:
     """An encoder in which what does not come with the backbone depends on the seed alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Encoder(backbone, shape).to(place).eval()
+    with seeded(seed):
+        return Encoder(backbone, shape).to(device).eval()
 
 
 def _usual(tokens: Tokens) -> int:
@@ -145,7 +145,7 @@ def check_memory(
     training: QueryTuning,
     rows: int,
     length: int,
-    place: str,
+    device: str,
     *,
     scores: int = 0,
     parameters: int | None = None,
@@ -161,9 +161,9 @@ def check_memory(
         d_ff=int(shape.get("intermediate_size") or shape.get("d_ff") or 0),
         scores=scores,
         optimizer=training.optimizer,
-        precision="bfloat16" if torch.device(place).type == "cuda" else "float32",
+        precision="bfloat16" if torch.device(device).type == "cuda" else "float32",
     )
-    check(needed, place)
+    check(needed, device)
 
 
 def device_name(name: str) -> str:

@@ -51,14 +51,14 @@ class Scratch:
     def __post_init__(self) -> None:
         if min(self.hidden, self.heads) < 1 or self.layers < 0 or self.positions < 3:
             problem = f"{self} has a size that is too small"
-            raise UsageError(problem, "every size is at least 1, positions at least 3, and layers may be 0")
-        if self.hidden % self.heads:
             raise UsageError(
-                f"{self.heads} heads do not divide a width of {self.hidden}", "choose one that is a multiple"
+                problem, "set hidden and heads to 1 or more, positions to 3 or more, and layers to 0 or more"
             )
+        if self.hidden % self.heads:
+            raise UsageError(f"hidden = {self.hidden} is not a multiple of heads = {self.heads}", "change one of them")
         if self.vocabulary < len(SPECIAL) + 256:
             raise UsageError(
-                f"vocabulary = {self.vocabulary} is less than all bytes need", f"ask for {len(SPECIAL) + 256} or more"
+                f"vocabulary = {self.vocabulary} has no room for all bytes", f"set it to {len(SPECIAL) + 256} or more"
             )
 
 
@@ -135,7 +135,7 @@ class Backbone:
     def _made(self, auto: Any, classes: Any, config: Any, empty: bool) -> Any:
         """The model that an auto class of transformers makes; `classes` has that class's models by their configs."""
         if type(config) not in classes:
-            problem = f"{self.name} is a {config.model_type} model, which has no form for {auto.__name__}"
+            problem = f"{self.name} is a {config.model_type} model, which transformers cannot load by {auto.__name__}"
             raise UsageError(problem, "choose another backbone")
         how = _how(classes[type(config)])
         if self.folder is not None and not empty:
@@ -229,7 +229,7 @@ def _loaded(auto: Any, folder: Path, config: Any, how: Mapping[str, Any]) -> Any
         problem = f"the weights in {folder} cannot be loaded: {_first_line(error)}"
         raise DataError(problem, "name a folder that save_pretrained has written") from error
     if missing := sorted(info["missing_keys"]):
-        problem = f"the weights in {folder} lack {len(missing)} that the model needs, {missing[0]} first"
+        problem = f"the weights in {folder} lack {len(missing)} tensors that the model needs, such as {missing[0]}"
         raise DataError(problem, "name a folder whose config.json and weights belong together")
     return module
 
@@ -265,7 +265,7 @@ def _tokenizer(folder: Path, config: Any) -> TextTokenizer:
     size = tokenizer.get_vocab_size()
     if size < config.vocab_size / 2:
         # transformers makes an almost empty tokenizer where a folder has none
-        problem = f"{folder} lacks the model's tokenizer: {size} pieces are all it has, of {config.vocab_size:,}"
+        problem = f"{folder} lacks the model's tokenizer: it has only {size} of {config.vocab_size:,} pieces"
         raise DataError(problem, "put tokenizer.json into the folder, as save_pretrained of the tokenizer writes it")
     numbers = {name: tokenizer.token_to_id(piece) for name, piece in special.items()}
     end = _first(numbers.get("eos_token"), _one(config, "eos_token_id"))
@@ -346,7 +346,7 @@ def _sizes(text: str) -> Scratch:
 
 def _from_nothing(name: str, sizes: Scratch, texts: Iterable[str] | None) -> Backbone:
     if texts is None:
-        raise UsageError("scratch learns its tokenizer from texts, and there are none", "pass those of the corpus")
+        raise UsageError("scratch learns its tokenizer from texts, but there are none", "pass the texts of the corpus")
     tokenizer = learn_tokenizer(texts, sizes.vocabulary)
     config = {
         "model_type": "bert",
@@ -437,7 +437,7 @@ def _fetched(name: str) -> Path:
         folder = Path(path)
         if any(folder.glob(pattern)):
             return folder
-    raise UsageError(f"{name} has no weights of a kind that Triever reads", "choose a model with safetensors")
+    raise UsageError(f"{name} has no weights in a format that Triever reads", "choose a model with safetensors")
 
 
 def _licence(folder: Path) -> str:

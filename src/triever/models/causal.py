@@ -6,14 +6,13 @@ gives the first of them. In a search a text is read once, but what was read is c
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from triever.models.docid_model import DocidModel, SymbolShape
+from triever.models.docid_model import DocidModel, SymbolShape, Tokenise
 
 ROOM = 64
 """Places behind a text that are kept for its docid, where a backbone knows so many places and no more."""
@@ -97,7 +96,7 @@ class CausalDecoder(DocidModel[CausalShape]):
 
     def generator(self, length: int, prefix: str = "") -> CausalGenerator:
         """What a search asks."""
-        return CausalGenerator(self, lambda texts: self.tokenise([prefix + text for text in texts], length))
+        return CausalGenerator(self, self.tokeniser(length, prefix))
 
 
 def last_states(states: Tensor, mask: Tensor) -> Tensor:
@@ -122,7 +121,7 @@ class CausalCache:
 class CausalGenerator:
     """`CausalGenerator(model, tokenise)`: docids that follow texts."""
 
-    def __init__(self, model: CausalDecoder, tokenise: Callable[[list[str]], tuple[Tensor, Tensor]]) -> None:
+    def __init__(self, model: CausalDecoder, tokenise: Tokenise) -> None:
         self.model = model.eval()
         self.tokenise = tokenise
         self.width = model.shape.width

@@ -19,34 +19,34 @@ BUFFER_BYTES = 2**26
 """So many bytes a module may have that are not saved with it, such as masks and positions."""
 
 
-def opened_module(make: Callable[[], M], tensors: Mapping[str, Tensor], what: str) -> M:
+def opened_module(make: Callable[[], M], tensors: Mapping[str, Tensor], noun: str) -> M:
     """The module that `make` makes, with these tensors in it; a ValueError if it is not the one that they are of."""
     with torch.random.fork_rng(devices=[]):  # opening something must not change what chance does next
         with torch.device("meta"):
             planned = make()
-        _require_same(planned, tensors, what)
+        _require_same(planned, tensors, noun)
         module = make()
     module.load_state_dict(tensors)
     return module.eval()
 
 
-def _require_same(planned: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
+def _require_same(planned: nn.Module, tensors: Mapping[str, Tensor], noun: str) -> None:
     state = planned.state_dict()
     for name in sorted({*state, *tensors}):
-        require(name in tensors, f"the {what} lacks the weights {name}")
-        require(name in state, f"the {what} has no place for the weights {name}")
+        require(name in tensors, f"the {noun} lacks the weights {name}")
+        require(name in state, f"the {noun} has no place for the weights {name}")
         shape, saved = tuple(state[name].shape), tuple(tensors[name].shape)
-        require(shape == saved, f"the weights {name} of the {what} have the shape {saved}, not {shape}")
+        require(shape == saved, f"the weights {name} of the {noun} have the shape {saved}, not {shape}")
     unsaved = sum(buffer.nbytes for name, buffer in planned.named_buffers() if name not in state)
-    require(unsaved <= BUFFER_BYTES, f"the {what} asks for {unsaved} bytes that are not saved with it")
+    require(unsaved <= BUFFER_BYTES, f"the {noun} asks for {unsaved} bytes that are not saved with it")
 
 
-def require_sizes(values: Mapping[str, Any], tensors: Mapping[str, Tensor], what: str) -> None:
+def require_sizes(values: Mapping[str, Any], tensors: Mapping[str, Tensor], noun: str) -> None:
     """A ValueError if a config asks for more layers than there are tensors: to count to a billion takes for ever."""
     for name, value in values.items():
         if isinstance(value, Mapping):
-            require_sizes(value, tensors, what)
+            require_sizes(value, tensors, noun)
         elif "layer" in name and isinstance(value, int):
-            require(value <= len(tensors), f"the {what} has {value} {name} and only {len(tensors)} tensors")
+            require(value <= len(tensors), f"the {noun} has {value} {name} and only {len(tensors)} tensors")
         elif isinstance(value, int):
-            require(value < 2**31, f"the {what} has the impossible size {name} = {value}")
+            require(value < 2**31, f"the {noun} has the impossible size {name} = {value}")

@@ -7,19 +7,16 @@ search the keys and values of a text are computed once and shared by all of its 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from triever.models.docid_model import DocidModel, SymbolShape
+from triever.models.docid_model import DocidModel, SymbolShape, Tokenise
 from triever.models.encoder import pooled
 from triever.models.layers import CrossLayer, LayerShape, Memory, additive
-
-Tokenise = Callable[[list[str]], tuple[Tensor, Tensor]]
-"""Texts to ids and mask, (rows, length) each."""
 
 
 class Reader(Protocol):
@@ -145,10 +142,6 @@ class CrossDecoder(DocidModel[C]):
     def generator(self, length: int, prefix: str = "") -> Seq2SeqGenerator:
         """What a search asks."""
         return Seq2SeqGenerator(self, self.tokeniser(length, prefix))
-
-    def tokeniser(self, length: int, prefix: str = "") -> Tokenise:
-        """What makes numbers of at most `length` tokens of texts, with the prefix before each."""
-        return lambda texts: self.tokenise([prefix + text for text in texts], length)
 
 
 @dataclass(frozen=True)

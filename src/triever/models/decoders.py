@@ -25,6 +25,7 @@ from triever.models.cross_decoder import CrossDecoder
 from triever.models.docid_model import DocidModel, SymbolShape
 from triever.models.encoder import Encoder
 from triever.models.layers import DecoderLayer
+from triever.models.seeds import seeded
 from triever.models.t5 import T5, T5Shape, renamed
 from triever.validation import require
 
@@ -49,8 +50,10 @@ class DecoderOptions:
         "begin with a copy of the reader's own layers, all of them, and attention to the text added (BERT's form)",
     )
     shards: int = option(1, "blocks of output rows, one for each GPU there is: for more documents than one can hold")
-    rows: Literal["auto", "vectors", "random"] = option(
-        "auto", "what output rows start from: vectors of what they stand for, or chance; auto: vectors if there are any"
+    rows: Literal["auto", "nodes", "vectors", "random"] = option(
+        "auto",
+        "what docids are written with: a row for every node (nodes), or for every symbol, which starts from the vector "
+        "that it stands for (vectors) or from chance (random); auto: vectors if there are any, else random",
     )
 
     def __post_init__(self) -> None:
@@ -58,16 +61,16 @@ class DecoderOptions:
         if self.shards < 1:
             raise UsageError(f"decoder.shards = {self.shards} should be above zero", "1 keeps the rows in one piece")
         if self.layers < 0 or not 0 <= self.dropout < 1:
-            problem = f"decoder.layers = {self.layers}, decoder.dropout = {self.dropout}"
-            raise UsageError(problem, "layers are not negative, and dropout is a share below 1")
+            problem = f"a value is out of range: decoder.layers = {self.layers}, decoder.dropout = {self.dropout}"
+            raise UsageError(problem, "set layers to 0 or more, and dropout from 0 to below 1")
         if self.copy and self.begin == "mean":
-            problem = "a decoder that is a copy of the reader begins with symbols, and decoder.begin = mean"
-            raise UsageError(problem, "leave one of the two out")
+            problem = "decoder.begin = mean does not fit decoder.copy: a copy of the reader begins with symbols"
+            raise UsageError(problem, "leave decoder.begin or decoder.copy out")
         if not self.layers and self.begin == "symbol":
-            problem = "a decoder without layers that begins with symbols alone never sees the text"
-            raise UsageError(problem, "leave decoder.begin out, or give it layers")
+            problem = "a decoder with decoder.layers = 0 and decoder.begin = symbol never sees the text"
+            raise UsageError(problem, "leave decoder.begin out, or raise decoder.layers")
         if self.rows == "vectors" and self.begin == "symbol":
-            problem = "decoder.rows = vectors means nothing to a decoder that begins with symbols alone"
+            problem = "decoder.rows = vectors has no effect on a decoder with decoder.begin = symbol"
             raise UsageError(problem, "leave decoder.begin or decoder.rows out")
 
 
@@ -77,20 +80,22 @@ def check_backbone(backbone: Backbone, options: DecoderOptions, *, attends: bool
         _check_causal(backbone, options, attends=attends)
     elif options.copy and not is_bert(backbone):
         problem = (
-            f"decoder.copy needs a backbone of BERT's form, and {backbone.name} is a {backbone.config['model_type']}"
+            f"decoder.copy needs a backbone like BERT, but {backbone.name} is a {backbone.config['model_type']} model"
         )
-        raise UsageError(problem, "leave it out, or name one such as minilm")
+        raise UsageError(problem, "leave decoder.copy out, or name a backbone such as minilm")
     if options.rows == "vectors" and options.begin == "auto" and _brings_decoder(backbone):
-        problem = f"decoder.rows = vectors means nothing to the decoder that {backbone.name} brings"
-        raise UsageError(problem, "leave it out, or name a backbone without a decoder, such as minilm")
+        problem = f"decoder.rows = vectors has no effect on the decoder that comes with {backbone.name}"
+        raise UsageError(problem, "leave decoder.rows out, or name a backbone without a decoder, such as minilm")
 
 
 def _check_causal(backbone: Backbone, options: DecoderOptions, *, attends: bool) -> None:
     if attends or options.copy:
-        wanted = "this decoder attends to the states of a text" if attends else "decoder.copy needs BERT's form"
-        raise UsageError(f"{backbone.name} is a causal model, and {wanted}", "name one that reads both ways, or a T5")
+        wanted = (
+            "this decoder attends to the states of a text" if attends else "decoder.copy needs a backbone like BERT"
+        )
+        raise UsageError(f"{backbone.name} is a causal model, but {wanted}", "name a backbone like BERT or T5")
     if options.begin != "auto":
-        problem = f"decoder.begin = {options.begin}, and {backbone.name} is a causal model, which continues its text"
+        problem = f"decoder.begin = {options.begin}, but {backbone.name} is a causal model, which continues the text"
         raise UsageError(problem, "leave decoder.begin out")
 
 
@@ -118,8 +123,7 @@ def docid_model(
     """
     if not reader.backbone.causal:
         return cross_decoder(reader, width, options, rows, seed, single=single)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         symbols = CausalShape(width, 0, reader.backbone.hidden, inputs=1 if single else 0, shards=options.shards)
         model = CausalDecoder(symbols, reader)
         if rows is not None:
@@ -142,8 +146,7 @@ def cross_decoder(
     What symbols are read as may be `tied` to the rows of the output layer, or be `fixed` too, and then they are yet to
     be given, see `DocidModel.with_symbols`.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         shape = _shape(reader, width, options, pooled=_is_pooled(reader, options, rows))
         shape = replace(shape, inputs=1, start=0) if single else _with_table(shape, table, reader.backbone)
         model = _decoder(shape, reader)

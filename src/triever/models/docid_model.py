@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Self, TypeVar
 
@@ -20,6 +20,9 @@ from triever.models.encoder import Encoder
 from triever.models.generator import Generator, of_candidates
 from triever.models.rows import ShardedRows
 from triever.models.tokens import Tokens
+
+Tokenise = Callable[[list[str]], tuple[Tensor, Tensor]]
+"""Texts to ids and mask, (rows, length) each."""
 
 FEW = 32
 """A candidate's row is fetched from memory, where a whole layer is one product: so many times dearer, roughly."""
@@ -193,6 +196,10 @@ class DocidModel(nn.Module, ABC, Generic[S]):
         """The first tokens of texts: ids and mask, (rows, longest) each."""
         tokenizer = self.encoder.tokenizer
         return Tokens.of(texts, tokenizer, length).padded(range(len(texts)), tokenizer.pad)
+
+    def tokeniser(self, length: int, prefix: str = "") -> Tokenise:
+        """A function that gives at most `length` tokens of each text, with the prefix before the text."""
+        return lambda texts: self.tokenise([prefix + text for text in texts], length)
 
     # Symbols and their rows
 

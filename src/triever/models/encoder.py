@@ -58,7 +58,7 @@ class EncoderShape:
     def __post_init__(self) -> None:
         validate(self)
         if self.size < 0:
-            raise UsageError(f"size = {self.size} is less than nothing", "name a width, or 0 for that of the backbone")
+            raise UsageError(f"size = {self.size} should not be negative", "0 takes the width of the backbone")
         if self.size and self.projection == "none":
             raise UsageError(f"size = {self.size} needs a projection", "set projection to linear or two-layer")
 
@@ -110,7 +110,7 @@ class Encoder(nn.Module):
     def states(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The backbone's last hidden states (rows, length, hidden)."""
         if self.longest and ids.shape[1] > self.longest:
-            problem = f"a text of {ids.shape[1]} tokens is more than the {self.longest} that {self.backbone.name} reads"
+            problem = f"a text has {ids.shape[1]} tokens, but {self.backbone.name} reads at most {self.longest}"
             raise UsageError(problem, f"tokenise with at most {self.longest} tokens")
         if self.training:  # what is only read comes in batches of nearly equal length
             return self._states_in_pieces(ids, mask)
@@ -163,7 +163,7 @@ def encode(
     *,
     device: str | torch.device | None = None,
     batch_tokens: int | None = None,
-    what: str = "encoding",
+    label: str = "encoding",
 ) -> np.ndarray:
     """The vectors of all texts in their order, (texts, size) float32. The encoder stays on the device."""
     out = np.empty((len(tokens), encoder.size), np.float32)
@@ -171,7 +171,7 @@ def encode(
     def put(rows: np.ndarray, _mask: np.ndarray, vectors: np.ndarray) -> None:
         out[rows] = vectors
 
-    _Pass(encoder, tokens, pad, device, batch_tokens, what).each(encoder.forward, put)
+    _Pass(encoder, tokens, pad, device, batch_tokens, label).each(encoder.forward, put)
     return out
 
 
@@ -185,7 +185,7 @@ def encode_tokens(
     folder: str | Path | None = None,
     device: str | torch.device | None = None,
     batch_tokens: int | None = None,
-    what: str = "encoding tokens",
+    label: str = "encoding tokens",
     plain: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """A vector for each token, (all tokens, size) float16, and where each text begins, (texts + 1,) int64.
@@ -197,8 +197,8 @@ def encode_tokens(
     in a file of the folder, or of the system's for such things, that is gone when they are.
     """
     if keep is not None and keep.shape != tokens.flat.shape:
-        problem = f"keep is for {len(keep)} tokens, and there are {len(tokens.flat)}"
-        raise UsageError(problem, "make it from these tokens")
+        problem = f"keep has {len(keep)} values, but there are {len(tokens.flat)} tokens"
+        raise UsageError(problem, "make keep from the same tokens")
     starts = tokens.starts if keep is None else _kept_starts(tokens, keep)
     shape = int(starts[-1]), encoder.backbone.hidden if plain else encoder.size
     out = room(shape, folder) if file is None else _mapped(file, shape)
@@ -213,7 +213,7 @@ def encode_tokens(
     def put(rows: np.ndarray, chosen: np.ndarray, vectors: np.ndarray) -> None:
         out[(starts[rows][:, None] + chosen.cumsum(1) - 1)[chosen]] = vectors
 
-    _Pass(encoder, tokens, pad, device, batch_tokens, what).each(
+    _Pass(encoder, tokens, pad, device, batch_tokens, label).each(
         encoder.plain_states if plain else encoder.token_vectors, put, choose
     )
     return out, starts
@@ -252,7 +252,7 @@ def _nameless(folder: str | Path | None, shape: tuple[int, int], size: int) -> n
                 os.posix_fallocate(file.fileno(), 0, size)
             return np.memmap(file, np.float16, "r+", shape=shape)
     except OSError as error:
-        problem = f"{size / 2**30:.1f} GiB of vectors cannot be laid into {folder or tempfile.gettempdir()}: {error}"
+        problem = f"{size / 2**30:.1f} GiB of vectors cannot be stored in {folder or tempfile.gettempdir()}: {error}"
         raise DataError(problem, "make room there, or name another folder: --work for a fit, else TMPDIR") from error
 
 
@@ -265,7 +265,7 @@ class _Pass:
     pad: int | None
     device: str | torch.device | None
     batch_tokens: int | None
-    what: str
+    label: str
 
     def each(self, call: Call, put: Put, choose: Choose | None = None) -> None:
         """Give `put` the rows of every batch, their mask, and what the call makes of them.
@@ -282,19 +282,19 @@ class _Pass:
         finally:
             self.encoder.train(training)
 
-    def _run(self, call: Call, put: Put, choose: Choose | None, place: torch.device) -> None:
+    def _run(self, call: Call, put: Put, choose: Choose | None, device: torch.device) -> None:
         """While a device computes a batch, the one before it is put away and the next one is padded."""
         pad = self.encoder.tokenizer.pad if self.pad is None else self.pad
-        limit = self.batch_tokens or BATCH_TOKENS.get(place.type, OTHER_BATCH_TOKENS)
+        limit = self.batch_tokens or BATCH_TOKENS.get(device.type, OTHER_BATCH_TOKENS)
         batches = by_length(self.tokens.lengths, BATCH_ROWS, limit)
         before: tuple[np.ndarray, np.ndarray, Tensor] | None = None
-        for rows in track(batches, self.what, len(batches)):
+        for rows in track(batches, self.label, len(batches)):
             ids, mask = self.tokens.padded(rows, pad)
-            vectors, chosen = call(ids.to(place), mask.to(place)), mask.numpy().astype(bool)
+            vectors, chosen = call(ids.to(device), mask.to(device)), mask.numpy().astype(bool)
             if choose:
                 chosen = choose(rows, chosen)
                 # On the device already: of a title and its text, say, a few tokens in a hundred are wanted.
-                vectors = vectors.flatten(0, 1)[torch.from_numpy(np.flatnonzero(chosen)).to(place)].half()
+                vectors = vectors.flatten(0, 1)[torch.from_numpy(np.flatnonzero(chosen)).to(device)].half()
             if before:
                 _put_away(before, put)
             before = rows, chosen, vectors

@@ -49,3 +49,12 @@ class Partial(Protocol):
     def lost(self, hidden: Hidden) -> Tensor:
         """(n,) the log of the share of each prefix that is not followed, of states (n, d)."""
         ...
+
+
+@runtime_checkable
+class Weighing(Protocol):
+    """A generator that has a row for every node of a trie, and knows no symbols."""
+
+    def weights(self, hidden: Hidden, state: Tensor) -> Tensor:
+        """(n, C) the log of how much lies at and below nodes (n, C, parts), estimated, for states (n, d)."""
+        ...

@@ -25,7 +25,7 @@ def device_of(name: str, *, opening: bool = False) -> torch.device:
         return _ready(device)
     if not opening:
         raise UsageError(problem, "use device=cpu, or auto")
-    logger.warning("%s: cpu is used instead", problem)
+    logger.warning("%s: the cpu is used instead", problem)
     return torch.device("cpu")
 
 

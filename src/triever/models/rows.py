@@ -67,8 +67,8 @@ class ShardedRows(nn.Module):
         return moved
 
 
-def _scored(states: Tensor, block: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+def _scored(states: Tensor, block: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The log of the sum over a block's symbols, and the score of one of them, for each state: (n,) each."""
     scores = functional.linear(states.to(block.device), block).float()
-    target_scores = scores.gather(1, place.to(block.device)[:, None])[:, 0]
+    target_scores = scores.gather(1, target.to(block.device)[:, None])[:, 0]
     return scores.logsumexp(1).to(states.device), target_scores.to(states.device)

@@ -24,10 +24,10 @@ CARRIED = 0.75
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn: each among the likeliest, until there is one of `ends` or there are `most`."""
+    """How tokens are drawn: each among the likeliest, until there is one of `ends` or there are `limit`."""
 
     ends: frozenset[int]
-    most: int
+    limit: int
     temperature: float = 1.0
     top: int = 10
     batch: int = 64
@@ -92,13 +92,13 @@ def _step(model: Any, ids: Tensor, mask: Tensor, past: Any = None) -> _State:
 def continued(model: Any, prompts: Tokens, chance: np.ndarray, how: Sampling, pad: int) -> list[list[list[int]]]:
     """The continuations of each prompt, with the token that ended each.
 
-    chance (prompts, continuations, most) holds numbers from 0 to below 1. Prompts of nearly equal length are best.
+    chance (prompts, continuations, limit) holds numbers from 0 to below 1. Prompts of nearly equal length are best.
     """
     device = next(model.parameters()).device
     state = _begun(model, prompts, pad, device)
     each = chance.shape[1]
     parents = torch.arange(len(prompts), device=device).repeat_interleave(each).split(how.batch)
-    draws = torch.from_numpy(chance.reshape(-1, how.most)).to(device).split(how.batch)
+    draws = torch.from_numpy(chance.reshape(-1, how.limit)).to(device).split(how.batch)
     written: list[list[int]] = []
     for number, (rows, row_draws) in enumerate(zip(parents, draws, strict=True), 1):
         batch_state = state if number == len(parents) else copy.deepcopy(state)  # the last may use up what was read
@@ -136,12 +136,12 @@ def _written(model: Any, state: _State, chance: Tensor, how: Sampling) -> list[l
     out = torch.full(chance.shape, -1, device=chance.device)
     rows = torch.arange(len(chance), device=chance.device)  # of `out`, for each that is carried
     going = torch.ones_like(rows, dtype=torch.bool)
-    for step in range(how.most):
+    for step in range(how.limit):
         tokens = drawn(state.scores, chance[rows, step], how)
         out[rows[going], step] = tokens[going]
         going = going & ~torch.isin(tokens, ends)
         left = int(going.sum())
-        if not left or step + 1 == how.most:
+        if not left or step + 1 == how.limit:
             break
         if left <= CARRIED * len(rows):
             kept = going.nonzero()[:, 0]

@@ -82,13 +82,13 @@ class TextTokenizer:
         whole = {"pad": self.pad, "before": self.before, "after": self.after, "tokenizer": tokenizer}
         return json.dumps(whole, ensure_ascii=False)
 
-    def ids(self, texts: Sequence[str], most: int | None = None, *, special: bool = True) -> list[list[int]]:
+    def ids(self, texts: Sequence[str], limit: int | None = None, *, special: bool = True) -> list[list[int]]:
         """The numbers of each text, at most so many: a text is cut, what stands before and after it is not."""
         before, after = (self.before, self.after) if special else ([], [])
         added = len(before) + len(after)
-        if most is not None and most < added:
-            raise UsageError(f"most = {most} leaves no room for a text", f"ask for more than {added} tokens")
-        room = None if most is None else most - added
+        if limit is not None and limit < added:
+            raise UsageError(f"limit = {limit} leaves no room for a text", f"set it to more than {added} tokens")
+        room = None if limit is None else limit - added
         return [[*before, *encoding.ids[:room], *after] for encoding in self._encoded(list(texts))]
 
     def _encoded(self, texts: list[str]) -> list[Any]:
@@ -141,13 +141,13 @@ class Tokens:
     starts: np.ndarray  # (texts + 1,) int64
 
     @classmethod
-    def of(cls, texts: Iterable[str], tokenizer: TextTokenizer, most: int, folder: str | Path | None = None) -> Tokens:
+    def of(cls, texts: Iterable[str], tokenizer: TextTokenizer, limit: int, folder: str | Path | None = None) -> Tokens:
         """Tokenise texts, at most so many tokens each, into memory or into two files of a folder.
 
         With a folder the texts may be a stream, and only their lengths stay in memory.
         """
         dtype = np.dtype(np.uint16 if tokenizer.size <= 2**16 else np.int32)
-        chunks = _chunks(texts, tokenizer, most, dtype)
+        chunks = _chunks(texts, tokenizer, limit, dtype)
         if folder is None:
             chunk_list = list(chunks)
             empty = np.empty(0, dtype)
@@ -201,16 +201,16 @@ class Tokens:
         flat = np.concatenate([self.flat, other.flat]).astype(dtype, copy=False)
         return Tokens(flat, np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]))
 
-    def padded(self, rows: Any, pad: int = 0, most: int | None = None) -> tuple[Tensor, Tensor]:
+    def padded(self, rows: Any, pad: int = 0, limit: int | None = None) -> tuple[Tensor, Tensor]:
         """Texts side by side, filled up on the right: numbers and mask, (rows, longest) each.
 
-        A text of more than `most` tokens is cut but keeps its last one, which ends every text.
+        A text of more than `limit` tokens is cut but keeps its last one, which ends every text.
         """
-        if most is not None and most < 1:
-            raise UsageError(f"most = {most} leaves nothing of a text", "ask for one token or more")
+        if limit is not None and limit < 1:
+            raise UsageError(f"limit = {limit} leaves nothing of a text", "set it to 1 or more")
         rows = np.asarray(rows, np.int64)
         begin, length = self.starts[rows], self.starts[rows + 1] - self.starts[rows]  # not of all: there are many
-        kept = length if most is None else np.minimum(length, most)
+        kept = length if limit is None else np.minimum(length, limit)
         columns = np.arange(max(1, kept.max(initial=0)))  # (longest,)
         mask = columns < kept[:, None]
         ids = np.full(mask.shape, pad, np.int64)
@@ -251,7 +251,7 @@ def by_length(lengths: Any, rows: int = 1024, tokens: int = 65_536) -> list[np.n
     [[1], [2, 0], [3]]
     """
     if rows < 1 or tokens < 1:
-        raise UsageError(f"batches of {rows} rows and {tokens} tokens hold nothing", "ask for at least one of each")
+        raise UsageError(f"batches of {rows} rows and {tokens} tokens hold no text", "set both to 1 or more")
     lengths = np.maximum(np.asarray(lengths, np.int64), 1)
     order = np.argsort(-lengths, kind="stable")
     batches, start = [], 0
@@ -262,7 +262,7 @@ def by_length(lengths: Any, rows: int = 1024, tokens: int = 65_536) -> list[np.n
     return batches
 
 
-def in_pieces(lengths: Any, most: int, worth: float = 0.1) -> list[np.ndarray]:
+def in_pieces(lengths: Any, limit: int, worth: float = 0.1) -> list[np.ndarray]:
     """Rows in at most so many pieces of similar lengths, the longest first, each to be padded by itself.
 
     Another piece is made where it saves more than a share of what there is to compute. Every row is in exactly one.
@@ -273,11 +273,11 @@ def in_pieces(lengths: Any, most: int, worth: float = 0.1) -> list[np.ndarray]:
     lengths = np.maximum(np.asarray(lengths, np.int64), 1)
     order = np.argsort(-lengths, kind="stable")
     falling = lengths[order]
-    least = worth * len(order) * falling[:1].sum()
+    minimum = worth * len(order) * falling[:1].sum()
     cuts = [0, len(order)]
-    while len(cuts) <= most:
+    while len(cuts) <= limit:
         saved, cut = max(_best_cut(falling, low, high) for low, high in pairwise(cuts))
-        if saved <= least:
+        if saved <= minimum:
             break
         cuts = sorted([*cuts, cut])
     return [order[low:high] for low, high in pairwise(cuts)]
@@ -291,12 +291,12 @@ def _best_cut(falling: np.ndarray, low: int, high: int) -> tuple[int, int]:
 
 
 def _chunks(
-    texts: Iterable[str], tokenizer: TextTokenizer, most: int, dtype: np.dtype
+    texts: Iterable[str], tokenizer: TextTokenizer, limit: int, dtype: np.dtype
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """For some texts at a time, their tokens one after the other and their lengths."""
     stream = iter(texts)
     while chunk := list(islice(stream, CHUNK)):
-        token_ids = tokenizer.ids(chunk, most)
+        token_ids = tokenizer.ids(chunk, limit)
         lengths = np.fromiter((len(ids) for ids in token_ids), np.int64, len(token_ids))
         yield np.fromiter(chain.from_iterable(token_ids), dtype, int(lengths.sum())), lengths
 

@@ -54,7 +54,7 @@ class Weights:
     """A model that a package carries: its files by their names below `folder`, each with its sha256."""
 
     name: str
-    what: str
+    description: str
     licence: str
     parameters: int
     megabytes: int
@@ -75,7 +75,7 @@ WEIGHTS = {
     for entry in (
         Weights(
             name="minilm",
-            what="all-MiniLM-L6-v2, an encoder of sentences (BERT)",
+            description="all-MiniLM-L6-v2, an encoder of sentences (BERT)",
             licence="Apache-2.0",
             parameters=22_713_216,
             megabytes=91,
@@ -95,7 +95,7 @@ WEIGHTS = {
         ),
         Weights(
             name="smollm2",
-            what="SmolLM2-135M-Instruct, a causal language model (Llama), from 4 bits",
+            description="SmolLM2-135M-Instruct, a causal language model (Llama), from 4 bits",
             licence="Apache-2.0",
             parameters=134_515_008,
             megabytes=273,
@@ -128,7 +128,7 @@ def _row(entry: Weights) -> dict[str, Any]:
         installed, where = "damaged", error.problem
     return {
         "name": entry.name,
-        "what": entry.what,
+        "what": entry.description,
         "installed": installed,
         "where": where,
         "licence": entry.licence,
@@ -183,7 +183,7 @@ def _home() -> Path:
     try:
         return cache_folder() / "weights"
     except OSError as error:
-        problem = f"the cache folder cannot be made: {error.strerror}: {error.filename}"
+        problem = f"the cache folder {error.filename} cannot be created: {error.strerror}"
         raise DataError(problem, "set TRIEVER_CACHE to a folder that can be written to") from error
 
 
@@ -208,16 +208,16 @@ def _carried(entry: Weights) -> Path | None:
     return None
 
 
-def _check(entry: Weights, place: Path) -> None:
-    hint = f"remove the folder {place}, then {entry.install_hint}"
-    _check_files(place, _recorded(entry, place, hint) if entry.gguf else entry.files, hint)
+def _check(entry: Weights, folder: Path) -> None:
+    hint = f"remove the folder {folder}, then {entry.install_hint}"
+    _check_files(folder, _recorded(entry, folder, hint) if entry.gguf else entry.files, hint)
 
 
-def _check_files(place: Path, files: Mapping[str, str], hint: str) -> None:
+def _check_files(folder: Path, files: Mapping[str, str], hint: str) -> None:
     for name, expected in files.items():
-        path = place / name
+        path = folder / name
         if not path.is_file():
-            raise DataError(f"{place} lacks {name}", hint)
+            raise DataError(f"{folder} lacks {name}", hint)
         status = path.stat()
         sha256 = _digest(path, status.st_size, status.st_mtime_ns)
         if sha256 != expected:
@@ -245,16 +245,16 @@ def _record(entry: Weights, made: Path) -> None:
     (made / RECORD).write_text(text, encoding="utf-8")
 
 
-def _recorded(entry: Weights, place: Path, hint: str) -> dict[str, str]:
+def _recorded(entry: Weights, folder: Path, hint: str) -> dict[str, str]:
     try:
-        record = json.loads((place / RECORD).read_bytes())
+        record = json.loads((folder / RECORD).read_bytes())
         source, files = record["from"], {str(name): str(sha256) for name, sha256 in record["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{place} lacks a readable {RECORD}", hint) from error
+        raise DataError(f"{folder} lacks a readable {RECORD}", hint) from error
     if source != entry.files[entry.gguf]:
-        raise DataError(f"{place} was converted from another file than {entry.wheel} holds", hint)
+        raise DataError(f"{folder} was converted from another file than {entry.wheel} holds", hint)
     if "model.safetensors" not in files:
-        raise DataError(f"{place / RECORD} does not list model.safetensors", hint)
+        raise DataError(f"{folder / RECORD} does not list model.safetensors", hint)
     return files
 
 
@@ -269,7 +269,7 @@ def _workshop(folder: Path) -> Generator[Path]:
         made = tempfile.TemporaryDirectory(dir=folder, prefix=".install-", suffix=".tmp")
     except OSError as error:
         problem = f"{folder} cannot be written to: {error.strerror}"
-        raise DataError(problem, "set TRIEVER_CACHE to a folder that can be") from error
+        raise DataError(problem, "set TRIEVER_CACHE to a folder that can be written to") from error
     with made as name:
         yield Path(name)
 
@@ -361,7 +361,7 @@ def convert(gguf: str, folder: str) -> None:
     PreTrainedTokenizerFast(tokenizer_object=rules, **pieces, **template).save_pretrained(folder)
 
 
-def rebuilt(found: Mapping[str, Any]) -> Any:
+def rebuilt(rules: Mapping[str, Any]) -> Any:
     """SmolLM2's tokenizer, with its own rules, from the pieces that transformers has read from a GGUF file.
 
     The rules that transformers takes for it differ between versions: some unite spaces before a number otherwise
@@ -369,11 +369,11 @@ def rebuilt(found: Mapping[str, Any]) -> Any:
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    merges = [tuple(pair) for pair in found["model"]["merges"]]
-    tokenizer = Tokenizer(models.BPE(vocab=found["model"]["vocab"], merges=merges))
+    merges = [tuple(pair) for pair in rules["model"]["merges"]]
+    tokenizer = Tokenizer(models.BPE(vocab=rules["model"]["vocab"], merges=merges))
     digits = pre_tokenizers.Digits(individual_digits=True)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     tokenizer.decoder = decoders.ByteLevel()
-    special = [token["content"] for token in sorted(found["added_tokens"], key=lambda token: token["id"])]
+    special = [token["content"] for token in sorted(rules["added_tokens"], key=lambda token: token["id"])]
     tokenizer.add_special_tokens([AddedToken(content, normalized=False, special=True) for content in special])
     return tokenizer

@@ -44,7 +44,7 @@ _RLE = 3
 _DELTAS = (_DELTA_BINARY, _DELTA_LENGTH, _DELTA_BYTES)
 
 _DAMAGED = ("the Parquet data is damaged", "the file is damaged: download or copy it again")
-_UNUSUAL = ("the Parquet pages are packed in a way that is not used any more", "write the file again with zstd")
+_UNUSUAL = ("the Parquet pages have an outdated encoding", "write the file again with zstd")
 _REWRITE = "write the file again with smaller pages and row groups"
 
 
@@ -205,7 +205,7 @@ def read_footer(raw: IO[bytes], size: int) -> Footer | None:
 def check_rows(rows: int, size: int) -> None:
     """A Flaw if a file declares more rows than its bytes can sensibly hold."""
     if rows > max(_ROWS_FREELY, _ROWS_FOR_EACH_BYTE * size):
-        raise Flaw(f"{rows:,} rows in {size:,} bytes", "the file is damaged or hostile: ask for another")
+        raise Flaw(f"the Parquet footer claims {rows:,} rows in {size:,} bytes", "the file is damaged: get it again")
 
 
 def leaves_of(file: ParquetFile, columns: Collection[str]) -> list[Leaf]:

@@ -84,12 +84,12 @@ def part_of(part: str, count: int, name: str) -> range:
     """
     number, slash, parts = part.partition("/")
     if not (slash and number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
-        raise UsageError(f"part = {part!r} is not a part of a whole", "for the second of four: 2/4")
+        raise UsageError(f"part = {part!r} should be of the form NUMBER/COUNT", "for the second of four parts: 2/4")
     rows = range((int(number) - 1) * count // int(parts), int(number) * count // int(parts))
     if not count:
         raise UsageError(f"{name} has no documents to write questions for", "check it with: triever data info")
     if not rows:
-        raise UsageError(f"part {part} of {count} documents holds none", "ask for fewer parts")
+        raise UsageError(f"part {part} of {count} documents is empty", "use fewer parts")
     return rows
 
 

@@ -31,6 +31,7 @@ from triever.models.backbones import SCRATCH, Backbone, load_backbone
 from triever.models.checked_loading import require_sizes
 from triever.models.precision import fast_dtype
 from triever.models.sampling import Sampling, containing, framed
+from triever.models.seeds import seeded
 from triever.models.tokens import TextTokenizer, Tokens
 from triever.progress import track
 from triever.queries.question_sampler import Judge, Questions, QuestionSampler
@@ -128,15 +129,18 @@ class QueryWriter:
                 f"per_document = {self.per_document} should be from 1 to 1000", "the usual range is 3 to 80"
             )
         if self.temperature <= 0 or self.top < 1:
-            problem = f"temperature = {self.temperature}, top = {self.top}"
-            raise UsageError(problem, "temperature is above 0, and top at least 1, which takes the likeliest token")
+            problem = f"a value is too small: temperature = {self.temperature}, top = {self.top}"
+            raise UsageError(problem, "set temperature above 0, and top to 1 (only the likeliest token) or more")
         if min(self.seed, self.batch) < 0 or self.document_length < 1 or self.query_length < 2:
-            problem = f"document_length = {self.document_length}, query_length = {self.query_length}"
-            raise UsageError(f"{problem}, batch = {self.batch}, seed = {self.seed}", "one of them is too small")
+            lengths = f"document_length = {self.document_length}, query_length = {self.query_length}"
+            problem = f"a value is too small: {lengths}, batch = {self.batch}, seed = {self.seed}"
+            raise UsageError(problem, "set document_length to 1, query_length to 2, batch and seed to 0, or more")
         if not 0 < self.keep <= 1:
-            raise UsageError(f"keep = {self.keep} should be above 0, and 1 at most", "it is a share of the questions")
+            raise UsageError(
+                f"keep = {self.keep} should be above 0 and at most 1", "it is the share of questions to keep"
+            )
         if self.prompt and (self.prompt.count(DOCUMENT) != 1 or self.prompt.endswith(DOCUMENT)):
-            problem = f"the prompt should hold {DOCUMENT} once, and something behind it"
+            problem = f"the prompt should hold {DOCUMENT} once, and text after it"
             raise UsageError(problem, f"for example: {SHORT!r}")
 
     # What a person uses.
@@ -148,7 +152,7 @@ class QueryWriter:
         """
         if not isinstance(dataset, Dataset):
             problem = f"fit takes a Dataset, not {type(dataset).__name__}"
-            raise UsageError(problem, "make one: triever.load_dataset(...)")
+            raise UsageError(problem, "load one with triever.load_dataset(...)")
         if not self.training.steps:
             return self._as_it_comes()
         store = DocumentStore.of(track(dataset.documents(), "reading documents"))
@@ -203,7 +207,7 @@ class QueryWriter:
         """A saved writer, with some options changed: `QueryWriter.load("writer", {"per_document": 40})`."""
         for name in changes or {}:
             if name in FIXED:
-                raise UsageError(f"{name} is a part of the saved writer", "leave it as it is, or make a new writer")
+                raise UsageError(f"{name} is a part of the saved writer", "leave the option out, or make a new writer")
         with artifact.read(path) as snapshot:
             if snapshot.manifest.kind != cls.kind:
                 problem = f"{path} holds a {snapshot.manifest.kind!r}, not a query writer"
@@ -281,7 +285,7 @@ class QueryWriter:
         retriever = load(self.filter)
         if not isinstance(retriever, Reranked):
             problem = f"filter = {self.filter!r} is a {retriever.kind} retriever, which has no cross-encoder"
-            raise UsageError(problem, "name one that was made by: triever fit reranked")
+            raise UsageError(problem, "name a retriever that was made by: triever fit reranked")
         return Judge(retriever, self.keep)
 
     def _frame(self, backbone: Backbone) -> TextTokenizer:
@@ -295,7 +299,7 @@ class QueryWriter:
         around = len(frame.before) + len(frame.after)
         room = (backbone.longest or 2**31) - around - self.query_length
         if room < 1:
-            problem = f"{backbone.name} reads {backbone.longest} tokens, and prompt and question alone take all of them"
+            problem = f"{backbone.name} reads {backbone.longest} tokens, but the prompt and a question alone need more"
             raise UsageError(problem, "shorten the prompt, or lower query_length")
         return around + min(self.document_length, room)
 
@@ -312,8 +316,8 @@ class QueryWriter:
         if self.backbone.partition(":")[0] == SCRATCH:
             backbone = _causal_shape(backbone)
         if not backbone.causal:
-            problem = f"{self.backbone} is no causal language model, and cannot write"
-            raise UsageError(problem, "choose one that is, such as smollm2")
+            problem = f"{self.backbone} is not a causal language model, so it cannot write"
+            raise UsageError(problem, "choose a causal model, such as smollm2")
         end_of(backbone)
         return backbone
 
@@ -377,8 +381,7 @@ def _causal_shape(backbone: Backbone) -> Backbone:
 
 
 def _made(backbone: Backbone, seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):  # weights that the backbone does not have depend on the seed alone
-        torch.manual_seed(seed)
+    with seeded(seed):  # for weights that the backbone does not have
         return backbone.causal_module().eval()
 
 

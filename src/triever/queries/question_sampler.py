@@ -77,7 +77,7 @@ class QuestionSampler:
         """(questions, tokens) random numbers from 0 to 1, which depend only on the seed and the id of the document."""
         name = hashlib.blake2b(document.id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         chance = np.random.default_rng([self.seed, int.from_bytes(name)])
-        return chance.random((self.count, self.how.most), np.float32)
+        return chance.random((self.count, self.how.limit), np.float32)
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def _memory_hint(batch: int) -> Generator[None]:
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
-        problem = f"the memory of the device was not enough for {batch} questions at once"
+        problem = f"the device has too little memory for {batch} questions at once"
         raise UsageError(problem, f"set batch to {max(1, batch // 2)} or less") from error
 
 

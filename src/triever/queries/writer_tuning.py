@@ -21,10 +21,10 @@ from triever.errors import UsageError
 from triever.models.precision import fast_dtype
 from triever.models.sampling import left_padded, read
 from triever.models.tokens import TextTokenizer, Tokens
-from triever.training.epochs import chance_of, epoch_batches
+from triever.training.epochs import epoch_batches
 from triever.training.loop import Trained, train
 from triever.training.pairs import Pairs, held_out
-from triever.training.tuning import QueryTuning
+from triever.training.tuning import QueryTuning, TuningBatches
 
 WATCH = "log-likelihood"
 """The measure that chooses the best round: a mean over held-out questions."""
@@ -65,19 +65,13 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class QuestionBatches:
-    """A round of batches. A batch is made when it is asked for, from its number alone."""
+class QuestionBatches(TuningBatches):
+    """A round of batches of prompts, each with a question."""
 
     examples: Examples
-    options: WriterTuning
-    steps: int
-    round: int
-
-    def __len__(self) -> int:
-        return self.steps
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:
-        chance = chance_of(step, self.steps, self.options.seed, self.round)
+        chance = self.chance(step)
         questions = self._order[step]
         documents = np.array([chance.choice(self.examples.pairs.of(question)) for question in questions])
         return self.examples.batch(questions, documents)
@@ -109,12 +103,12 @@ def tune(
     return train(
         model,
         _loss,
-        lambda number: QuestionBatches(learned, options, steps, number),
+        lambda number: QuestionBatches(options, steps, number, learned),
         options,
         evaluate=(lambda now: {WATCH: likelihood(now, judged, options.batch)}) if len(judged) else None,
         watch=WATCH if len(judged) else "",
         folder=folder,
-        what="tuning the writer",
+        label="tuning the writer",
     )
 
 

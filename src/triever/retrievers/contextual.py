@@ -83,8 +83,8 @@ class VocabularyOptions:
     def __post_init__(self) -> None:
         config.validate(self)
         if self.k < 0 or self.every < 0 or self.length < 8:
-            problem = f"vocabulary: k {self.k}, every {self.every}, length {self.length}"
-            raise UsageError(problem, "k and every are not negative, and length is at least 8")
+            problem = f"a value of vocabulary is too small: k = {self.k}, every = {self.every}, length = {self.length}"
+            raise UsageError(problem, "set k and every to 0 or more, and length to 8 or more")
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,14 @@ class Contextual(DocidRetriever[TitleEngine]):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.docids, Title) or self.docids.tokenizer:
-            problem = f"docids = {self.docids} of contextual retrieval, which are titles in the pieces of the backbone"
-            raise UsageError(problem, "leave it out, or use kind generative")
+            problem = f"docids = {self.docids}, but contextual writes titles in the tokens of its backbone"
+            raise UsageError(problem, "leave docids out, or use the system generative")
         if self.search_options.method == "exact" and self.spelling.join != "sum":
-            problem = f"an exact search adds up all spellings of a title, and spelling.join = {self.spelling.join}"
+            problem = f"spelling.join = {self.spelling.join}, but an exact search adds up all spellings of a title"
             raise UsageError(problem, "use search_options.method=beam, or spelling.join=sum")
         if self.contrast.steps and not self.vocabulary.k:
-            problem = f"contrast.steps = {self.contrast.steps}, and vocabulary.k = 0 has no ids to contrast"
-            raise UsageError(problem, "leave one of them out")
+            problem = f"contrast.steps = {self.contrast.steps}, but with vocabulary.k = 0 there are no ids to contrast"
+            raise UsageError(problem, "leave contrast.steps out, or raise vocabulary.k")
 
     # Learning
 
@@ -172,10 +172,7 @@ class Contextual(DocidRetriever[TitleEngine]):
 
     def tuned(self, engine: TitleEngine, documents: Sequence[Document], store: DocumentStore) -> TitleEngine:
         """The engine after a short training on new documents, if `training.add_steps` asks for it."""
-        if not self.training.add_steps or not documents:
-            return engine
-        model = self._teaching.retrained(engine.docids, documents, store, partial(self._targets, engine))
-        return replace(engine, docids=replace(engine.docids, model=model))
+        return self._teaching.tuned(engine, documents, store, partial(self._targets, engine))
 
     def read(self, snapshot: artifact.Snapshot) -> TitleEngine:
         """The titles of an artifact, and the vocabulary that they are written in."""
@@ -208,7 +205,7 @@ class Contextual(DocidRetriever[TitleEngine]):
             partial(_contrast, self.contrast.loss),
             self._teaching.rounds(model, views, targets, self.contrast),
             self.contrast,
-            what="contrasting",
+            label="contrasting",
             folder=work / "contrast" if work else None,
             given={"docids": fit_fingerprints.of_array(targets)},
             device=self.device,
@@ -353,7 +350,7 @@ class Contextual(DocidRetriever[TitleEngine]):
         engine, encoder = held.engine, held.engine.docids.placer
         if engine.vocabulary is None or encoder is None:
             problem = "this model writes in its backbone's own vocabulary (vocabulary.k = 0), which has no clusters"
-            raise UsageError(problem, "fit one with vocabulary.k above 0, such as 5")
+            raise UsageError(problem, "fit a retriever with vocabulary.k above 0, such as 5")
         docids = [engine.docids.docid(number) for number in engine.docids.numbers.tolist()]
         return InContext(
             engine.vocabulary,

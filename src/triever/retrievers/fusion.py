@@ -52,13 +52,18 @@ class Fused(Retriever[FusedEngine]):
             self.systems = (BM25(),)
         config.validate(self)
         if not self.systems:
-            raise UsageError("a fusion needs systems", "for example: systems=bm25,dense")
+            raise UsageError("a fusion needs at least one system", "for example: systems=bm25,dense")
         if self.weights and len(self.weights) != len(self.systems):
-            raise UsageError(f"{len(self.systems)} systems and {len(self.weights)} weights", "give one weight for each")
+            raise UsageError(
+                f"there are {len(self.systems)} systems but {len(self.weights)} weights", "give one weight for each"
+            )
         if min(self.weights, default=1) < 0 or (self.weights and not any(self.weights)):
-            raise UsageError(f"weights = {self.weights} should not be negative", "and one should be above zero")
+            raise UsageError(
+                f"weights = {self.weights} should not be negative or all zero", "for example: weights=1,0.5"
+            )
         if self.depth < 1 or not 0 < self.holdout <= 1:
-            raise UsageError(f"depth = {self.depth}, holdout = {self.holdout}", "depth is above 0, holdout up to 1")
+            problem = f"a value is out of range: depth = {self.depth}, holdout = {self.holdout}"
+            raise UsageError(problem, "set depth to 1 or more, and holdout above 0 and up to 1")
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> FusedEngine:
         """Learn all systems, and what each counts for."""
@@ -104,21 +109,21 @@ class Fused(Retriever[FusedEngine]):
         """Refuse systems that learn the queries on which the weights are to be fitted."""
         if conflict := learned_by(self.systems, self.tune, self.holdout):
             system, split = conflict
-            problem = f"{system.kind} learns queries of {split} that the weights are fitted on"
-            details = f"its training.holdout is {system.tuning.holdout}, the fusion's holdout {self.holdout}"
-            raise UsageError(f"{problem}: {details}", "hold out as many queries in training as in the fusion, or more")
+            problem = f"{system.kind} is trained on queries of {split} that the weights are fitted on"
+            details = f"its training.holdout is {system.tuning.holdout}, the fusion's holdout is {self.holdout}"
+            raise UsageError(f"{problem}: {details}", "set training.holdout to the fusion's holdout or more")
 
     def _asked(self, dataset: Dataset, store: DocumentStore) -> Pairs:
         """The queries on which the weights are fitted."""
         _, held = held_out(pairs_of(dataset, self.tune, store), self.holdout)
         if not len(held):
-            problem = f"no query of {self.tune} is held out at a share of {self.holdout}"
+            problem = f"holdout = {self.holdout} holds out no query of {self.tune}"
             raise UsageError(problem, "raise holdout")
         return held
 
     def _fitted(self, engine: FusedEngine, store: DocumentStore, held: Pairs) -> tuple[float, ...]:
         """The weights, of a grid, with the best mean reciprocal rank; each is set in turn until none moves."""
-        values = [engine.joining.values(results) for results in engine.found(store, held.texts, self.depth)]
+        values = [engine.joining.values(results) for results in engine.results(store, held.texts, self.depth)]
         relevant = [{store.ids[row] for row in held.of(query)} for query in range(len(held))]
         brought = _Brought.of(values, relevant)
         weights = engine.weights

@@ -74,8 +74,10 @@ class LossWeights:
     def __post_init__(self) -> None:
         config.validate(self)
         if min(self.likelihood, self.contrastive) < 0 or not (self.likelihood or self.contrastive):
-            problem = f"losses: likelihood {self.likelihood}, contrastive {self.contrastive}"
-            raise UsageError(problem, "none is negative, and one is above 0")
+            problem = (
+                f"losses.likelihood = {self.likelihood} and losses.contrastive = {self.contrastive} cannot be used"
+            )
+            raise UsageError(problem, "set both to 0 or more, and at least one above 0")
 
 
 @dataclass(eq=False)
@@ -95,11 +97,11 @@ class GDR(DocidRetriever[ClusterEngine]):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.search_options.method != "beam":
-            problem = f"search_options.method = {self.search_options.method}, and clusters are searched by a beam"
-            raise UsageError(problem, "leave it out, or use kind generative")
+            problem = f"search_options.method = {self.search_options.method}, but gdr searches clusters by a beam only"
+            raise UsageError(problem, "leave search_options.method out, or use the system generative")
         if self.training.add_steps:
-            problem = f"training.add_steps = {self.training.add_steps}, and new documents are matched without training"
-            raise UsageError(problem, "leave it out, or use kind generative")
+            problem = f"training.add_steps = {self.training.add_steps}, but gdr adds documents without training"
+            raise UsageError(problem, "leave training.add_steps out, or use the system generative")
 
     @property
     def read_length(self) -> int:
@@ -118,7 +120,7 @@ class GDR(DocidRetriever[ClusterEngine]):
         other._check_rule()
         matching, fitted = other.matching, other.engine.fitted
         if matching.fit and matching.rule != "learned" and matching.depth != 0 and matching.way not in fitted:
-            message = "matching.fit, and no alpha was fitted for %s: the given one is used, %s"
+            message = "matching.fit is set, but no alpha was fitted for %s: matching.alpha = %s is used"
             _log.warning(message, matching.way, matching.alpha)
         return other
 
@@ -164,7 +166,7 @@ class GDR(DocidRetriever[ClusterEngine]):
 
     @property
     def _teaching(self) -> DocidTeaching[ClusterEngine]:
-        return DocidTeaching(self, self._loss_of_batch, lambda _backbone: self.decoder, attends=True, by_vectors=True)
+        return DocidTeaching(self, self._loss_of_batch, attends=True, by_vectors=True)
 
     def _check(self, dataset: Dataset, store: DocumentStore) -> None:
         """Refuse what is known to be impossible before any text is read."""
@@ -178,7 +180,7 @@ class GDR(DocidRetriever[ClusterEngine]):
 
     def _check_rule(self) -> None:
         if self.matching.rule == "sum" and self.dense and not self.dense.unit:
-            problem = "matching.rule = sum takes the tanh of products, which is 1 for all of vectors of any length"
+            problem = "matching.rule = sum needs vectors of length one: otherwise tanh makes most scores equal"
             raise UsageError(problem, "use matching.rule=loglinear, or a dense retriever with unit=true")
 
     def _check_training(self) -> None:
@@ -186,25 +188,27 @@ class GDR(DocidRetriever[ClusterEngine]):
         reads = self.begins_anew or self.training.reader > 0
         writes = self.losses.likelihood and self.matching.depth != 0
         if not writes and not self.losses.contrastive:
-            problem = "matching.depth = 0, and nothing but a match is learned where nothing is written"
+            problem = "matching.depth = 0 and losses.contrastive = 0 leave nothing to learn"
             raise UsageError(problem, "raise matching.depth or losses.contrastive")
         if not writes and not reads:
-            problem = "training.reader = 0, and nothing but what reads learns without a likelihood of clusters"
+            problem = "with matching.depth = 0 or losses.likelihood = 0, training.reader = 0 leaves nothing to train"
             raise UsageError(problem, "raise training.reader, losses.likelihood or matching.depth")
         if self.joint and not (self.losses.contrastive and reads):
-            problem = "joint, and the document encoder learns by losses.contrastive and training.reader, one of them 0"
-            raise UsageError(problem, "leave joint out, or raise them")
+            problem = "joint = true needs losses.contrastive and training.reader above 0 to train the document encoder"
+            raise UsageError(problem, "leave joint out, or raise both")
         if self.losses.contrastive and not reads:
-            problem = f"losses.contrastive = {self.losses.contrastive}, and training.reader = 0 lets no vector learn"
+            problem = f"losses.contrastive = {self.losses.contrastive}, but training.reader = 0 trains no vectors"
             raise UsageError(problem, "set losses.contrastive=0, or raise training.reader")
 
     def _check_unseen(self) -> None:
         """Refuse vectors that learn the queries on which the score is to be fitted."""
         if conflict := learned_by(self.members, self.training.split, self.training.holdout):
             system, split = conflict
-            problem = f"vectors, {system.kind}, learns queries of {split} that the score is fitted on"
-            details = f"vectors.training.holdout is {system.tuning.holdout}, training.holdout {self.training.holdout}"
-            raise UsageError(f"{problem}: {details}", "hold out as many queries for vectors, or more")
+            problem = f"vectors = {system.kind} is trained on queries of {split} that the score is fitted on"
+            details = (
+                f"vectors.training.holdout is {system.tuning.holdout}, training.holdout is {self.training.holdout}"
+            )
+            raise UsageError(f"{problem}: {details}", "set vectors.training.holdout to training.holdout or more")
 
     def _written(self, docids: np.ndarray) -> np.ndarray:
         """(documents, depth) as much of docids as is written."""
@@ -320,9 +324,9 @@ class GDR(DocidRetriever[ClusterEngine]):
         """The queries that the score is fitted on, which no training has seen."""
         _, held = held_out(pairs_of(dataset, self.training.split, store), self.training.holdout)
         if not len(held):
-            asked = "matching.fit" if self.matching.fit else "matching.rule = learned"
-            problem = f"{asked}, and no query of {self.training.split} is held out"
-            raise UsageError(problem, "raise training.holdout, or give matching.alpha and a rule that has it instead")
+            asked = "matching.fit = true" if self.matching.fit else "matching.rule = learned"
+            problem = f"{asked} needs held-out queries, but no query of {self.training.split} is held out"
+            raise UsageError(problem, "raise training.holdout, or set matching.alpha with the rule sum or loglinear")
         return held
 
     def _fitted_at_depths(self, engine: ClusterEngine, held: Pairs) -> ClusterEngine:

@@ -19,6 +19,7 @@ from triever.index.token_vectors import TokenIndex, TokenOptions
 from triever.learning.encoders import EncoderRetriever
 from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder, EncoderShape, encode_tokens
+from triever.models.seeds import seeded
 from triever.models.tokens import Tokens
 from triever.training.loop import gathered
 from triever.training.losses import late_scores
@@ -42,8 +43,7 @@ class MultiVector(EncoderRetriever[LateEngine]):
         encoder = super()._encoder(store)
         if isinstance(encoder.projection, nn.Linear):
             # Orthogonal: before any training the projection keeps angles as well as so many numbers can.
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self.training.seed)
+            with seeded(self.training.seed):
                 nn.init.orthogonal_(encoder.projection.weight)
         return encoder
 

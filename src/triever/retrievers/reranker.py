@@ -25,11 +25,10 @@ from triever.models.tokens import Tokens
 from triever.ranks import reciprocal_rank_by
 from triever.retriever import Retriever
 from triever.retrievers.bm25 import BM25
-from triever.training.epochs import chance_of
 from triever.training.loop import train
 from triever.training.losses import listwise
 from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of
-from triever.training.tuning import WATCH, RerankTuning, quality, summary
+from triever.training.tuning import WATCH, RerankTuning, TuningBatches, quality, summary
 
 _log = logging.getLogger("triever")
 
@@ -61,10 +60,11 @@ class Reranked(Retriever[RerankedEngine]):
             raise UsageError(f"depth = {self.depth} should be above zero", "the usual range is 20 to 100")
         check_lengths(self.query_length, self.document_length)
         if self.negatives.count < 1:
-            raise UsageError("a cross-encoder learns from wrong candidates", "set negatives.count to 1 or more")
+            problem = f"negatives.count = {self.negatives.count}, but a cross-encoder needs negatives to learn"
+            raise UsageError(problem, "set negatives.count to 1 or more")
         if self.negatives.source != Negatives().source:
-            problem = f"negatives.source = {self.negatives.source!r} is not asked: the first stage finds the hard ones"
-            raise UsageError(problem, "leave it out, and choose the first stage")
+            problem = f"negatives.source = {self.negatives.source!r} has no effect: the first stage finds the negatives"
+            raise UsageError(problem, "leave negatives.source out, and choose first instead")
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> RerankedEngine:
         """Learn the first stage, then train the cross-encoder on its wrong hits."""
@@ -72,7 +72,7 @@ class Reranked(Retriever[RerankedEngine]):
         first = self.first.engine_for(dataset, store, work / FIRST if work else None)
         engine = RerankedEngine(first, reranker, self.depth)
         if not self.training.steps:
-            _log.warning("the cross-encoder is not trained, so the order that it gives means nothing: training.steps=0")
+            _log.warning("training.steps=0: the cross-encoder is not trained, so its order of the hits means nothing")
             return engine
         trained = self._tune(engine, dataset, store, work)
         return replace(engine, reranker=replace(reranker, trained=trained))
@@ -112,7 +112,7 @@ class Reranked(Retriever[RerankedEngine]):
         steps = self.training.batches
 
         def rounds(number: int) -> CandidateBatches:
-            return CandidateBatches(learned, engine.reranker, self.negatives, self.training, steps, number)
+            return CandidateBatches(self.training, steps, number, learned, engine.reranker, self.negatives)
 
         trained = train(
             encoder,
@@ -145,21 +145,15 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class CandidateBatches:
+class CandidateBatches(TuningBatches):
     """A round of batches: for each query the right document first, then wrong ones."""
 
     candidates: Candidates
     reranker: Reranker
     negatives: Negatives
-    options: RerankTuning
-    steps: int
-    round: int
-
-    def __len__(self) -> int:
-        return self.steps
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:
-        chance = chance_of(step, self.steps, self.options.seed, self.round)
+        chance = self.chance(step)
         pairs = self.candidates.pairs
         queries = chance.choice(len(pairs), min(self.options.batch, len(pairs)), replace=False)
         rows = np.stack([self._row(query, chance) for query in queries])

@@ -25,7 +25,8 @@ class BeamOptions:
 
     width: int = option(10, "number of prefixes that are kept at each length")
     normalisation: Normalisation = option(
-        "trie", "sum probabilities to one over the symbols that exist (trie) or all (vocabulary)"
+        "trie",
+        "sum probabilities to one over the symbols that exist (trie), over all (vocabulary), or over documents",
     )
     temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
     length_penalty: float = option(0.0, "rank docids by log-probability / length ** length_penalty; 0 is off")
@@ -109,6 +110,8 @@ class _Search:
         self.keep = max(options.width, keep or 0)
         self.levels: list[Level] | None = [] if trace else None
         self.pool: Frontier | None = None
+        self.weighed: Tensor | None = None
+        """(queries,) under `documents`: the log of what all docids weigh together that the search has come to."""
 
     def run(self, beams: _Beams, cache: Cache, hidden: Hidden, depth: int | None) -> None:
         """Extend the beams to their ends, or to a depth."""
@@ -126,17 +129,19 @@ class _Search:
     def _step(self, beams: _Beams, hidden: Hidden, length: int, last: bool) -> tuple[_Beams, Tensor]:
         """The best children of all beams, and the row of the parent of each."""
         queries, _, parts = beams.state.shape
-        children = self.walk.children(beams.state.reshape(-1, parts), length)
-        scores = child_scores(self.generator, hidden, children, self.options.normalisation, self.options.temperature)
+        above, options = beams.state.reshape(-1, parts), self.options
+        children = self.walk.children(above, length)
+        scores = child_scores(self.generator, hidden, children, options.normalisation, options.temperature, above=above)
         total = (beams.logprob.reshape(-1, 1) + scores).reshape(queries, -1)
         state = children.state.reshape(queries, -1, parts)
         over = self._is_final(children).view_as(total) if not last else torch.zeros_like(total, dtype=torch.bool)
         self._add(state, total.masked_fill(~over, -torch.inf), length + 1)
+        self._weigh(total.masked_fill(~over, -torch.inf))
         return self._choose(beams, state, children.token.reshape(queries, -1), total.masked_fill(over, -torch.inf))
 
     def _is_final(self, children: Children) -> Tensor:
         """Whether the probability of a prefix is final: no later symbol can change it."""
-        free = self.options.finish and self.options.normalisation == "trie"
+        free = self.options.finish and self.options.normalisation != "vocabulary"
         return children.ended | children.alone if free else children.ended
 
     def _choose(self, beams: _Beams, state: Tensor, token: Tensor, total: Tensor) -> tuple[_Beams, Tensor]:
@@ -156,7 +161,7 @@ class _Search:
 
     def _finish_lone(self, beams: _Beams, parent: Tensor, cache: Cache) -> _Beams:
         """Score the rest of beams that have one docid left, in one pass, and move them to the pool."""
-        if not self.options.finish or self.options.normalisation == "trie":
+        if not self.options.finish or self.options.normalisation != "vocabulary":
             return beams
         flat = beams.state.reshape(beams.rows, -1)
         lone = (self.walk.alone(flat) & beams.logprob.reshape(-1).isfinite()).nonzero()[:, 0]
@@ -199,7 +204,9 @@ class _Search:
 
     def _hopeful(self, beams: _Beams, parent: Tensor) -> tuple[_Beams, Tensor]:
         """The beams that can still enter the pool, because probabilities only shrink; each query gets equally many."""
-        threshold = self._threshold()[:, None] if not self.options.length_penalty else -torch.inf
+        # What a prefix weighs is an estimate under `documents`, and no bound for what lies below it.
+        shrinks = not self.options.length_penalty and self.options.normalisation != "documents"
+        threshold = self._threshold()[:, None] if shrinks else -torch.inf
         hopeful = beams.logprob.masked_fill(beams.logprob <= threshold, -torch.inf)
         count = int(hopeful.isfinite().sum(1).max())
         best, at = hopeful.topk(count, dim=1)
@@ -242,6 +249,17 @@ class _Search:
             state = children.state[torch.arange(len(tokens), device=tokens.device), at]
         return state
 
+    def _weigh(self, total: Tensor) -> None:
+        """Under `documents`, add the weights of docids (queries, n); -inf is none."""
+        if self.options.normalisation == "documents":
+            weight = total.logsumexp(1)
+            self.weighed = weight if self.weighed is None else torch.logaddexp(self.weighed, weight)
+
     def result(self) -> Frontier:
+        """The pool; under `documents`, a probability is the share among all docids that the search has come to."""
         assert self.pool is not None  # every run begins with an addition
-        return replace(self.pool, trace=self.levels or [])
+        pool = replace(self.pool, trace=self.levels or [])
+        if self.weighed is None:
+            return pool
+        logprob = pool.logprob - self.weighed[:, None]
+        return replace(pool, logprob=logprob, rank=self._rank(logprob, pool.length))

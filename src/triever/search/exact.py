@@ -165,7 +165,7 @@ class _Opener:
         children = self.walk.children(state, len(prefixes[0].symbols))
         rows = [query.row for query, taken in requests for _ in taken]
         hidden = self._hidden(rows, [prefix.symbols for prefix in prefixes])
-        scores = child_scores(self.generator, hidden, children, self.normalisation, self.temperature)
+        scores = child_scores(self.generator, hidden, children, self.normalisation, self.temperature, above=state)
         above = torch.tensor([-prefix.cost for prefix in prefixes], dtype=torch.float64, device=scores.device)
         below = self._below(children, above[:, None] + scores.double())
         lost = self._lost(above, hidden, children)

@@ -24,7 +24,7 @@ def path_scores(
     state, scores = walk.root(1), []
     for depth, symbol in enumerate(docid):
         children = walk.children(state, depth)
-        each = child_scores(generator, hidden, children, normalisation, temperature)[0]
+        each = child_scores(generator, hidden, children, normalisation, temperature, above=state)[0]
         at = int(((children.token[0] == symbol) & children.exists[0]).int().argmax())
         scores.append(float(each[at]))
         state = children.state[:, at]

@@ -52,7 +52,9 @@ OURS = re.compile(rf"{TENSORS.pattern}|\.({TENSORS.pattern}|training\.json)\.[0-
 LARGEST = 2**28
 """The most bytes that training.json may have: it holds the values of a line of metrics, and a line may be long."""
 ELSEWHERE = "name a new folder, or remove this one to begin again"
-MORE_ROOM = "make room on its disk, or allow larger files, and run the same again: it goes on from its last checkpoint"
+MORE_ROOM = (
+    "make room on its disk, or allow larger files, and run the same again: it continues from its last checkpoint"
+)
 
 
 @dataclass
@@ -155,14 +157,14 @@ class _State:
         """Read and check all of it; a ValueError says what cannot be used."""
         settings, given, files = (raw.get(name) for name in ("settings", "given", "files"))
         if not isinstance(settings, dict) or not _is_count(steps := settings.get("steps")):
-            raise ValueError("it has no settings")
+            raise ValueError("its settings are missing or damaged")
         if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-            raise ValueError("it does not say what was given")
+            raise ValueError("its entry given is missing or damaged")
         if not isinstance(files, dict) or not all(TENSORS.fullmatch(name) for name in files):
             raise ValueError("it names files that no training writes")
         standing = Standing.of(raw.get("standing"))
         if standing.step > steps:
-            raise ValueError("it has more steps than its settings")
+            raise ValueError("its step is beyond the steps of its settings")
         return cls(settings, given, {name: TensorFile.of(entry) for name, entry in files.items()}, standing, steps)
 
 
@@ -261,26 +263,28 @@ class Checkpoints:
         watch = str(self._settings.get("watch") or next(iter(standing.best), ""))
         unknown = standing.best and math.isnan(standing.best.get(watch, math.nan))
         if standing.position != used or unknown or (standing.finished == "patience" and not impatient):
-            raise ArtifactError(f"{self.folder / STATE} is damaged: no training comes to where it stands", ELSEWHERE)
+            raise ArtifactError(
+                f"{self.folder / STATE} is damaged: its position in the training is impossible", ELSEWHERE
+            )
 
     def _compare_given(self, before: Mapping[str, str]) -> None:
         for name in sorted({*before, *self._given}):
             if before.get(name) != self._given.get(name):
-                raise UsageError(f"{self.folder} was begun with other {name}", ELSEWHERE)
+                raise UsageError(f"{self.folder} holds a training with other {name}", ELSEWHERE)
 
     def _compare_settings(self, before: _State, options: TrainOptions) -> None:
         """Refuse other settings. More steps are welcome if they keep the learning rates of the steps that are done."""
-        hint = f"go on with the same options, or {ELSEWHERE}"
+        hint = f"continue with the same options, or {ELSEWHERE}"
         for name in sorted({*before.settings, *self._settings} - FREE - {"steps"}):
             old, new = before.settings.get(name), self._settings.get(name)
             if old != new:
-                raise UsageError(f"{self.folder} was begun with {name} = {old!r}, not {new!r}", hint)
+                raise UsageError(f"{self.folder} holds a training with {name} = {old!r}, not {new!r}", hint)
         if before.steps == options.steps:
             return
         old_options, done = dataclasses.replace(options, steps=before.steps), before.standing.step
         if options.steps < done or any(rate(old_options, step) != rate(options, step) for step in range(done)):
-            problem = f"{self.folder} was begun with steps = {before.steps}, and its first {done} steps"
-            raise UsageError(f"{problem} would have been others with steps = {options.steps}", hint)
+            problem = f"{self.folder} holds {done} steps of a training with steps = {before.steps}"
+            raise UsageError(f"{problem}, which does not fit steps = {options.steps}", hint)
 
     def clean(self) -> None:
         """Remove the files that training.json does not name: earlier checkpoints, and leftovers of a killed process."""

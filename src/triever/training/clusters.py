@@ -42,8 +42,8 @@ class ClusterNegatives(Negatives):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.inside < 0 or self.beta <= 0:
-            problem = f"negatives: inside {self.inside}, beta {self.beta}"
-            raise UsageError(problem, "inside is not negative, and beta is above 0")
+            problem = f"a value of negatives is too small: inside = {self.inside}, beta = {self.beta}"
+            raise UsageError(problem, "set inside to 0 or more, and beta above 0")
 
 
 @dataclass(frozen=True)

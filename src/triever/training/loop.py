@@ -86,7 +86,7 @@ def train(
     watch: str = "",
     folder: str | Path | None = None,
     given: Mapping[str, str] | None = None,
-    what: str = "training",
+    label: str = "training",
     device: str = "auto",
     share: RateShare | None = None,
 ) -> Trained:
@@ -95,7 +95,7 @@ def train(
     `watch` names the measure of `evaluate` that decides which step is best, the higher the better; by default it is
     the first measure. `evaluate` must not change the model. `share` gives a parameter's share of the learning rate
     by the parameter's name. Several processes need a folder that all can read. `given` has fingerprints, by name, of
-    what is learned from: a folder that was begun with other fingerprints is refused. `what` names the training in
+    what is learned from: a folder that was begun with other fingerprints is refused. `label` names the training in
     messages.
     """
     accelerator = _accelerator(device)
@@ -111,7 +111,7 @@ def train(
         if store and accelerator.is_main_process:
             stack.enter_context(store.held())
         stack.callback(history.close)
-        work = _Work(accelerator, torch_device, model, loss, rounds, options, precision, evaluate, watch, what, share)
+        work = _Work(accelerator, torch_device, model, loss, rounds, options, precision, evaluate, watch, label, share)
         return _Run(work, store, history).play()
 
 
@@ -124,7 +124,7 @@ def _accelerator(device: str) -> Accelerator:
     cpu = device_of(device).type == "cpu" and "LOCAL_RANK" in os.environ and not is_initialized()
     accelerator = Accelerator(cpu=cpu, device_placement=False, mixed_precision="no", kwargs_handlers=[handler])
     if accelerator.distributed_type in SHARDED:
-        problem = f"training cannot be split by {accelerator.distributed_type.value}"
+        problem = f"Triever cannot train with {accelerator.distributed_type.value}"
         raise UsageError(problem, "run accelerate launch with --multi_gpu, where each process has the whole model")
     return accelerator
 
@@ -135,8 +135,8 @@ def _device(name: str, accelerator: Accelerator) -> torch.device:
     if accelerator.distributed_type == DistributedType.NO:
         return asked
     if name != "auto" and asked.type != assigned.type:
-        problem = f"these processes train on {assigned.type} together, and device = {name!r} is asked for"
-        raise UsageError(problem, "start them anew for another device")
+        problem = f"device = {name!r}, but these processes were started for {assigned.type}"
+        raise UsageError(problem, "leave device out, or start the processes for that device")
     return assigned
 
 
@@ -172,10 +172,13 @@ class _Objective(nn.Module):
         parts = self.loss(self.model, batch)
         counted = [value for name, value in parts.items() if not name.startswith("_")]
         if not counted:
-            raise UsageError("the loss has no part to minimise", "return one whose name does not begin with _")
+            raise UsageError("the loss has no part to minimise", "return a part whose name does not begin with _")
         for name, value in parts.items():
             if value.ndim:
-                raise UsageError(f"part {name} of the loss has shape {tuple(value.shape)}", "return its mean")
+                raise UsageError(
+                    f"part {name} of the loss has the shape {tuple(value.shape)}, not a single number",
+                    "return its mean",
+                )
         total = functools.reduce(torch.add, counted)  # their types may differ under autocast
         return total, {name.removeprefix("_"): value.detach() for name, value in parts.items()}
 
@@ -479,7 +482,10 @@ class _Run:
         standing = self.standing
         best = self.options.keep == "best" and standing.best_step >= 0
         if best and standing.best_step == 0:
-            logger.warning("%s: no evaluation was as good as the first, so the model stays as it came", self.work.name)
+            logger.warning(
+                "%s: no evaluation was as good as the first, so the model stays as it was before training",
+                self.work.name,
+            )
         self.accelerator.wait_for_everyone()  # the first process may still be writing
         if self.store and (self.resumed_from == standing.step or best):
             self.store.load_weights(self.model, standing.best_step if best else standing.step)
@@ -515,5 +521,5 @@ def _memory_hint(step: int) -> Generator[None]:
         )
         if not known:
             raise
-        problem = f"the memory of the device was not enough for step {step + 1}"
+        problem = f"the device has too little memory for step {step + 1}"
         raise UsageError(problem, SMALLER) from error

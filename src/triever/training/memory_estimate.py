@@ -64,12 +64,12 @@ def available(device: str | torch.device = "cpu") -> int:
     return min(_system(), *_limits(Path("/sys/fs/cgroup")))
 
 
-def check(needed: int, device: str | torch.device = "cpu", what: str = "training") -> None:
+def check(needed: int, device: str | torch.device = "cpu", work: str = "training") -> None:
     """Refuse work that needs more memory than there is."""
     free = available(device)
     if needed > free:
         problem = (
-            f"{what} needs about {_gib(needed)} of memory on {torch.device(device).type}, and {_gib(free)} are free"
+            f"{work} needs about {_gib(needed)} of memory on {torch.device(device).type}, but {_gib(free)} are free"
         )
         raise UsageError(problem, f"{SMALLER}, or set optimizer = adafactor")
 

@@ -41,11 +41,12 @@ class Negatives:
     def __post_init__(self) -> None:
         validate(self)
         if self.source not in ("bm25", "model"):
-            raise UsageError(f"negatives.source = {self.source!r} is not a choice", "use bm25 or model")
+            raise UsageError(f"negatives.source = {self.source!r} is not one of the choices", "use bm25 or model")
         if self.count < 0 or self.depth < 1 or self.skip < 0 or not 0 <= self.hard <= 1:
             raise UsageError(
-                f"negatives: count {self.count}, depth {self.depth}, skip {self.skip}, hard {self.hard}",
-                "counts are not negative, and hard is between 0 and 1",
+                f"a value of negatives is out of range: count = {self.count}, depth = {self.depth}, "
+                f"skip = {self.skip}, hard = {self.hard}",
+                "set count and skip to 0 or more, depth to 1 or more, and hard from 0 to 1",
             )
 
     @property

@@ -68,5 +68,5 @@ def _block(tensor: Tensor, process: int, of: int) -> Tensor:
     size, rest = divmod(len(tensor), of)
     if rest:
         problem = f"a batch with a tensor of {len(tensor)} rows cannot be shared evenly by {of} processes"
-        raise UsageError(problem, f"make every batch a multiple of {of}, the last of a round too")
+        raise UsageError(problem, f"make every batch a multiple of {of}, including the last of a round")
     return tensor[process * size : (process + 1) * size]

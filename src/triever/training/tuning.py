@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from triever.config import option
 from triever.errors import UsageError
 from triever.models.tokens import Tokens
 from triever.ranks import reciprocal_rank
+from triever.training.epochs import chance_of
 from triever.training.loop import Trained, TrainOptions, train
 from triever.training.losses import contrastive
 from triever.training.pairs import Negatives, PairBatches, Pairs, hard_negatives, held_out, text_numbers
@@ -54,7 +56,25 @@ class QueryTuning(TrainOptions):
         self._at_least("batch", 1)
         self._at_least("rounds", 1)
         if not 0 <= self.holdout < 1:
-            raise UsageError(f"holdout = {self.holdout} should be from 0 to below 1", "it is a share of the queries")
+            raise UsageError(
+                f"holdout = {self.holdout} should be from 0 to below 1", "it is the share of queries that are held out"
+            )
+
+
+@dataclass(frozen=True)
+class TuningBatches:
+    """What rounds of batches have in common: a batch is made when it is asked for, from its number alone."""
+
+    options: QueryTuning
+    steps: int
+    round: int
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def chance(self, step: int) -> np.random.Generator:
+        """The random generator of a batch; an IndexError if there is no such step."""
+        return chance_of(step, self.steps, self.options.seed, self.round)
 
 
 @dataclass(frozen=True)
@@ -70,8 +90,8 @@ class Tuning(QueryTuning):
         super().__post_init__()
         self._at_least("pool", 1)
         if self.temperature <= 0 or not 0 <= self.blend <= 1:
-            problem = f"temperature = {self.temperature}, blend = {self.blend}"
-            raise UsageError(problem, "temperature is above 0, blend is a share")
+            problem = f"a value is out of range: temperature = {self.temperature}, blend = {self.blend}"
+            raise UsageError(problem, "set temperature above 0, and blend from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -92,10 +112,15 @@ class DocidTuning(QueryTuning):
     rounds: int = option(4, "number of rounds that the steps are split into; each ends with an evaluation")
     reader: float = option(0.2, "share of the learning rate for the part that reads, if pretrained; 0 freezes it")
     add_steps: int = option(0, "steps for added documents; half of each batch is about old documents")
+    rows: Literal["auto", "learned", "fixed"] = option(
+        "auto", "whether rows of nodes learn; auto: where nine in ten documents have a question, since others suffer"
+    )
+    teacher_weight: float = option(3.0, "how much the order of a teacher counts beside the right documents")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._at_least("add_steps", 0)
+        self._at_least("teacher_weight", 0)
         if not 0 <= self.reader <= 1:
             raise UsageError(f"reader = {self.reader} should be from 0 to 1", "it is a share of the learning rate")
 

@@ -47,18 +47,21 @@ class ViewOptions:
         object.__setattr__(self, "names", tuple(ALSO.get(name, name) for name in self.names))
         for name in self.names:
             if name not in VIEWS:
-                raise UsageError(f"views.names has {name!r}", nearest(name, [*VIEWS, *ALSO]))
+                raise UsageError(f"views.names has {name!r}, which is not a view", nearest(name, [*VIEWS, *ALSO]))
         if len(set(self.names)) < len(self.names):
-            raise UsageError(f"views.names = {','.join(self.names)} has one twice", "weigh it by views.weights instead")
+            raise UsageError(
+                f"views.names = {','.join(self.names)} has a name twice", "set its weight in views.weights instead"
+            )
         if self.weights and (len(self.weights) != len(self.names) or min(self.weights) <= 0):
             raise UsageError(
-                f"views.weights = {self.weights} for {len(self.names)} views", "give one above zero for each name"
+                f"views.weights = {self.weights} does not fit {len(self.names)} views",
+                "give a weight above zero for each",
             )
         if self.questions < 0:
-            raise UsageError(f"views.questions = {self.questions}", "it is not negative, and 0 takes all")
+            raise UsageError(f"views.questions = {self.questions} should not be negative", "0 takes all questions")
         if self.length < 3 or self.count < 1:
-            problem = f"views.length = {self.length}, views.count = {self.count}"
-            raise UsageError(problem, "a chunk has at least 3 tokens, special ones included, and there is at least one")
+            problem = f"a value is too small: views.length = {self.length}, views.count = {self.count}"
+            raise UsageError(problem, "set length to 3 or more (special tokens count too), and count to 1 or more")
 
 
 class View(Protocol):
@@ -82,6 +85,11 @@ class Labelled:
     pairs: Pairs
     tokens: Tokens
 
+    @property
+    def texts(self) -> Sequence[str]:
+        """The queries as they were asked."""
+        return self.pairs.texts
+
     def __len__(self) -> int:
         return len(self.pairs)
 
@@ -101,6 +109,7 @@ class Generated:
 
     tokens: Tokens
     documents: np.ndarray  # (queries,)
+    texts: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -263,8 +272,8 @@ def check_shares(names: Sequence[str], weights: Sequence[float], batch: int) -> 
     """Refuse a batch that is too small to have an example of every view."""
     for name, share in zip(names, split_by(weights, batch), strict=True):
         if not share:
-            problem = f"training.batch = {batch} has no place for {name}, one of {len(names)} views"
-            raise UsageError(problem, "raise training.batch, leave a view out, or weigh them more alike")
+            problem = f"training.batch = {batch} is too small for {len(names)} views: it has no room for {name}"
+            raise UsageError(problem, "raise training.batch, leave a view out, or make views.weights more equal")
 
 
 def _trimmed(targets: np.ndarray) -> np.ndarray:

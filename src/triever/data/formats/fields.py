@@ -61,7 +61,9 @@ def make_document(row: Json) -> Document:
     title = _string(_take(fields, ("title",)), "title")
     text = _take(fields, DOCUMENT_TEXTS)
     if text is None and not title:
-        raise Flaw("neither text nor title", 'a document looks like {"_id": "d1", "title": "", "text": "…"}')
+        raise Flaw(
+            "the document has neither text nor title", 'a document looks like {"_id": "d1", "title": "", "text": "…"}'
+        )
     expansions = _strings(fields.pop("expansions", None), "expansions")
     return Document(key, _string(_joined(text), "text"), title, expansions, _metadata(fields))
 
@@ -72,7 +74,7 @@ def make_query(row: Json) -> Query:
     key = _take_id(fields, QUERY_IDS)
     text = _take(fields, QUERY_TEXTS)
     if text is None:
-        raise Flaw("no text", 'a query looks like {"_id": "q1", "text": "…"}')
+        raise Flaw("the query has no text", 'a query looks like {"_id": "q1", "text": "…"}')
     metadata = _metadata(fields)
     answers = _strings(metadata.pop("answers", None), "answers")
     return Query(key, _string(text, "text"), answers, _evidence(metadata), metadata)
@@ -83,7 +85,7 @@ def make_expansions(row: Json) -> tuple[str, tuple[str, ...]]:
     fields = as_object(row)
     key = normalise(_take_id(fields, DOCUMENT_IDS))
     if "texts" not in fields:
-        raise Flaw("no texts", 'expansions look like {"_id": "d1", "texts": ["…", "…"]}')
+        raise Flaw("the record has no texts", 'expansions look like {"_id": "d1", "texts": ["…", "…"]}')
     return key, _strings(fields["texts"], "texts")
 
 

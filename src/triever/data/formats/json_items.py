@@ -36,7 +36,7 @@ def read_items(path: str | Path, problems: Problems) -> Iterator[tuple[int, Json
             window.enter("data")
         yield from window.array()
         if not inside and window.peek():
-            raise Flaw("something follows the JSON list", "write one list, or one object per line")
+            raise Flaw("there is more text after the JSON list", "write one list, or one object per line")
     except Flaw as flaw:
         problems.report_end(path, window.line, flaw.problem, flaw.hint)
 
@@ -137,7 +137,7 @@ class _Window:
         if not character:
             raise Flaw(*_CUT_SHORT)
         if character not in allowed:
-            raise Flaw(f"invalid JSON: {character!r} where {' or '.join(allowed)} should be", "check the file")
+            raise Flaw(f"invalid JSON: {character!r} instead of {' or '.join(allowed)}", "check the file")
         self._at += 1
         return character
 

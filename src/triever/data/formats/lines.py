@@ -138,7 +138,7 @@ def grows_too_much(grown: int, size: int) -> bool:
 
 def growth() -> str:
     """The problem with data that grows too much."""
-    return f"the data grows to more than {MAX_GROWTH} times its size"
+    return f"the data unpacks to more than {MAX_GROWTH} times its size"
 
 
 def require_file(path: str | Path) -> None:
@@ -156,7 +156,7 @@ def require_file(path: str | Path) -> None:
     if not stat.S_ISREG(mode):
         raise DataError(f"{path} is not a regular file (a pipe, socket or device)", "save it to a file first")
     if any(status.st_dev == device for device in _kernel_devices()):
-        raise DataError(f"{path} is made up by the system while it is read", "save it to a file first")
+        raise DataError(f"{path} is a virtual file of the system", "copy its content to a file first")
 
 
 @functools.cache
@@ -282,7 +282,7 @@ def _not_utf8(raw: bytes, at: int, before: int = 0) -> tuple[str, str]:
 
 
 def _nul(at: int) -> tuple[str, str]:
-    return f"NUL byte at column {at + 1}", "the file may be UTF-16 or binary: convert it, or remove the byte"
+    return f"there is a NUL byte at column {at + 1}", "the file may be UTF-16 or binary: convert it, or remove the byte"
 
 
 def _damage(error: Exception) -> tuple[str, str]:
@@ -295,7 +295,7 @@ def _damage(error: Exception) -> tuple[str, str]:
     if isinstance(error, gzip.BadGzipFile) and "CRC" in str(error):
         return "the gzip checksum does not match", again
     if isinstance(error, OSError) and error.errno is not None:
-        return f"cannot be read on: {error.strerror}", "check the disk"
+        return f"the rest cannot be read: {error.strerror}", "check the disk"
     return "the compressed data is damaged", again
 
 

@@ -138,7 +138,9 @@ class _Table:
     def _known_leaves(self) -> list[Leaf]:
         leaves = leaves_of(self._file, self.columns)
         if len(leaves) > _MOST_LEAVES:
-            raise Flaw(f"the columns have {len(leaves):,} parts", f"leave some out: {_MOST_LEAVES} are read at most")
+            raise Flaw(
+                f"the columns have {len(leaves):,} parts", f"leave columns out: at most {_MOST_LEAVES} parts are read"
+            )
         return leaves
 
 
@@ -228,9 +230,11 @@ def _known_columns(path: str | Path, file: ParquetFile) -> list[str]:
     for field in fields:
         name = field.name.lower()
         if name in _IDS and not (_is_text(field.type) or _is_integer(field.type)):
-            raise DataError(f"{path}: the column {field.name} is {field.type}", "ids are strings or whole numbers")
+            raise DataError(
+                f"{path}: the column {field.name} has the type {field.type}", "ids are strings or whole numbers"
+            )
         if name in _TEXTS and not _is_text(field.type):
-            raise DataError(f"{path}: the column {field.name} is {field.type}", "write it as strings")
+            raise DataError(f"{path}: the column {field.name} has the type {field.type}", "write it as strings")
     return [field.name for field in fields]
 
 
@@ -269,7 +273,7 @@ def write_parquet(path: str | Path, rows: Iterable[Row], kind: str) -> None:
 
 def _flat(row: Row) -> Row:
     if unclean(row):
-        raise ValueError(f"{row['_id']} holds a NUL or half a character")
+        raise ValueError(f"{row['_id']} holds a NUL character or half of a surrogate pair")
     if "metadata" not in row:
         return row
     metadata = dict(row["metadata"])

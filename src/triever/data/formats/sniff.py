@@ -140,14 +140,14 @@ def unknown(path: str | Path) -> DataError:
     if reason := foreign(head):
         return DataError(f"{path} {reason[0]}", reason[1])
     if head.startswith(MAGIC):
-        return DataError(f"{path} has no columns of ids and texts", "name its columns _id, title and text")
+        return DataError(f"{path} has no columns with ids and texts", "name its columns _id, title and text")
     try:
         empty = next(read_lines(path, Problems()), None) is None
     except BadRecord as error:
         return error
     if empty:
         return DataError(f"{path} is empty", "write it again, or name another file")
-    return DataError(f"{path} is in no format that Triever knows", _EXPECTED)
+    return DataError(f"{path} is not in a format that Triever knows", _EXPECTED)
 
 
 def is_text(path: str | Path) -> bool:
@@ -155,7 +155,9 @@ def is_text(path: str | Path) -> bool:
     return not foreign(read_head(path)) and next(_glance(path, _Glance()), None) is not None
 
 
-_EXPECTED = "known are JSON lines, TSV, CSV, Parquet, TREC, SQuAD, DPR and KILT files, plain or in gzip or zstd"
+_EXPECTED = (
+    "known formats: JSON lines, TSV, CSV, Parquet, TREC, SQuAD, DPR and KILT, plain or compressed by gzip or zstd"
+)
 
 
 def _first_lines(path: str | Path) -> list[str]:

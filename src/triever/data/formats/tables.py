@@ -47,7 +47,7 @@ def marco_document(line: str) -> Document:
     """A line of MS MARCO's documents: id, address, title, body."""
     columns = _by_tabs(line)
     if len(columns) != 4:
-        raise Flaw(f"{count(columns)} instead of 4", "tab-separated columns are: id, address, title, body")
+        raise Flaw(f"the line has {count(columns)} instead of 4", "tab-separated columns are: id, address, title, body")
     key, url, title, body = columns
     return Document(clean_id(key), body, title, metadata={"url": url} if url else {})
 
@@ -78,7 +78,9 @@ def table_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict
         elif len(cells) == len(names):
             yield number, dict(zip(names, cells, strict=True))
         else:
-            problems.report(path, number, f"{count(cells)} instead of {len(names)}", f"{parted} {shorten(named)}")
+            problems.report(
+                path, number, f"the line has {count(cells)} instead of {len(names)}", f"{parted} {shorten(named)}"
+            )
 
 
 _TOO_WIDE = (f"the table has more than {MAX_COLUMNS:,} columns", "leave out those that hold no text")
@@ -152,7 +154,7 @@ def _parsed(text: str, delimiter: str, strict: bool = True) -> list[str] | None:
 def _pair(line: str) -> tuple[str, str]:
     columns = _by_tabs(line)
     if len(columns) != 2:
-        raise Flaw(f"{count(columns)} instead of 2", "tab-separated columns are: id, text")
+        raise Flaw(f"the line has {count(columns)} instead of 2", "tab-separated columns are: id, text")
     return clean_id(columns[0]), columns[1]
 
 

@@ -56,7 +56,7 @@ def topic_blocks(path: str | Path, problems: Problems) -> Iterator[tuple[int, st
         problems.report(path, start, *_UNCLOSED)
 
 
-_UNCLOSED = ("<top> without </top>", "every topic is closed before the next one begins")
+_UNCLOSED = ("a <top> has no </top>", "close every topic before the next one begins")
 
 
 def topic(block: str) -> Query:
@@ -66,9 +66,11 @@ def topic(block: str) -> Query:
     if not text and fields.keys() == {"num"}:  # clinical trials: nothing but text in <topic number="1">
         text = _plain(_TAG.sub(" ", _CLOSE.split(block.partition("</num>")[2])[0]))
     if not fields.get("num"):
-        raise Flaw("a topic without <num>", "every topic has a line such as: <num> Number: 301")
+        raise Flaw("the topic has no <num>", "every topic has a line such as: <num> Number: 301")
     if not text:
-        raise Flaw("a topic without <title> and <desc>", "every topic has a line such as: <title> organized crime")
+        raise Flaw(
+            "the topic has neither <title> nor <desc>", "every topic has a line such as: <title> organized crime"
+        )
     names = {"question": "question", "desc": "description", "narr": "narrative"}
     return Query(clean_id(fields["num"]), text, metadata={names[key]: fields[key] for key in names if fields.get(key)})
 
@@ -96,7 +98,7 @@ def judgement(row: tuple[str, Columns | None]) -> list[Judgement]:
     line, order = row
     columns = split_columns(line)
     if len(columns) not in (3, 4):
-        raise Flaw(f"{count(columns)} instead of 3 or 4", "columns are: query 0 document grade")
+        raise Flaw(f"the line has {count(columns)} instead of 3 or 4", "columns are: query 0 document grade")
     at = order if order and max(order) < len(columns) else (0, len(columns) - 2, len(columns) - 1)
     query, document = (
         normalise(clean_id(columns[column], field)) for column, field in zip(at, _ID_FIELDS, strict=False)
@@ -111,7 +113,7 @@ def run_line(line: str) -> tuple[str, Hit]:
     """Query id and hit of a line `query Q0 document rank score tag`; the rank is ignored, as in trec_eval."""
     columns = split_columns(line)
     if len(columns) != 6:
-        raise Flaw(f"{count(columns)} instead of 6", "columns are: query Q0 document rank score tag")
+        raise Flaw(f"the line has {count(columns)} instead of 6", "columns are: query Q0 document rank score tag")
     query, document = clean_id(columns[0], "query id"), clean_id(columns[2], "document id")
     return normalise(query), Hit(normalise(document), score(columns[4]))
 

@@ -166,11 +166,12 @@ class Scheme(ABC):
     def _vectors(self, vectors: Tensor | None, count: int) -> Tensor:
         if vectors is None or len(vectors) != count:
             have = "none" if vectors is None else len(vectors)
-            raise UsageError(f"{self.kind} docids need a vector for each of {count} documents, and have {have}")
+            problem = f"{self.kind} docids need a vector for each of {count} documents, but there are {have}"
+            raise UsageError(problem, "give one vector for each document")
         if not count:
-            raise UsageError(f"{self.kind} docids need documents to be fitted on, and there are none")
+            raise UsageError(f"{self.kind} docids cannot be fitted without documents", "give at least one document")
         if not all_finite(vectors):
-            problem = f"{self.kind} docids are made from vectors, and some hold numbers that are not finite"
+            problem = f"{self.kind} docids are made from vectors, but some vectors hold numbers that are not finite"
             raise UsageError(problem, "correct the vectors of those documents")
         return vectors
 
@@ -180,7 +181,7 @@ class Scheme(ABC):
             raise UsageError(f"the {self.kind} docids are not fitted", "call fit first")
         row = self._vectors(None if vector is None else vector[None], 1).to(like)
         if row.shape[1] != like.shape[-1]:
-            problem = f"the new vector has {row.shape[1]} numbers, and the fitted ones {like.shape[-1]}"
+            problem = f"the new vector has {row.shape[1]} numbers, but the fitted ones have {like.shape[-1]}"
             raise UsageError(problem, "use the encoder that the docids were fitted with")
         return row
 
@@ -191,8 +192,8 @@ SCHEMES: dict[str, type[Scheme]] = {}
 
 def scheme_class(kind: str, problem: str = "") -> type[Scheme]:
     """The scheme class of a kind, ours or one that an installed package brings; `problem` says what lacks without."""
-    found = SCHEMES.get(kind) or plugins.find_class(plugins.SCHEMES, kind, Scheme)
-    if found is None:
+    scheme = SCHEMES.get(kind) or plugins.find_class(plugins.SCHEMES, kind, Scheme)
+    if scheme is None:
         hint = closest(kind, [*SCHEMES, *plugins.names(plugins.SCHEMES, SCHEMES)])
         raise UnknownKind(kind, problem or f"there is no docid scheme {kind!r}", hint)
-    return found
+    return scheme

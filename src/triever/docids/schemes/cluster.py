@@ -76,8 +76,9 @@ class Cluster(Scheme):
     def __post_init__(self) -> None:
         config.validate(self)
         if self.clusters < 1 or self.branch < 0 or self.branch == 1 or self.margin < 0:
-            problem = f"clusters = {self.clusters}, branch = {self.branch}, margin = {self.margin}"
-            raise UsageError(problem, "at least 1 cluster, no branch or at least 2, and a margin that is not negative")
+            values = f"clusters = {self.clusters}, branch = {self.branch}, margin = {self.margin}"
+            hint = "set clusters to 1 or more, branch to 0 or to 2 or more, and margin to 0 or more"
+            raise UsageError(f"a value is too small: {values}", hint)
 
     @property
     def width(self) -> int:
@@ -103,7 +104,7 @@ class Cluster(Scheme):
         self._unit = bool((checked[:LOOKED_AT].float().norm(dim=1) - 1).abs().max() < 0.01)
         count = min(self.clusters, len(checked))
         if count == len(checked) > 1:
-            message = "docids.clusters = %s, and there are %s documents: each is a cluster of its own"
+            message = "docids.clusters = %s, but there are only %s documents: each becomes its own cluster"
             _log.warning(message, f"{self.clusters:,}", f"{count:,}")
         centroids, cluster, number = self._clustered(checked, count, device)
         self._centroids, cluster = centroids.cpu(), cluster.cpu()

@@ -39,7 +39,8 @@ class Codebook(Scheme):
     def __post_init__(self) -> None:
         config.validate(self)
         if not (1 <= self.levels <= 32 and 1 <= self.bits <= 16):
-            raise UsageError(f"levels = {self.levels}, bits = {self.bits}", "levels go up to 32 and bits up to 16")
+            problem = f"a value is out of range: levels = {self.levels}, bits = {self.bits}"
+            raise UsageError(problem, "set levels from 1 to 32, and bits from 1 to 16")
 
     @property
     def _size(self) -> int:

@@ -44,7 +44,9 @@ class Naive(Scheme):
         number = {letter: at for at, letter in enumerate(self._letters)}
         for letter in key:
             if letter not in number:
-                problem = f"the id {key!r} has the character {letter!r}, which no document had when this was fitted"
+                problem = (
+                    f"the id {key!r} has the character {letter!r}, which no document had when the docids were fitted"
+                )
                 raise UsageError(problem, "give the document another id, or fit again")
         return (*(number[letter] for letter in key), self.stop)
 

@@ -42,7 +42,8 @@ class Semantic(Scheme):
     def __post_init__(self) -> None:
         config.validate(self)
         if self.branch < 2 or self.leaf < 1:
-            raise UsageError(f"branch = {self.branch}, leaf = {self.leaf}", "branch is at least 2, leaf at least 1")
+            problem = f"a value is too small: branch = {self.branch}, leaf = {self.leaf}"
+            raise UsageError(problem, "set branch to 2 or more, and leaf to 1 or more")
 
     @property
     def _symbols(self) -> int:

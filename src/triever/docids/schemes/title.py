@@ -50,7 +50,7 @@ class Title(Scheme):
             problem = f"vocabulary = {self.vocabulary} should be from 100 to 10,000,000"
             raise UsageError(problem, "the default is 8000")
         if self.most < 1:
-            raise UsageError(f"most = {self.most} leaves nothing of a title", "the default is 64")
+            raise UsageError(f"most = {self.most} should be above zero", "the default is 64")
 
     @classmethod
     def by(cls, tokenizer: Tokenizer, most: int = 64) -> Title:
@@ -70,7 +70,7 @@ class Title(Scheme):
     @property
     def _fitted(self) -> tuple[Tokenizer, int]:
         if self._pieces is None:
-            raise UsageError("the word pieces are not learned", "call fit first")
+            raise UsageError("the word pieces are not learned yet", "call fit first")
         return self._pieces
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
@@ -106,7 +106,7 @@ class Title(Scheme):
         for piece in pieces:
             symbol = tokenizer.token_to_id(piece)
             if symbol is None:
-                raise UsageError(f"{piece!r} is not one of the word pieces", "write the docid as it was shown")
+                raise UsageError(f"{piece!r} is not one of the word pieces", "write the docid as Triever shows it")
             symbols.append(symbol)
         return (*symbols, stop)
 

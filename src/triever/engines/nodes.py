@@ -1,0 +1,386 @@
+"""Docids whose every node has a row: documents are found by following the heaviest prefixes to the nearest rows.
+
+A document has one docid for its whole text and one for each of its passages; its probability is the sum of theirs.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triever import config
+from triever.artifact import Snapshot, Writer
+from triever.data.passages import passages
+from triever.data.records import Document, Hit, Result, ranked
+from triever.data.store import DocumentStore
+from triever.docids.schemes import Docid, Scheme
+from triever.docids.trie import Paths, Trie
+from triever.docids.walk import Walk
+from triever.engines.base import Parts
+from triever.engines.docid_search import SearchOptions
+from triever.engines.docids import Reading
+from triever.memory_parts import Product, Products, Stored, scaled, weight_products, weights_in
+from triever.models import encoder as encoders
+from triever.models.encoder import Encoder, encode, source_of
+from triever.models.node_rows import NodeGenerator, NodeSums, Steering
+from triever.models.row_model import log_sums
+from triever.models.tokens import Tokens
+from triever.search.beam import beam
+from triever.search.hits import documents as found_numbers
+from triever.search.many import ROWS, search_each
+from triever.search.paths import path_scores
+from triever.validation import require, require_array, require_finite, require_table
+
+SEVERAL = 8
+"""Docids that a search keeps for each document that is wanted: a document may have several, which add up."""
+FEWEST = 64
+"""Docids that it keeps where few documents are wanted."""
+AT_ONCE = 2**26
+"""Numbers that are read or computed at once."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The docids of passages, and the row of each: passage i is that of document owners[i]."""
+
+    row: np.ndarray  # (passages, d) float16
+    owners: np.ndarray  # (passages,) the document of each, rising
+    numbers: np.ndarray  # (passages,) under which number each is in the trie, rising
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def taken(self, keep: np.ndarray) -> Rows:
+        """Those of the documents that are kept (documents, bool), which move up."""
+        chosen = keep[self.owners]
+        owners = (np.cumsum(keep) - 1)[self.owners[chosen]]
+        return Rows(self.row[chosen], owners, self.numbers[chosen])
+
+    def joined(self, other: Rows) -> Rows:
+        """These, and then others."""
+        pairs = ((self.row, other.row), (self.owners, other.owners), (self.numbers, other.numbers))
+        return Rows(*(np.concatenate(pair) for pair in pairs))
+
+
+@dataclass(frozen=True)
+class NodeEngine:
+    """An encoder that reads queries, the docids of passages, and their rows."""
+
+    reader: Encoder
+    placer: Encoder  # which reads documents
+    rows: Rows
+    scheme: Scheme
+    trie: Trie
+    scale: float
+    reading: Reading
+    query_length: int
+    limit: int  # passages of a document, at most, besides its whole text
+    options: SearchOptions
+    steering: Steering = field(default_factory=Steering)
+    trained: Mapping[str, Any] = field(default_factory=dict)
+
+    # Searching
+
+    def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        """The documents whose docids weigh most."""
+        generator = self.generator
+        find = self._all if self.options.method == "exact" else self._beam
+        each = search_each(
+            generator, queries, lambda cache, hidden: find(generator, cache, hidden, k), rows=self._together(k)
+        )
+        return [self._result(store, logprobs, k) for logprobs in each]
+
+    def _beam(self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int) -> list[dict[int, float]]:
+        """For each query, the log-probabilities of the passages that a beam finds, by their positions."""
+        kept = max(FEWEST, SEVERAL * k)
+        frontier = beam(generator, cache, hidden, self.walk, self.search_options.beam(k), keep=kept)
+        listed = found_numbers(self.walk, frontier, kept)
+        each = [{self._position(number): logprob for number, logprob in found} for found in listed]
+        several = any(sums.shared for sums in self.sums) or len(self.sums) > 1
+        return [self._told_apart(*pair) for pair in zip(hidden, each, strict=True)] if several else each
+
+    def _told_apart(self, query: Tensor, logprobs: dict[int, float]) -> dict[int, float]:
+        """The same, where passages that share a docid share its probability as their own rows say."""
+        by_docid: dict[Docid, list[int]] = defaultdict(list)
+        for position in logprobs:
+            by_docid[self.docid(position)].append(position)
+        for positions in by_docid.values():
+            if len(positions) > 1:
+                rows = torch.from_numpy(self.rows.row[positions].astype(np.float32)).to(query)
+                shares = (self.scale / self.options.temperature * (rows @ query)).log_softmax(0).tolist()
+                total = float(np.logaddexp.reduce([logprobs[position] for position in positions]))
+                logprobs |= {position: total + share for position, share in zip(positions, shares, strict=True)}
+        return logprobs
+
+    def _position(self, number: int) -> int:
+        return int(np.searchsorted(self.rows.numbers, number))
+
+    def _all(self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int) -> list[dict[int, float]]:
+        """The same by comparing every row: all passages of the best documents, and of those that tie with the last."""
+        weights = (self.weights(hidden) / self.options.temperature).double()
+        logprobs = weights.log_softmax(1)
+        owners = torch.from_numpy(self.rows.owners).to(weights.device)
+        masses = log_sums(logprobs, owners, self._documents)
+        lowest = masses.topk(min(k, self._documents)).values[:, -1:]
+        chosen = (masses >= lowest)[:, owners]
+        return [
+            dict(zip(kept.nonzero()[:, 0].tolist(), row[kept].tolist(), strict=True))
+            for kept, row in zip(chosen, logprobs, strict=True)
+        ]
+
+    def compared(self, queries: Sequence[str], k: int) -> float:
+        """How many rows of nodes and docids are read for a query, as a share of the documents."""
+        if self.options.method == "exact":
+            return len(self.rows) / self._documents
+        generator = replace(self.generator, counted=[])
+        find = self._beam
+        search_each(generator, queries, lambda cache, hidden: find(generator, cache, hidden, k), rows=self._together(k))
+        return sum(generator.counted or []) / max(1, len(queries)) / self._documents
+
+    @property
+    def _documents(self) -> int:
+        return int(self.rows.owners[-1]) + 1 if len(self.rows) else 1
+
+    def _together(self, k: int) -> int:
+        """How many queries are searched together, so that the rows they read have room."""
+        slots = max((self.walk.slots(depth) for depth in range(1, len(self.trie.parts[0].widest))), default=1)
+        numbers = max(self.options.width, k) * slots * self.reader.size
+        return max(1, min(ROWS, AT_ONCE // max(1, numbers)))
+
+    def weights(self, vectors: Tensor) -> Tensor:
+        """(queries, passages) the logs of the weights of all docids for the vectors of queries."""
+        step = max(1, AT_ONCE // max(1, len(vectors)))
+        parts = [
+            vectors @ torch.from_numpy(self.rows.row[low : low + step]).to(vectors).T
+            for low in range(0, len(self.rows), step)
+        ]
+        return self.scale * torch.cat(parts, 1)
+
+    def _result(self, store: DocumentStore, logprobs: Mapping[int, float], k: int) -> Result:
+        best: dict[int, tuple[float, int]] = {}
+        masses: dict[int, float] = {}
+        for position, logprob in logprobs.items():
+            row = int(self.rows.owners[position])
+            masses[row] = float(np.logaddexp(masses.get(row, -math.inf), logprob))
+            best[row] = max(best.get(row, (-math.inf, -1)), (logprob, position))
+        hits = ranked(Hit(store.ids[row], mass, logprob=mass) for row, mass in masses.items())[:k]
+        named = (replace(hit, docid=self._readable(best[store.row(hit.id)][1])) for hit in hits)
+        certificate = f"exact: {len(self.rows)} rows compared" if self.options.method == "exact" else ""
+        return Result(tuple(named), "", certificate)
+
+    def _readable(self, position: int) -> str:
+        return self.scheme.readable(self.docid(position))
+
+    @property
+    def search_options(self) -> SearchOptions:
+        """How docids are searched, where nothing is left open."""
+        is_open = self.options.normalisation == "auto"
+        return replace(self.options, normalisation="documents") if is_open else self.options
+
+    @cached_property
+    def walk(self) -> Walk:
+        """The trie on the device of what reads."""
+        return Walk(self.trie, self.reader.device)
+
+    @cached_property
+    def sums(self) -> list[NodeSums]:
+        """What nodes weigh, for each part of the trie."""
+        return [
+            NodeSums.of(part, self._rows_of(part.document), alive)
+            for part, alive in zip(self.trie.parts, self.trie.alive, strict=True)
+        ]
+
+    def _rows_of(self, numbers: np.ndarray) -> Tensor:
+        """(numbers, d) the rows of passages by their numbers; zeros for those that are deleted."""
+        at = np.searchsorted(self.rows.numbers, numbers).clip(max=max(0, len(self.rows) - 1))
+        rows = torch.from_numpy(self.rows.row[at].astype(np.float32))
+        rows[torch.from_numpy(self.rows.numbers[at] != numbers)] = 0.0
+        return rows.to(self.reader.device)
+
+    @cached_property
+    def generator(self) -> NodeGenerator:
+        """What leads a search."""
+        return NodeGenerator(self.vectors, self.walk, self.sums, self.scale, self.steering, self.scheme.width)
+
+    def vectors(self, queries: Sequence[str]) -> Tensor:
+        """(queries, d) the vectors of queries."""
+        texts = (self.reading.query_prefix + query for query in queries)
+        tokens = Tokens.of(texts, self.reader.tokenizer, self.reader.at_most(self.query_length))
+        return torch.from_numpy(encode(self.reader, tokens)).to(self.reader.device)
+
+    def docid(self, position: int) -> Docid:
+        """The docid of a passage."""
+        paths, order = self._paths
+        entry = order[np.searchsorted(paths.document, int(self.rows.numbers[position]), sorter=order)]
+        return tuple(paths.flat[paths.start[entry] : paths.start[entry + 1]].tolist())
+
+    @cached_property
+    def _paths(self) -> tuple[Paths, np.ndarray]:
+        paths = self.trie.paths()
+        return paths, paths.document.argsort(kind="stable")
+
+    def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+        """What each symbol of a document's best docid adds to its weight, its other docids, and all documents."""
+        generator = self.generator
+        cache, hidden = generator.prefill([query])
+        weights = self.weights(hidden)[0].cpu().numpy() / self.options.temperature
+        return tuple(self._explained(generator, cache, hidden, weights, store, hit) for hit in result)
+
+    def _explained(
+        self,
+        generator: NodeGenerator,
+        cache: Tensor,
+        hidden: Tensor,
+        weights: np.ndarray,
+        store: DocumentStore,
+        hit: Hit,
+    ) -> Parts:
+        low, high = np.searchsorted(self.rows.owners, [store.row(hit.id), store.row(hit.id) + 1])
+        position = low + int(weights[low:high].argmax())
+        docid, options = self.docid(position), self.search_options
+        scores, _ = path_scores(generator, cache, hidden, self.walk, docid, options.scored_over, options.temperature)
+        names = [f"{place}: {self.scheme.symbol(symbol)}" for place, symbol in enumerate(docid, 1)]
+        parts: Parts = tuple(zip(names, scores, strict=True))
+        others = float(np.logaddexp.reduce(weights[low:high]) - weights[position])
+        parts += (("other passages", others),) if others else ()
+        rest = hit.score - sum(weight for _, weight in parts)
+        return (*parts, ("all documents", rest)) if abs(rest) > 1e-9 else parts
+
+    # Changing
+
+    def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
+        """With docids for more documents, and rows that are the vectors of their passages."""
+        row, owners = passage_vectors(self.placer, self.reading, documents, self.limit)
+        scheme = copy.deepcopy(self.scheme)
+        texts = [documents[owner] for owner in owners]
+        docids = [scheme.place(text, vector) for text, vector in zip(texts, torch.from_numpy(row), strict=True)]
+        first = int(self.rows.numbers[-1]) + 1 if len(self.rows) else 0
+        numbers = np.arange(first, first + len(docids))
+        before = len(store) - len(documents)
+        rows = self.rows.joined(Rows(row.astype(np.float16), owners + before, numbers))
+        trie = self.trie.with_added(zip(docids, numbers.tolist(), strict=True))
+        return replace(self, scheme=scheme, rows=rows, trie=trie)
+
+    def without(self, keep: np.ndarray) -> Self:
+        """Without some of its documents."""
+        gone = self.rows.numbers[~keep[self.rows.owners]]
+        return replace(self, rows=self.rows.taken(keep), trie=self.trie.without(gone.tolist()))
+
+    # Memory
+
+    def stored(self) -> Stored:
+        """All that it holds, by what it is for."""
+        paths, order = self._paths
+        listed = [paths.flat, paths.start, paths.document, order, *(part.parent for part in self.trie.parts)]
+        sums = [tensor for part in self.sums for tensor in part.stored()]
+        return {
+            "weights": [*weights_in(self.reader)],
+            "docid rows": [self.rows.row, *sums],
+            **self.trie.stored(),
+            "walk": [*self.walk.stored(), *(part.leaves for part in self.walk.parts)],
+            "docids": listed,
+            "numbers": [self.rows.numbers, self.rows.owners],
+            "placer": [*weights_in(self.placer)],
+            "placing": self.scheme.stored(),
+        }
+
+    def products(self, now: int, then: int) -> dict[str, Products]:
+        """How many bytes the same takes for so many documents."""
+        shape = self.trie.shape(self.scheme.width).among(now, then, fixed=False)
+        count, width = scaled(len(self.rows), now, then), self.rows.row.shape[1]
+        nodes = scaled(sum(part.nodes for part in self.trie.parts), now, then)
+        rows = [
+            Product(count, "docids", 2 * width, f"rows of {width} numbers of 2"),
+            Product(nodes, "nodes", 4 * (width + 2), f"sums of {width} numbers of 4, and two more"),
+        ]
+        return {
+            "weights": weight_products(weights_in(self.reader)),
+            "docid rows": rows,
+            "trie": shape.products(),
+            "walk": [*shape.walk_products(), Product(count + 1, "docids", 8)],
+            "docids": shape.path_products(),
+            "numbers": [Product(count, "docids", 16)],
+            "placer": weight_products(weights_in(self.placer)),
+            "placing": self.scheme.products(now, then),
+        }
+
+    # Keeping
+
+    def made_from(self) -> dict[str, Any]:
+        """The backbone, and how the training went."""
+        return {"weights": source_of(self.reader), **self.trained}
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        """Put it into an artifact."""
+        encoders.write(self.reader, writer, "reader")
+        encoders.write(self.placer, writer, "placer")
+        self.trie.write(writer)
+        writer.array("node_rows", self.rows.row)
+        writer.array("node_owners", self.rows.owners)
+        writer.array("node_numbers", self.rows.numbers)
+        state = {"docids": self.scheme.write(writer), "trained": dict(self.trained), "reading": asdict(self.reading)}
+        return {**state, "nodes": {"scale": self.scale, "limit": self.limit, **asdict(self.steering)}}
+
+
+def read(
+    snapshot: Snapshot, scheme: Scheme, options: SearchOptions, place: torch.device, query_length: int
+) -> NodeEngine:
+    """The engine of an artifact, with docids by a scheme of these options; a ValueError if its parts do not fit."""
+    scheme = copy.deepcopy(scheme)
+    scheme.read(snapshot, require_table(snapshot.state, "docids"))
+    reader, placer = (encoders.read(snapshot, role).to(place) for role in ("reader", "placer"))
+    row = require_array(snapshot.array("node_rows"), "node_rows", ("float16",), (None, reader.size))
+    row = require_finite(row, "node_rows")
+    owners, numbers = (
+        require_array(snapshot.array(name), name, ("int64",), (len(row),)) for name in ("node_owners", "node_numbers")
+    )
+    require((np.diff(numbers) > 0).all() and (numbers[:1] >= 0).all(), "the numbers of its passages do not rise")
+    present = np.unique(owners)
+    require((np.diff(owners) >= 0).all(), "the documents of its passages do not rise")
+    require(np.array_equal(present, np.arange(snapshot.documents)), "its passages are not those of its documents")
+    trie = Trie.read(snapshot, scheme.width, numbers)
+    require(scheme.has_symbols(trie.symbols()), "a docid has a symbol that its scheme does not know")
+    values = dict(require_table(snapshot.state, "nodes"))
+    numbers_there = {"scale", "limit", "sharpness", "spread"}
+    is_number = all(type(value) in (int, float) and math.isfinite(value) for value in values.values())
+    require(set(values) == numbers_there and is_number, "what its nodes are weighed by is not there")
+    reading = config.build(Reading, require_table(snapshot.state, "reading"))
+    return NodeEngine(
+        reader,
+        placer,
+        Rows(np.asarray(row), np.asarray(owners), np.asarray(numbers)),
+        scheme,
+        trie,
+        float(values["scale"]),
+        reading,
+        query_length,
+        int(values["limit"]),
+        options,
+        Steering(float(values["sharpness"]), float(values["spread"])),
+        require_table(snapshot.state, "trained"),
+    )
+
+
+def passage_vectors(
+    encoder: Encoder, reading: Reading, documents: Iterable[Document], limit: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The vectors (passages, d) of whole texts and of their passages, and the number of each one's document."""
+    owners: list[int] = []
+
+    def texts() -> Iterable[str]:
+        for number, document in enumerate(documents):
+            for text in (document.full_text, *passages(document, limit)):
+                owners.append(number)
+                yield reading.document_prefix + text
+
+    tokens = Tokens.of(texts(), encoder.tokenizer, encoder.at_most(reading.document_length))
+    return encode(encoder, tokens), np.array(owners, np.int64)

@@ -1,0 +1,214 @@
+"""Teaching docids whose every node has a row: an encoder learns to read questions so that the right rows are near."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from triever.data.datasets import Dataset
+from triever.data.store import DocumentStore
+from triever.docids.trie import Trie
+from triever.engines.base import Engine
+from triever.engines.docids import Reading
+from triever.engines.nodes import NodeEngine, Rows, passage_vectors
+from triever.learning.docids import DocidRetriever, DocidTeaching, VectorSystem, view_names
+from triever.learning.encoders import check_memory, device_name
+from triever.learning.teachers import Opinions, Teaching, fitted_temperature, opinions
+from triever.models.encoder import encode
+from triever.models.row_model import RowModel, row_losses
+from triever.models.tokens import Tokens
+from triever.ranks import reciprocal_rank
+from triever.training import fit_fingerprints
+from triever.training.loop import train
+from triever.training.pairs import Pairs
+from triever.training.tuning import WATCH, quality, summary
+from triever.training.views import Drawn, Generated, Labelled, View, ViewBatches, check_shares, coverage
+
+ASKED = 0.9
+"""The share of documents with a question from which on rows learn: where fewer have one, the others' would suffer."""
+SCALE_RATE = 20.0
+"""How many times faster the scale learns than rows do: it is a single number, and far from 0."""
+
+
+@dataclass(frozen=True)
+class TaughtBatches(ViewBatches):
+    """Batches of texts with the rows of their documents, and with what a teacher thinks of them."""
+
+    teaching: Teaching | None = None
+
+    def batch_of(self, drawn: Sequence[Drawn]) -> dict[str, Tensor]:
+        """The texts of all views together; `targets` (texts, 1) are the rows of their documents."""
+        batch = super().batch_of(drawn)
+        if self.teaching is None:
+            return batch
+        parts = [self.teaching.of(part.name, part.examples) for part in drawn]
+        names = ("candidates", "taught")
+        return batch | {
+            name: torch.from_numpy(np.concatenate(part))
+            for name, part in zip(names, zip(*parts, strict=True), strict=True)
+        }
+
+
+@dataclass(frozen=True)
+class Material:
+    """What stands for documents in a training, and how questions are read: what views are made for."""
+
+    model: RowModel
+    reading: Reading
+    queries: tuple[int, str]
+
+
+@dataclass(frozen=True)
+class NodeTeaching:
+    """How an encoder and rows are trained, by the options of a retriever that holds this."""
+
+    options: DocidRetriever[Any]
+    vectors: VectorSystem
+    teacher: Callable[[Dataset, DocumentStore, Path | None], tuple[Engine, str]] | None
+    """Gives the engine of the teacher, and a mark of what it was made from."""
+    limit: int
+    """Passages of a document that have docids, besides its whole text."""
+
+    def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> NodeEngine:
+        """Give every passage a docid and a row, and train."""
+        options = self.options
+        names = self._view_names(dataset, store)
+        if options.training.steps and names:
+            check_shares(names, options.views.weights or [1.0] * len(names), options.training.batch)
+        dense = self.vectors.engine_for(dataset, store, work / "vectors" if work else None)
+        placer = dense.encoder
+        reading = Reading(self.vectors.query_prefix, self.vectors.document_prefix, self.vectors.document_length)
+        row, owners = passage_vectors(placer, reading, store, self.limit)
+        scheme = copy.deepcopy(options.docids)
+        texts = list(store)
+        docids = scheme.fit([texts[owner] for owner in owners], torch.from_numpy(row), placer.device)
+        numbers = np.arange(len(docids))
+        trie = Trie.of(zip(docids, numbers.tolist(), strict=True))
+        model = RowModel(copy.deepcopy(placer), torch.from_numpy(row), torch.from_numpy(owners))
+        model = model.to(device_name(options.device)).eval()
+        trained = self._train(model, reading, dataset, store, work)
+        rows = Rows(model.rows.detach().half().cpu().numpy(), owners, numbers)
+        return NodeEngine(
+            model.reader,
+            placer,
+            rows,
+            scheme,
+            trie,
+            float(model.scale.detach()),
+            reading,
+            options.read_length,
+            self.limit,
+            options.search_options,
+            trained=trained,
+        )
+
+    def _view_names(self, dataset: Dataset, store: DocumentStore) -> Sequence[str]:
+        """The views that are asked for, or else the questions that there are: pieces of texts are no questions."""
+        names = view_names(self.options, dataset, store.expanded)
+        return names if self.options.views.names else [name for name in names if name != "chunks"]
+
+    def _train(
+        self, model: RowModel, reading: Reading, dataset: Dataset, store: DocumentStore, work: Path | None
+    ) -> dict[str, Any]:
+        options, names = self.options.training, self._view_names(dataset, store)
+        if not options.steps or not names:
+            return {}
+        material = Material(model, reading, (model.at_most(self.options.read_length), reading.query_prefix))
+        asked = replace(self.options, views=replace(self.options.views, names=tuple(names)))
+        views, held = DocidTeaching(asked, row_loss).views(material, dataset, store, work)
+        teaching = self._teaching(views, dataset, store, work)
+        learns = self._rows_learn(views, len(store))
+        model.rows.requires_grad_(learns)
+        trained = train(
+            model,
+            lambda module, batch: row_loss(module, batch, options.teacher_weight),
+            self._rounds(model, views, teaching, len(store)),
+            options,
+            evaluate=(lambda _module: _quality(model, material, held, views)) if held else None,
+            watch=WATCH if held else "",
+            folder=work / "training" if work else None,
+            given={"rows": fit_fingerprints.of_array(model.rows.detach().cpu().numpy())},
+            device=self.options.device,
+            share=_rate_share(options.reader),
+        )
+        covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
+        about = {"rows": "learned" if learns else "fixed"}
+        if teaching:
+            about["teacher's temperature"] = round(teaching.temperature, 4)
+        return {**summary(trained), **about, **covered}
+
+    def _rounds(
+        self, model: RowModel, views: Mapping[str, View], teaching: Teaching | None, documents: int
+    ) -> Callable[[int], TaughtBatches]:
+        options = self.options.training
+        weights = self.options.views.weights or [1.0] * len(views)
+        targets, pad = np.arange(documents)[:, None], model.encoder.tokenizer.pad
+        longest = max(self.options.read_length, self.options.views.length)
+        scores, device = 2 * options.batch * len(model.rows), str(model.rows.device)
+        check_memory(
+            model.encoder, options, options.batch, longest, device, scores=scores, parameters=model.rows.numel()
+        )
+        return lambda number: TaughtBatches(
+            views, weights, targets, options.batch, options.batches, options.seed, number, pad, teaching
+        )
+
+    def _rows_learn(self, views: Mapping[str, View], documents: int) -> bool:
+        """Whether rows learn too: by default where nearly every document has a question."""
+        wanted = self.options.training.rows
+        asked = [view.covered() for view in views.values() if isinstance(view, Labelled | Generated)]
+        share = len(np.unique(np.concatenate(asked))) / max(1, documents) if asked else 0.0
+        return wanted == "learned" or (wanted == "auto" and share >= ASKED)
+
+    def _teaching(
+        self, views: Mapping[str, View], dataset: Dataset, store: DocumentStore, work: Path | None
+    ) -> Teaching | None:
+        """What the teacher thinks of labelled and written questions."""
+        texts = {name: view.texts for name, view in views.items() if isinstance(view, Labelled | Generated)}
+        if self.teacher is None or not texts:
+            return None
+        engine, made = self.teacher(dataset, store, work / "teacher" if work else None)
+        asked: dict[str, Opinions] = {
+            name: opinions(engine, store, list(view_texts), made) for name, view_texts in texts.items()
+        }
+        labelled = views.get("labelled")
+        if not isinstance(labelled, Labelled):
+            return Teaching(asked, 1.0)
+        relevant = [labelled.pairs.of(number) for number in range(len(labelled))]
+        return Teaching(asked, fitted_temperature(asked["labelled"], relevant))
+
+
+def row_loss(module: nn.Module, batch: Mapping[str, Tensor], weight: float = 1.0) -> dict[str, Tensor]:
+    """The likelihood of right documents, and the distance from a teacher's order."""
+    scores = module(batch["ids"], batch["mask"])
+    losses = row_losses(scores, batch["targets"][:, 0], batch.get("candidates"), batch.get("taught"))
+    return losses if "teacher" not in losses else {**losses, "teacher": weight * losses["teacher"]}
+
+
+def _rate_share(reader: float) -> Callable[[str], float]:
+    return lambda name: SCALE_RATE if name == "scale" else 1.0 if name == "rows" else reader
+
+
+@torch.inference_mode()
+def _quality(model: RowModel, material: Material, held: Pairs, views: Mapping[str, View]) -> dict[str, float]:
+    """How early held-out questions find their documents: all, and those about documents with and without questions."""
+    length, prefix = material.queries
+    tokens = Tokens.of((prefix + text for text in held.texts), model.encoder.tokenizer, length)
+    vectors = torch.from_numpy(encode(model.encoder, tokens)).to(model.rows.device)
+    ranks: list[float] = []
+    for low in range(0, len(vectors), 64):
+        best = model.weights(vectors[low : low + 64]).topk(min(10, model.documents)).indices.cpu().numpy()
+        ranks += [reciprocal_rank(np.isin(rows, held.of(low + at)).tolist()) for at, rows in enumerate(best)]
+    labelled = views.get("labelled")
+    known = labelled.covered() if labelled is not None else np.empty(0, np.int64)
+    seen = np.array([bool(np.isin(held.of(number), known).any()) for number in range(len(held))])
+    each = np.array(ranks)
+    groups = {"seen": each[seen], "unseen": each[~seen]}
+    split = {f"{WATCH} {name}": round(float(part.mean()), 4) for name, part in groups.items() if len(part)}
+    return {**quality(ranks), **split}

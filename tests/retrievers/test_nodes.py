@@ -1,0 +1,211 @@
+"""Generative retrieval with a row for every node: the contract, changes, passages, and a teacher."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import triever
+from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
+from triever import (
+    Atomic,
+    Codebook,
+    DecoderOptions,
+    Dense,
+    DocidTuning,
+    Document,
+    Generative,
+    MultiVector,
+    SearchOptions,
+    Semantic,
+    UsageError,
+    ViewOptions,
+)
+from triever.data.passages import passages
+from triever.docids.schemes import Scheme
+from triever.engines.nodes import NodeEngine
+from triever.learning.teachers import Opinions, fitted_temperature
+from triever.models.row_model import log_sums, row_losses
+
+BACKBONE = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
+NODES = DecoderOptions(rows="nodes")
+TREE = Semantic(branch=2, leaf=2)
+
+
+def nodes(docids: Scheme = TREE, steps: int = 0, **options: object) -> Generative:
+    training = DocidTuning(steps=steps, batch=4, rounds=2, learning_rate=3e-3, reader=1.0, holdout=0.0)
+    given = {"training": training, "views": ViewOptions(names=("labelled",))} | options
+    return Generative(backbone=BACKBONE, docids=docids, decoder=NODES, **given)  # ty: ignore[invalid-argument-type]
+
+
+def engine_of(retriever: triever.Retriever) -> NodeEngine:
+    assert isinstance(retriever.engine, NodeEngine)
+    return retriever.engine
+
+
+class TestSemanticNodes(Contract):
+    def make(self) -> triever.Retriever:
+        return nodes(steps=4)
+
+
+@pytest.mark.long
+class TestCodebookNodes(Contract):
+    def make(self) -> triever.Retriever:
+        return nodes(Codebook(levels=2, bits=2))
+
+
+@pytest.mark.long
+class TestExactNodes(Contract):
+    def make(self) -> triever.Retriever:
+        return nodes(Atomic(), search_options=SearchOptions(method="exact"))
+
+
+@pytest.mark.parametrize("docids", [TREE, Codebook(levels=2, bits=2), Atomic()], ids=["semantic", "codebook", "atomic"])
+def test_probabilities_are_the_softmax_of_rows_and_passages_add_up(docids: Scheme) -> None:
+    fitted = nodes(docids).fit(dataset())
+    engine = engine_of(fitted)
+    for query in QUERIES:
+        weights = engine.scale * engine.rows.row.astype(np.float32) @ engine.vectors([query.text])[0].numpy()
+        each = torch.from_numpy(weights).double().softmax(0).numpy()
+        expected = [float(each[engine.rows.owners == row].sum()) for row in range(len(DOCUMENTS))]
+        exact = {hit.id: math.exp(hit.score) for hit in fitted.searching(method="exact").search(query, 100)}
+        wide = {hit.id: math.exp(hit.score) for hit in fitted.searching(width=100).search(query, 100)}
+        truth = {document.id: share for document, share in zip(DOCUMENTS, expected, strict=True)}
+        assert exact == pytest.approx(truth, abs=1e-4)
+        assert wide == pytest.approx(truth, abs=1e-4)
+        assert sum(exact.values()) == pytest.approx(1, abs=1e-4)
+
+
+def test_explanations_add_up_to_scores() -> None:
+    explanation = nodes().fit(dataset()).explain("boiling water", 5)
+    for hit, parts in zip(explanation.result, explanation.parts, strict=True):
+        assert sum(weight for _, weight in parts) == pytest.approx(hit.score, abs=1e-4)
+
+
+def test_added_and_deleted_documents_weigh_what_they_would_in_a_new_tree() -> None:
+    fitted = nodes().fit(dataset())
+    fitted.add([Document("crater", "Molten rock rises. It erupts as lava. Ash falls.", "Volcanoes")])
+    fitted.delete(["tea", "東京"])
+    engine = engine_of(fitted)
+    assert engine.rows.owners.max() == len(fitted) - 1
+    assert (engine.rows.owners == len(fitted) - 1).sum() == 4  # the whole text, and three sentences
+    hits = {hit.id: hit.score for hit in fitted.searching(width=100).search("lava", 100)}
+    exact = {hit.id: hit.score for hit in fitted.searching(method="exact").search("lava", 100)}
+    assert hits == pytest.approx(exact, abs=1e-4)
+    assert len(hits) == len(fitted)
+
+
+def test_it_opens_as_it_was_saved(tmp_path: Path) -> None:
+    fitted = nodes(steps=2).fit(dataset())
+    fitted.save(tmp_path / "nodes")
+    opened = triever.load(tmp_path / "nodes")
+    assert opened.search_many(QUERIES, 5) == fitted.search_many(QUERIES, 5)
+    opened.add([Document("crater", "Molten rock rises.")])
+    assert len(opened) == len(DOCUMENTS) + 1
+
+
+def test_few_rows_are_read_where_there_are_many_documents() -> None:
+    many = [Document(str(number), f"text of number {number} and {number * 7 % 13}") for number in range(300)]
+    data = triever.Dataset.of("many", many)
+    fitted = nodes(Semantic(branch=4, leaf=4), search_options=SearchOptions(width=2)).fit(data)
+    narrow, wide = fitted.compared(["number 3"], 1), fitted.searching(width=64).compared(["number 3"], 1)
+    assert narrow is not None
+    assert wide is not None
+    assert 0 < narrow < 0.3 < wide
+    assert fitted.searching(method="exact").compared(["number 3"], 1) == 1.0
+
+
+def test_rows_learn_only_where_nearly_all_documents_have_questions() -> None:
+    few = nodes(steps=2).fit(dataset())  # four of ten documents have one
+    assert few.engine.trained["rows"] == "fixed"
+    before = engine_of(nodes().fit(dataset())).rows.row
+    assert np.array_equal(engine_of(few).rows.row, before)
+    training = DocidTuning(steps=2, batch=4, rounds=1, learning_rate=3e-3, holdout=0.0, rows="learned")
+    asked = nodes(training=training).fit(dataset())
+    assert not np.array_equal(engine_of(asked).rows.row, before)
+
+
+def test_without_questions_nothing_is_trained() -> None:
+    data = triever.Dataset.of("quiet", DOCUMENTS)
+    fitted = nodes(steps=3, views=ViewOptions()).fit(data)
+    assert dict(engine_of(fitted).trained) == {}
+    assert fitted.search("boiling water", 3) == nodes().fit(data).search("boiling water", 3)
+
+
+def test_training_raises_the_probability_of_right_documents() -> None:
+    before, after = nodes().fit(dataset()), nodes(steps=30).fit(dataset())
+    right = {"q1": "tea", "q2": "bike", "q3": "東京", "q4": "bread"}
+
+    def chance(retriever: triever.Retriever) -> float:
+        return sum(hit.score for query in QUERIES for hit in retriever.search(query, 100) if hit.id == right[query.id])
+
+    assert chance(after) > chance(before) + 1
+
+
+def test_a_teacher_is_followed_and_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIEVER_CACHE", str(tmp_path))
+    teacher = MultiVector(backbone=BACKBONE).fit(dataset())
+    fitted = nodes(steps=2, teacher=teacher).fit(dataset())
+    assert fitted.engine.trained["teacher's temperature"] > 0
+    (kept,) = tmp_path.glob("teacher-*.npz")
+    before = kept.stat().st_mtime_ns
+    again = nodes(steps=2, teacher=teacher).fit(dataset())
+    assert kept.stat().st_mtime_ns == before
+    assert again.search_many(QUERIES, 5) == fitted.search_many(QUERIES, 5)
+    kept.write_bytes(b"torn")
+    assert nodes(steps=2, teacher=teacher).fit(dataset()).search(QUERIES[0]) == fitted.search(QUERIES[0])
+
+
+def test_a_teachers_temperature_makes_right_documents_likeliest() -> None:
+    rows = np.array([[0, 1], [0, 1], [0, 1], [0, 1]], np.int32)
+    scores = np.array([[0.1, 0.0]] * 4, np.float32)
+    relevant = [np.array([0]), np.array([0]), np.array([0]), np.array([1])]  # right three times in four
+    temperature = fitted_temperature(Opinions(rows, scores), relevant)
+    chance = math.exp(Opinions(rows, scores).logprobs(temperature)[0, 0])
+    assert chance == pytest.approx(0.75, abs=0.03)
+    assert fitted_temperature(Opinions(rows, scores), [np.array([7])] * 4) == 1.0  # it never found any
+
+
+def test_a_text_that_no_teacher_was_asked_about_has_the_likelihood_alone() -> None:
+    weights, right = torch.randn(2, 5), torch.tensor([1, 2])
+    candidates = torch.tensor([[0, 1], [0, 0]])
+    taught = torch.tensor([[0.0, -1.0], [-torch.inf, -torch.inf]])
+    both = row_losses(weights, right, candidates, taught)
+    one = row_losses(weights[:1], right[:1], candidates[:1], taught[:1])
+    assert float(both["teacher"]) == pytest.approx(float(one["teacher"]) / 2, abs=1e-6)
+    assert set(row_losses(weights, right, None, None)) == {"likelihood"}
+
+
+def test_log_sums_are_those_of_each_owner() -> None:
+    values, owners = torch.randn(3, 6), torch.tensor([0, 0, 1, 2, 2, 2])
+    expected = torch.stack([values[:, owners == owner].logsumexp(1) for owner in range(3)], 1)
+    torch.testing.assert_close(log_sums(values, owners, 3), expected)
+
+
+def test_passages_cover_the_whole_text_in_order() -> None:
+    document = Document("d", " ".join(f"Sentence number {number}." for number in range(20)), "Title")
+    pieces = passages(document, 7)
+    assert len(pieces) == 7
+    assert " ".join(piece.removeprefix("Title ") for piece in pieces) == document.text
+    assert passages(Document("d", "One sentence."), 7) == []
+    assert passages(document, 0) == []
+
+
+def test_what_rows_of_nodes_cannot_do_is_refused() -> None:
+    for docids in (triever.Title(), triever.Cluster(clusters=2)):
+        with pytest.raises(UsageError, match="needs a docid of its own for every vector"):
+            nodes(docids)
+    with pytest.raises(UsageError, match="score no symbols"):
+        nodes(search_options=SearchOptions(method="free"))
+    with pytest.raises(UsageError, match="add_steps has nothing to train"):
+        nodes(training=DocidTuning(add_steps=3))
+    with pytest.raises(UsageError, match="a teacher is followed only by rows of nodes"):
+        Generative(backbone=BACKBONE, teacher=Dense(backbone=BACKBONE))
+    with pytest.raises(UsageError, match="needs a row for every node"):
+        Generative(backbone=BACKBONE, search_options=SearchOptions(normalisation="documents"))
+    with pytest.raises(UsageError, match="passages = -1"):
+        nodes(passages=-1)
