@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,13 @@ from triever import (
     MultiVector,
     SearchOptions,
     Semantic,
+    Tuning,
     UsageError,
     ViewOptions,
 )
 from triever.data.passages import passages
 from triever.docids.schemes import Scheme
+from triever.engines.docids import DocidEngine
 from triever.engines.nodes import NodeEngine
 from triever.learning.teachers import Opinions, fitted_temperature
 from triever.models.row_model import log_sums, row_losses
@@ -37,7 +40,7 @@ TREE = Semantic(branch=2, leaf=2)
 
 
 def nodes(docids: Scheme = TREE, steps: int = 0, **options: object) -> Generative:
-    training = DocidTuning(steps=steps, batch=4, rounds=2, learning_rate=3e-3, reader=1.0, holdout=0.0)
+    training = DocidTuning(steps=steps, batch=4, rounds=2, learning_rate=3e-3, reader=1.0, holdout=0.0, encoder_steps=0)
     given = {"training": training, "views": ViewOptions(names=("labelled",))} | options
     return Generative(backbone=BACKBONE, docids=docids, decoder=NODES, **given)  # ty: ignore[invalid-argument-type]
 
@@ -124,7 +127,7 @@ def test_rows_learn_only_where_nearly_all_documents_have_questions() -> None:
     assert few.engine.trained["rows"] == "fixed"
     before = engine_of(nodes().fit(dataset())).rows.row
     assert np.array_equal(engine_of(few).rows.row, before)
-    training = DocidTuning(steps=2, batch=4, rounds=1, learning_rate=3e-3, holdout=0.0, rows="learned")
+    training = DocidTuning(steps=2, batch=4, rounds=1, learning_rate=3e-3, holdout=0.0, rows="learned", encoder_steps=0)
     asked = nodes(training=training).fit(dataset())
     assert not np.array_equal(engine_of(asked).rows.row, before)
 
@@ -195,6 +198,41 @@ def test_passages_cover_the_whole_text_in_order() -> None:
     assert passages(document, 0) == []
 
 
+def by_default(**options: object) -> type:
+    """What searches where nothing says what docids are written with."""
+    given = {"vectors": Dense(backbone=BACKBONE), "training": DocidTuning(steps=0)} | options
+    return type(Generative(**given).fit(dataset()).engine)  # ty: ignore[invalid-argument-type]
+
+
+def test_nodes_have_rows_by_default_where_documents_have_vectors() -> None:
+    assert by_default() is NodeEngine
+    assert by_default(docids=TREE) is NodeEngine
+    assert by_default(vectors=None, backbone=BACKBONE) is DocidEngine  # vectors of random weights say nothing
+    assert by_default(docids=triever.Title()) is DocidEngine
+    assert by_default(decoder=DecoderOptions(rows="symbols")) is DocidEngine
+    assert by_default(decoder=DecoderOptions(layers=1)) is DocidEngine  # a decoder was asked for
+    assert by_default(search_options=SearchOptions(normalisation="vocabulary")) is DocidEngine
+    assert by_default(vectors=None, backbone=BACKBONE, teacher=Dense(backbone=BACKBONE)) is NodeEngine
+
+
+def test_an_encoder_of_its_own_learns_dense_retrieval_first() -> None:
+    training = DocidTuning(steps=1, batch=4, rounds=1, holdout=0.0, learning_rate=1e-9)
+    tuned, plain = (nodes(training=replace(training, encoder_steps=steps)).fit(dataset()) for steps in (3, 0))
+    dense = Dense(backbone=BACKBONE, training=Tuning(steps=3, holdout=0.0)).fit(dataset())
+    whole = np.flatnonzero(np.diff(engine_of(tuned).rows.owners, prepend=-1))  # before a document's passages
+    np.testing.assert_allclose(engine_of(tuned).rows.row[whole], dense.engine.index.vectors(), atol=1e-3)
+    assert not np.allclose(engine_of(tuned).rows.row, engine_of(plain).rows.row, atol=1e-3)
+
+
+def test_what_a_search_may_not_do_is_refused_after_the_fit_too() -> None:
+    fitted = Generative(vectors=Dense(backbone=BACKBONE), training=DocidTuning(steps=0)).fit(dataset())
+    with pytest.raises(UsageError, match="score no symbols"):
+        fitted.searching(method="free")
+    symbols = Generative(backbone=BACKBONE, training=DocidTuning(steps=0)).fit(dataset())
+    with pytest.raises(UsageError, match="needs a row for every node"):
+        symbols.searching(normalisation="documents")
+
+
 def test_what_rows_of_nodes_cannot_do_is_refused() -> None:
     for docids in (triever.Title(), triever.Cluster(clusters=2)):
         with pytest.raises(UsageError, match="needs a docid of its own for every vector"):
@@ -204,8 +242,10 @@ def test_what_rows_of_nodes_cannot_do_is_refused() -> None:
     with pytest.raises(UsageError, match="add_steps has nothing to train"):
         nodes(training=DocidTuning(add_steps=3))
     with pytest.raises(UsageError, match="a teacher is followed only by rows of nodes"):
-        Generative(backbone=BACKBONE, teacher=Dense(backbone=BACKBONE))
+        Generative(backbone=BACKBONE, teacher=Dense(backbone=BACKBONE), decoder=DecoderOptions(rows="symbols"))
     with pytest.raises(UsageError, match="needs a row for every node"):
-        Generative(backbone=BACKBONE, search_options=SearchOptions(normalisation="documents"))
+        Generative(
+            search_options=SearchOptions(normalisation="documents"), decoder=DecoderOptions(layers=0, rows="symbols")
+        )
     with pytest.raises(UsageError, match="passages = -1"):
         nodes(passages=-1)

@@ -267,11 +267,11 @@ class DocidTeaching(Generic[E]):
         if options.training.steps:
             names = view_names(options, dataset, store.expanded)
             check_shares(names, options.views.weights or [1.0] * len(names), options.training.batch)
-        if backbone := self._known_backbone():
+        if backbone := self.known_backbone():
             decoder = self.decoder(backbone) if self.decoder else options.decoder
             check_backbone(backbone, decoder, attends=self.attends)
 
-    def _known_backbone(self) -> Backbone | None:
+    def known_backbone(self) -> Backbone | None:
         """What is going to read; scratch, which suits every decoder, is made from texts and not known yet."""
         dense = self.options.dense
         if dense and dense.is_fitted:

@@ -50,10 +50,11 @@ class DecoderOptions:
         "begin with a copy of the reader's own layers, all of them, and attention to the text added (BERT's form)",
     )
     shards: int = option(1, "blocks of output rows, one for each GPU there is: for more documents than one can hold")
-    rows: Literal["auto", "nodes", "vectors", "random"] = option(
+    rows: Literal["auto", "nodes", "symbols", "vectors", "random"] = option(
         "auto",
-        "what docids are written with: a row for every node (nodes), or for every symbol, which starts from the vector "
-        "that it stands for (vectors) or from chance (random); auto: vectors if there are any, else random",
+        "what docids are written with: a row for every node of the trie (nodes), or for every symbol (symbols), which "
+        "starts from the vector that it stands for (vectors) or from chance (random); auto: nodes where generative can "
+        "use them and nothing else of the decoder is set, else symbols, which start from vectors if there are any",
     )
 
     def __post_init__(self) -> None:
@@ -83,7 +84,7 @@ def check_backbone(backbone: Backbone, options: DecoderOptions, *, attends: bool
             f"decoder.copy needs a backbone like BERT, but {backbone.name} is a {backbone.config['model_type']} model"
         )
         raise UsageError(problem, "leave decoder.copy out, or name a backbone such as minilm")
-    if options.rows == "vectors" and options.begin == "auto" and _brings_decoder(backbone):
+    if options.rows == "vectors" and options.begin == "auto" and brings_decoder(backbone):
         problem = f"decoder.rows = vectors has no effect on the decoder that comes with {backbone.name}"
         raise UsageError(problem, "leave decoder.rows out, or name a backbone without a decoder, such as minilm")
 
@@ -101,7 +102,7 @@ def _check_causal(backbone: Backbone, options: DecoderOptions, *, attends: bool)
 
 def takes_vectors(encoder: Encoder, options: DecoderOptions) -> bool:
     """Whether output rows begin as an encoder's vectors: they have to be of the space of the states that it reads."""
-    starts_anew = not _brings_decoder(encoder.backbone) and not options.copy
+    starts_anew = not brings_decoder(encoder.backbone) and not options.copy
     pooled = options.begin == "mean" or (options.begin == "auto" and starts_anew)
     return pooled and options.rows != "random" and encoder.shape.projection == "none"
 
@@ -150,7 +151,7 @@ def cross_decoder(
         shape = _shape(reader, width, options, pooled=_is_pooled(reader, options, rows))
         shape = replace(shape, inputs=1, start=0) if single else _with_table(shape, table, reader.backbone)
         model = _decoder(shape, reader)
-        if _brings_decoder(reader.backbone):
+        if brings_decoder(reader.backbone):
             _take_decoder(model, reader)
         if isinstance(model, BertDecoder):
             copy_layers(model, reader)
@@ -164,17 +165,17 @@ def _decoder(shape: T5Shape | BertShape, reader: nn.Module) -> T5 | BertDecoder:
 
 
 def _with_table(shape: T5Shape | BertShape, table: Table, backbone: Backbone) -> T5Shape | BertShape:
-    theirs = _brings_decoder(backbone) and T5Shape.of(backbone.transformers_config, tied=True).scaled
+    theirs = brings_decoder(backbone) and T5Shape.of(backbone.transformers_config, tied=True).scaled
     return replace(shape, tied=table != "own", fixed=table == "fixed", scaled=table == "tied" and theirs)
 
 
 def _is_pooled(reader: Encoder, options: DecoderOptions, rows: Tensor | None) -> bool:
     # Without layers nothing else tells of the text.
-    blind = not options.layers and not options.copy and not _brings_decoder(reader.backbone)
+    blind = not options.layers and not options.copy and not brings_decoder(reader.backbone)
     return options.begin == "mean" or (options.begin == "auto" and (blind or rows is not None))
 
 
-def _brings_decoder(backbone: Backbone) -> bool:
+def brings_decoder(backbone: Backbone) -> bool:
     return backbone.config["model_type"] == "t5"
 
 
@@ -182,7 +183,7 @@ def _shape(reader: Encoder, width: int, options: DecoderOptions, *, pooled: bool
     config, hidden = reader.backbone.transformers_config, reader.backbone.hidden
     begins = {"pooled": pooled, "pooling": reader.shape.pooling}
     rest = {"dropout": options.dropout, "shards": options.shards}
-    if _brings_decoder(reader.backbone):
+    if brings_decoder(reader.backbone):
         theirs = T5Shape.of(config, tied=False)
         size = {"vocabulary": 1, "encoder_layers": 0, "width": width, "start": width}
         return replace(theirs, **size, scaled=False, **begins, **rest)

@@ -1,7 +1,7 @@
 """Generative retrieval: a model reads the query and writes the docid of a document (DSI).
 
 A scheme gives docids, views teach them, and a search over the trie of those that exist finds the best. What writes is
-a decoder with a row for each symbol, or, with `decoder.rows = nodes`, a row for each node of the trie.
+a row for each node of the trie, or a decoder with a row for each symbol: `decoder.rows`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
-from triever.docids.schemes import Atomic
+from triever.docids.schemes import Atomic, Scheme
 from triever.engines import nodes
 from triever.engines.base import Engine
 from triever.engines.docids import DocidEngine
 from triever.engines.nodes import NodeEngine
 from triever.errors import UsageError
-from triever.learning.docids import DocidRetriever, DocidTeaching, VectorSystem, likelihood
+from triever.learning.docids import DocidRetriever, DocidTeaching, likelihood
 from triever.learning.nodes import NodeTeaching
+from triever.models.decoders import DecoderOptions, brings_decoder
 from triever.models.docid_model import laid_out
 from triever.models.precision import device_of
 from triever.retriever import Retriever
@@ -49,17 +50,16 @@ class Generative(DocidRetriever[DocidEngine | NodeEngine]):
         super().__post_init__()
         if self.passages < 0:
             raise UsageError(f"passages = {self.passages} should not be negative", "0 reads whole texts alone")
-        if self._by_nodes:
+        if self._asks_for_nodes:
             self._check_nodes()
         elif self.teacher is not None:
             raise UsageError("a teacher is followed only by rows of nodes", "set decoder.rows=nodes, or leave it out")
-        elif self.search_options.normalisation == "documents":
-            problem = "search_options.normalisation = documents needs a row for every node"
-            raise UsageError(problem, "set decoder.rows=nodes, or leave it out")
+        else:
+            self._check_symbols()
 
     def _check_nodes(self) -> None:
         """Refuse what rows of nodes cannot be combined with."""
-        if self.docids.shared or not (self.docids.needs_vectors or isinstance(self.docids, Atomic)):
+        if not _has_own_docids(self.docids):
             problem = (
                 f"decoder.rows = nodes needs a docid of its own for every vector, and {self.docids.kind} gives none"
             )
@@ -73,9 +73,31 @@ class Generative(DocidRetriever[DocidEngine | NodeEngine]):
             problem = "training.add_steps has nothing to train where nodes have rows: new documents bring theirs"
             raise UsageError(problem, "leave training.add_steps out")
 
+    def _check_symbols(self) -> None:
+        """Refuse what rows of symbols cannot be combined with."""
+        if self.search_options.normalisation == "documents":
+            problem = "search_options.normalisation = documents needs a row for every node"
+            raise UsageError(problem, "set decoder.rows=nodes, or leave search_options.normalisation out")
+
     @property
-    def _by_nodes(self) -> bool:
-        return self.decoder.rows == "nodes"
+    def _asks_for_nodes(self) -> bool:
+        """Whether something that is set has a meaning for rows of nodes only."""
+        implied = self.teacher is not None or self.search_options.normalisation == "documents"
+        return self.decoder.rows == "nodes" or (self.decoder.rows == "auto" and implied)
+
+    @property
+    def _leaves_room_for_nodes(self) -> bool:
+        """Whether nothing that is set has a meaning for rows of symbols only."""
+        search = self.search_options
+        by_symbols = search.method == "free" or search.normalisation == "vocabulary" or self.training.add_steps > 0
+        return self.decoder == DecoderOptions() and _has_own_docids(self.docids) and not by_symbols
+
+    def _uses_nodes(self) -> bool:
+        """Whether nodes have rows: where they are asked for, and by default where vectors are worth beginning with."""
+        if self._asks_for_nodes or not self._leaves_room_for_nodes or self.begins_anew:
+            return self._asks_for_nodes
+        backbone = self._teaching.known_backbone()
+        return self.vectors is not None or not (backbone and (backbone.causal or brings_decoder(backbone)))
 
     @property
     def members(self) -> tuple[Retriever[Any], ...]:
@@ -84,8 +106,8 @@ class Generative(DocidRetriever[DocidEngine | NodeEngine]):
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> DocidEngine | NodeEngine:
         """Give every document a docid, and teach a model to write them."""
-        if self._by_nodes:
-            return self._node_teaching.learn(dataset, store, work)
+        if self._uses_nodes():
+            return self._node_teaching(dataset).learn(dataset, store, work)
         self._teaching.check(dataset, store)
         docids, targets, _ = self._teaching.begun(dataset, store, work)
         engine = DocidEngine(docids, self.search_options)
@@ -101,11 +123,15 @@ class Generative(DocidRetriever[DocidEngine | NodeEngine]):
 
     def configured(self, engine: DocidEngine | NodeEngine) -> DocidEngine | NodeEngine:
         """The engine, searched as `search_options` says."""
+        if isinstance(engine, NodeEngine):
+            self._check_nodes()
+        else:
+            self._check_symbols()
         return replace(engine, options=self.search_options)
 
     def read(self, snapshot: artifact.Snapshot) -> DocidEngine | NodeEngine:
         """The model and the docids of an artifact."""
-        if self._by_nodes:
+        if "nodes" in snapshot.state or self.decoder.rows == "nodes":
             device = device_of(self.device, opening=True)
             return nodes.read(snapshot, self.docids, self.search_options, device, self.read_length)
         return DocidEngine(self._teaching.read(snapshot), self.search_options)
@@ -119,21 +145,20 @@ class Generative(DocidRetriever[DocidEngine | NodeEngine]):
     def _teaching(self) -> DocidTeaching[DocidEngine]:
         return DocidTeaching(self, likelihood)
 
-    @property
-    def _node_teaching(self) -> NodeTeaching:
-        return NodeTeaching(self, self._vector_system, self._teacher_engine if self.teacher else None, self.passages)
+    def _node_teaching(self, dataset: Dataset) -> NodeTeaching:
+        teacher = self._teacher_engine if self.teacher else None
+        return NodeTeaching(self, self.dense or self._own_dense(dataset), teacher, self.passages)
 
-    @property
-    def _vector_system(self) -> VectorSystem:
-        """The retriever whose vectors rows begin as: the one that is named, or one with the same backbone."""
-        if self.dense is not None:
-            return self.dense
+    def _own_dense(self, dataset: Dataset) -> Dense:
+        """Dense retrieval with the same backbone, trained first where there are judged queries, to begin rows with."""
+        training = self.training
+        steps = training.encoder_steps if self.learns_queries(dataset) else 0
         return Dense(
             backbone=self.backbone,
             fetch=self.fetch,
             query_length=self.query_length,
             document_length=min(self.document_length, 256),
-            training=Tuning(seed=self.training.seed),
+            training=Tuning(steps=steps, split=training.split, holdout=training.holdout, seed=training.seed),
             device=self.device,
         )
 
@@ -142,3 +167,8 @@ class Generative(DocidRetriever[DocidEngine | NodeEngine]):
         made = self.teacher.fingerprint_for(store) or self.teacher.lessons(dataset, store)
         mark = fit_fingerprints.fingerprint([self.teacher.kind, config.to_dict(self.teacher), made])
         return self.teacher.engine_for(dataset, store, work), mark
+
+
+def _has_own_docids(scheme: Scheme) -> bool:
+    """Whether a scheme gives every vector a docid of its own."""
+    return not scheme.shared and (scheme.needs_vectors or isinstance(scheme, Atomic))

@@ -115,11 +115,15 @@ class DocidTuning(QueryTuning):
     rows: Literal["auto", "learned", "fixed"] = option(
         "auto", "whether rows of nodes learn; auto: where nine in ten documents have a question, since others suffer"
     )
+    encoder_steps: int = option(
+        400, "steps of dense retrieval before rows of nodes are made, if vectors names no retriever; 0 leaves them out"
+    )
     teacher_weight: float = option(3.0, "how much the order of a teacher counts beside the right documents")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._at_least("add_steps", 0)
+        self._at_least("encoder_steps", 0)
         self._at_least("teacher_weight", 0)
         if not 0 <= self.reader <= 1:
             raise UsageError(f"reader = {self.reader} should be from 0 to 1", "it is a share of the learning rate")
