@@ -439,7 +439,7 @@ def learned_by(systems: Iterable[Retriever[Any]], split: str, holdout: float) ->
     """The first of systems and their members that learns queries which are held out of a split, and of which split."""
     for system in with_members(systems):
         training = system.tuning
-        # Which queries are held out depends on their ids alone: a smaller share is a part of a larger one.
+        # Which queries are held out depends on ids alone: a smaller share is a part of a larger one.
         learned = named_splits(training.split) if training else ()
         shared = [name for name in named_splits(split) if name in learned]
         if shared and training.holdout < holdout:
