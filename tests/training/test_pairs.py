@@ -139,6 +139,14 @@ def test_a_query_with_many_relevant_documents_is_held_out_by_its_own_id_alone() 
     assert held == too
 
 
+@given(st.sets(st.integers(0, 29)))
+def test_queries_are_about_documents_if_one_of_them_is_relevant(documents: set[int]) -> None:
+    pairs = made()
+    about = pairs.about(np.array(sorted(documents), np.int64))
+    assert about.tolist() == [not documents.isdisjoint(pairs.of(query).tolist()) for query in range(len(pairs))]
+    assert pairs.take(np.empty(0, np.int64)).about(np.arange(3)).tolist() == []
+
+
 @settings(max_examples=25)
 @given(st.integers(1, 25), st.integers(0, 4), st.floats(0, 1), st.integers(0, 3))
 def test_batches_hold_what_they_should(batch: int, count: int, hard: float, seed: int) -> None:

@@ -78,6 +78,11 @@ class Pairs:
         """The rows of the documents that are relevant to a query."""
         return self.relevant[self.start[query] : self.start[query + 1]]
 
+    def about(self, documents: np.ndarray) -> np.ndarray:
+        """(queries,) whether one of the documents in these rows is relevant to each query."""
+        among_these = np.isin(self.relevant, documents)
+        return np.array([among_these[begin:end].any() for begin, end in pairwise(self.start)], bool)
+
     def take(self, queries: np.ndarray) -> Pairs:
         """A part of the queries, by their numbers."""
         rows = [self.of(int(query)) for query in queries]
