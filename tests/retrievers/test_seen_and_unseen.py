@@ -79,6 +79,23 @@ def test_the_card_tells_both_groups_apart(name: str) -> None:
         assert f"| held-out RR@10 {group} | {made[f'held-out RR@10 {group}']} |" in fitted.card
 
 
+@pytest.mark.parametrize(
+    ("decoder", "advice"),
+    [("nodes", "or a lower training.learning_rate, or a teacher"), ("vectors", "or a lower training.learning_rate")],
+)
+def test_a_training_that_does_not_beat_its_start_says_what_to_try(
+    decoder: str, advice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = DocidTuning(steps=4, batch=8, rounds=2, holdout=SHARE, learning_rate=1.0)
+    rows = DecoderOptions(rows=decoder)  # ty: ignore[invalid-argument-type]
+    fitted = Generative(decoder=rows, **DOCIDS | {"training": training}).fit(questions())
+    made = fitted.engine.made_from()
+    assert made["best step"] == 0
+    [warning] = [record.getMessage() for record in caplog.records if "as good as the first" in record.getMessage()]
+    assert f": RR@10 was {made['held-out RR@10']:.3f} at the start, then 0." in warning
+    assert warning.endswith(advice)
+
+
 def test_a_reranker_tells_them_apart_too() -> None:
     data = questions()
     training = RerankTuning(steps=2, batch=4, rounds=1, holdout=SHARE)

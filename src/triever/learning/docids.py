@@ -61,6 +61,8 @@ from triever.training.views import (
 )
 from triever.validation import require
 
+ADVICE = "try more questions, asked or written (triever write-queries), or a lower training.learning_rate"
+"""What to do about a training that did not make the model better."""
 REPLAYED = 10
 """Old documents that are gone over again for each new one, at most."""
 E = TypeVar("E", DocidEngine, ClusterEngine, TitleEngine)
@@ -372,6 +374,7 @@ class DocidTeaching(Generic[E]):
             given={"docids": fit_fingerprints.of_array(targets)},
             device=self.options.device,
             share=self.rate_share(engine.docids.model, options),
+            advice=ADVICE,
         )
         covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
         return {**summary(trained), **covered}

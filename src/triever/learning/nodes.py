@@ -18,7 +18,7 @@ from triever.docids.trie import Trie
 from triever.engines.base import Engine
 from triever.engines.docids import Reading
 from triever.engines.nodes import NodeEngine, Rows, passage_vectors
-from triever.learning.docids import DocidRetriever, DocidTeaching, VectorSystem, seen_by, view_names
+from triever.learning.docids import ADVICE, DocidRetriever, DocidTeaching, VectorSystem, seen_by, view_names
 from triever.learning.encoders import check_memory, device_name
 from triever.learning.teachers import Opinions, Teaching, fitted_temperature, opinions
 from triever.models.encoder import encode
@@ -137,6 +137,7 @@ class NodeTeaching:
             given={"rows": fit_fingerprints.of_array(model.rows.detach().cpu().numpy())},
             device=self.options.device,
             share=_rate_share(options.reader),
+            advice=ADVICE if teaching else f"{ADVICE}, or a teacher",
         )
         covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
         about = {"rows": "learned" if learns else "fixed"}
