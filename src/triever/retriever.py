@@ -447,6 +447,12 @@ def learned_by(systems: Iterable[Retriever[Any]], split: str, holdout: float) ->
     return None
 
 
+def learned_splits(retriever: Retriever[Any], dataset: Dataset) -> list[str]:
+    """The splits whose judged queries a retriever or one of its members learns."""
+    systems = [system for system in with_members([retriever]) if system.learns_queries(dataset)]
+    return list(dict.fromkeys(split for system in systems for split in named_splits(system.tuning.split)))
+
+
 def is_kind(name: str) -> bool:
     """Whether a retriever has this name, ours or one that an installed package brings."""
     return name in KINDS or name in plugins.installed(plugins.RETRIEVERS)

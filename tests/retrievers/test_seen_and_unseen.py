@@ -26,6 +26,8 @@ from triever import (
     Tuning,
     ViewOptions,
 )
+from triever.evaluation.compare import search_all
+from triever.evaluation.seen import seen
 from triever.training.pairs import held_out, pairs_of
 
 TINY = "scratch:hidden=16,layers=1,heads=2,vocabulary=600"
@@ -118,3 +120,22 @@ def test_written_queries_make_no_document_seen() -> None:
     fitted = Generative(docids=Semantic(branch=3, leaf=3), **options).fit(data)
     made, asked = fitted.engine.made_from(), groups(data, fitted)
     assert made["held-out RR@10 unseen"] == pytest.approx(mean_reciprocal_rank(fitted, asked["unseen"]), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["symbols", "nodes"])
+def test_the_analysis_reads_systems_that_write_docids(name: str) -> None:
+    asked = questions()
+    qrels = asked.qrels("train")
+    parts = {"train": [*qrels][:6], "test": [*qrels][3:]}
+    queries = asked.queries("train")
+    data = triever.Dataset.of(
+        "parts", DOCUMENTS, queries, {part: {query: qrels[query] for query in ids} for part, ids in parts.items()}
+    )
+    fitted = SYSTEMS[name]().fit(data)
+    runs = {name: search_all(fitted, [query for query in queries if query.id in parts["test"]], 10)}
+    scores = seen(runs, data, "test", "Success@1").values["scores"][name]
+    known = {document for query in parts["train"] for document in qrels[query]}
+    for group, about in (("seen", True), ("unseen", False)):
+        ids = [query for query in parts["test"] if bool(known & {*qrels[query]}) is about]
+        firsts = [runs[name][query][0].id in qrels[query] for query in ids]
+        assert scores[group]["mean"] == pytest.approx(fmean(firsts))
