@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,12 +20,13 @@ import pytest
 
 from tests.cli_page import render
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES, dataset
+from tests.retrievers.gdr_cases import questions
 from tests.warm import run
 from triever import DataError, UsageError, artifact, cli
 from triever.commands.shared import check_parents
 from triever.data.writers import write_dataset, write_documents
 from triever.lab.docids import describe_docids
-from triever.retriever import KINDS
+from triever.retriever import KINDS, load
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -428,6 +430,18 @@ def test_what_is_found_of_documents_that_training_was_about(folder: Path) -> Non
     assert sum(found["questions"].values()) == 2 * found["questions"]["all"] > 0
     assert found["train"] == "train"
     assert "tarin" in triever(folder, *words, "--train", "tarin").stderr
+
+
+def test_a_fit_says_how_held_out_queries_judged_it(folder: Path) -> None:
+    write_dataset(folder / "asked", questions())
+    settings = [SMALL, "training.steps=4", "training.batch=8", "training.holdout=0.5"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    said = triever(folder, "fit", "dense", "--data", "asked", "--out", "judged", *words).stderr
+    card = load(folder / "judged").card
+    values = dict(re.findall(r"^\| (best step|held-out .*?) \| (.*?) \|$", card, re.M))
+    assert f"kept step {values['best step']} of 4; held-out queries: RR@10 {values['held-out RR@10']}" in said
+    assert f"RR@10 seen {values['held-out RR@10 seen']}, RR@10 unseen {values['held-out RR@10 unseen']}" in said
+    assert "held-out" not in triever(folder, "fit", "bm25", "--data", "asked", "--out", "unjudged").stderr
 
 
 def test_the_vocabulary_of_a_contextual_model(folder: Path) -> None:

@@ -439,12 +439,18 @@ def learned_by(systems: Iterable[Retriever[Any]], split: str, holdout: float) ->
     """The first of systems and their members that learns queries which are held out of a split, and of which split."""
     for system in with_members(systems):
         training = system.tuning
-        # Which queries are held out depends on their ids alone: a smaller share is a part of a larger one.
+        # Which queries are held out depends on ids alone: a smaller share is a part of a larger one.
         learned = named_splits(training.split) if training else ()
         shared = [name for name in named_splits(split) if name in learned]
         if shared and training.holdout < holdout:
             return system, shared[0]
     return None
+
+
+def learned_splits(retriever: Retriever[Any], dataset: Dataset) -> list[str]:
+    """The splits whose judged queries a retriever or one of its members learns."""
+    systems = [system for system in with_members([retriever]) if system.learns_queries(dataset)]
+    return list(dict.fromkeys(split for system in systems for split in named_splits(system.tuning.split)))
 
 
 def is_kind(name: str) -> bool:

@@ -8,14 +8,15 @@ import signal
 import time
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean, stdev
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
 from tests import warm
-from tests.retrievers.contract import dataset
-from triever import BM25, Dense, Generative, compare, evaluate, load, load_dataset
+from tests.retrievers.contract import DOCUMENTS, dataset
+from triever import BM25, Dataset, Dense, Generative, Query, compare, evaluate, load, load_dataset
 from triever.data.readers import read_run
 from triever.data.writers import write_dataset
 from triever.engines.lexical import LexicalEngine
@@ -25,6 +26,7 @@ from triever.lab import experiment, results
 from triever.lab.pages import pages
 from triever.lab.recipes import MEASURES, Recipe, read
 from triever.lab.tables import RecipeTable
+from triever.printable import mean_text
 
 SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
 BM25S = """
@@ -93,6 +95,46 @@ def triever(*words: str) -> CompletedProcess[str]:
     return warm.run(words)
 
 
+TAUGHT = f"""
+title = "What is learned from questions"
+measures = ["RR@10", "Success@1"]
+seeds = [0, 1]
+[data]
+name = "asked"
+[parts.encoder]
+kind = "dense"
+backbone = "{SMALL}"
+training = {{ steps = 2, batch = 4, holdout = 0.0 }}
+[[cells]]
+label = "bm25"
+kind = "bm25"
+[[cells]]
+label = "as it comes"
+kind = "dense"
+backbone = "{SMALL}"
+[[cells]]
+label = "tuned"
+kind = "@encoder"
+[[cells]]
+label = "fused"
+kind = "fused"
+systems = ["bm25", "@encoder"]
+[settings.mini]
+"""
+
+
+def asked(unseen: int) -> Dataset:
+    """A training question about the first document alone; 30 test questions about it, and others about the second."""
+    about = {"train": [0], "test": [0] * 30 + [1] * unseen}
+    queries: list[Query] = []
+    qrels: dict[str, dict[str, dict[str, int]]] = {}
+    for split, rows in about.items():
+        for number, row in enumerate(rows):
+            queries.append(Query(f"{split}{number}", DOCUMENTS[row].text[number % 20 :]))
+            qrels.setdefault(split, {})[f"{split}{number}"] = {DOCUMENTS[row].id: 1}
+    return Dataset.of("asked", DOCUMENTS, queries, qrels)
+
+
 # --- numbers --------------------------------------------------------------------------------------------------
 
 
@@ -119,6 +161,31 @@ def test_a_result_says_how_it_was_made() -> None:
     assert result["seconds"] >= result["fit_seconds"] - 0.1 >= -0.1
     assert result["hardware"]["cores"] >= 1
     assert result["software"]["triever"]
+
+
+def test_what_learns_from_questions_is_measured_on_seen_and_on_unseen_documents(here: Path) -> None:
+    write_dataset(here / "asked", asked(unseen=20))
+    experiment.run_recipe(recipe(TAUGHT, "mini"))
+    reports = {name: json.loads(content)["reports"]["test"] for name, content in files().items()}
+    told = {f"{cell}-seed{seed}.json" for cell in ("tuned", "fused") for seed in (0, 1)}
+    assert {name for name, report in reports.items() if "seen" in report} == told
+    for name in told:
+        seen, total = reports[name]["seen"], reports[name]["scores"][name.partition("-")[0]]["RR@10"]["mean"]
+        assert (seen["train"], seen["measure"], seen["questions"]) == ("train", "RR@10", {"seen": 30, "unseen": 20})
+        assert 30 * seen["scores"]["seen"]["mean"] + 20 * seen["scores"]["unseen"]["mean"] == pytest.approx(50 * total)
+    shown = {line.split(" | ")[0]: line.split(" | ") for line in results.render("results").splitlines()}
+    assert shown["| cell"][3:5] == ["RR@10 seen", "RR@10 unseen"]
+    for column, group in ((3, "seen"), (4, "unseen")):
+        means = [reports[f"tuned-seed{seed}.json"]["seen"]["scores"][group]["mean"] for seed in (0, 1)]
+        assert shown["| tuned"][column] == f"{mean_text(fmean(means))} ± {mean_text(stdev(means))}"
+        assert shown["| bm25"][column] == "", "it learns from no question"
+
+
+def test_groups_of_few_questions_are_not_told_apart(here: Path) -> None:
+    write_dataset(here / "asked", asked(unseen=19))
+    experiment.run_recipe(recipe(TAUGHT, "mini"), seeds=[0])
+    assert not any("seen" in json.loads(content)["reports"]["test"] for content in files().values())
+    assert "| cell | RR@10 | Success@1 | seeds |" in results.render("results")
 
 
 def test_several_splits_are_measured_each() -> None:

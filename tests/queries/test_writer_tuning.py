@@ -42,7 +42,9 @@ def asking(backbone: Backbone) -> TextTokenizer:
 
 def pairs_and_prompts(backbone: Backbone) -> tuple[Pairs, Tokens]:
     relevant, start = np.array([0, 1, 3, 2, 3, 1]), np.array([0, 1, 3, 4, 5, 6])
-    pairs = Pairs([f"q{number}" for number in range(5)], QUESTIONS, relevant, start)
+    pairs = Pairs(
+        [f"q{number}" for number in range(5)], QUESTIONS, relevant, start, np.array([0.3, 0.9, 0.9, 0.9, 0.1])
+    )
     return pairs, Tokens.of(DOCUMENTS, framed(backbone.tokenizer, "", "\nQuestion:"), 100)
 
 

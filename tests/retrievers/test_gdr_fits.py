@@ -7,6 +7,7 @@ import logging
 import weakref
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from triever.errors import UsageError
 from triever.retrievers import gdr as module
 from triever.retrievers.dense import Dense
 from triever.retrievers.gdr import GDR
-from triever.training.tuning import WATCH, DocidTuning, Tuning
+from triever.training.tuning import DocidTuning, Tuning
 from triever.training.views import ViewOptions
 
 
@@ -94,9 +95,9 @@ def test_a_round_is_judged_with_the_alpha_that_suits_it() -> None:
     made = gdr(matching=matching, training=training, search_options=ALL, views=ViewOptions(names=("chunks",)))
     fitted = made.fit(questions())
     engine, held = engine_of(fitted), made._held_out(questions(), fitted.documents)
-    judged = made._quality(replace(engine, fitted={}), fitted.documents, held)
-    assert judged[WATCH] == pytest.approx(mean_rank(fitted, {"fit": True}))
-    assert judged[WATCH] > mean_rank(fitted, {"fit": False})
+    judged = fmean(made._ranks(replace(engine, fitted={}), fitted.documents, held))
+    assert judged == pytest.approx(mean_rank(fitted, {"fit": True}))
+    assert judged > mean_rank(fitted, {"fit": False})
 
 
 def test_a_fit_does_not_keep_what_it_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from triever import Document, Query
 from triever.data.store import DocumentStore
 from triever.docids.schemes import Atomic, Docid
 from triever.engines.base import Engine
-from triever.learning.docids import held_out_quality
+from triever.learning.docids import reciprocal_ranks
 from triever.models.tokens import TextTokenizer
 from triever.retrievers import generative as module
 from triever.retrievers.dense import Dense
@@ -113,11 +113,11 @@ def test_queries_that_are_held_out_are_judged_in_every_round_and_never_learned()
     training = DocidTuning(steps=12, batch=8, accumulate=2, rounds=2, holdout=0.4)
     asked: list[set[str]] = []
 
-    def heard(engine: Engine, store: DocumentStore, held: Pairs) -> dict[str, float]:
+    def heard(engine: Engine, store: DocumentStore, held: Pairs) -> list[float]:
         asked.append(set(held.texts))
-        return held_out_quality(engine, store, held)
+        return reciprocal_ranks(engine, store, held)
 
-    with lessons() as batches, mock.patch("triever.learning.docids.held_out_quality", heard):
+    with lessons() as batches, mock.patch("triever.learning.docids.reciprocal_ranks", heard):
         fitted = tiny(views=ViewOptions(names=("labelled",)), training=training).fit(data)
     tokens = dict(zip(map(tuple, tokenizer_of(fitted).ids([one.text for one in queries])), queries, strict=True))
     learned = {tokens[text].text for batch in batches for text, _ in batch}

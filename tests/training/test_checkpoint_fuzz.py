@@ -290,6 +290,14 @@ def test_a_checkpoint_of_an_earlier_version_says_what_to_do(begun: Path, tmp_pat
         resumed(folder, begun.name)
 
 
+def test_a_checkpoint_that_does_not_know_its_evaluations_is_gone_on_from(begun: Path, tmp_path: Path) -> None:
+    folder, whole = changed(begun, tmp_path / "earlier"), changed(begun, tmp_path / "whole")
+    raw = json.loads((folder / "training.json").read_bytes())
+    assert raw["standing"].pop("watched")
+    sign(folder, raw)
+    assert resumed(folder, begun.name) == resumed(whole, begun.name)
+
+
 def test_the_log_is_not_written_through_a_link(begun: Path, tmp_path: Path) -> None:
     folder = changed(begun, tmp_path)
     (tmp_path / "thesis.txt").write_text("years of work")

@@ -26,7 +26,7 @@ from triever.training.views import Generated, Labelled, View, ViewBatches
 CLUSTER = np.array([0] * 12 + [1] * 3 + [2])  # large, small, and of one document
 COUNT = len(CLUSTER)
 SAME = np.array([*range(COUNT - 1), COUNT - 1])
-PAIRS = Pairs(["a", "b", "c"], ["a", "b", "c"], np.array([0, 1, 2, 12, 15]), np.array([0, 3, 4, 5]))
+PAIRS = Pairs(["a", "b", "c"], ["a", "b", "c"], np.array([0, 1, 2, 12, 15]), np.array([0, 3, 4, 5]), np.ones(3))
 """One query of the large cluster with three answers, one of the small one, one of the cluster of one."""
 
 

@@ -286,7 +286,43 @@ def test_a_training_that_only_does_harm_leaves_the_model_as_it_came(
     done = train(model, square, Pairs, chosen, evaluate=lambda _: {"q": next(values)}, folder=folder)
     assert (done.steps, done.best_step, done.best) == (10, 0, {"q": 0.5})
     assert same(model, toy())
-    assert "no evaluation was as good as the first, so the model stays as it was before training" in caplog.text
+    assert warnings(caplog) == [
+        "training: no evaluation was as good as the first, so the model stays as it was before training: q was 0.500 "
+        "at the start, then 0.400, 0.300; try more training queries or a lower training.learning_rate"
+    ]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_what_a_training_without_gain_measured_is_known_after_a_resume(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def evaluate(values: list[float]) -> dict[str, float]:
+        if not values:
+            raise Stop
+        return {"q": values.pop(0)}
+
+    first, rest = [0.5, 0.4], [0.3, 0.2]
+    chosen = options(keep="best", steps=15)
+    with pytest.raises(Stop):
+        train(toy(), square, Pairs, chosen, evaluate=lambda _: evaluate(first), folder=tmp_path)
+    assert not warnings(caplog)
+    train(toy(), square, Pairs, chosen, evaluate=lambda _: evaluate(rest), folder=tmp_path, advice="go for a walk")
+    [warning] = warnings(caplog)
+    assert "q was 0.500 at the start, then 0.400, 0.300, 0.200; go for a walk" in warning
+
+
+def test_a_training_that_is_kept_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    values = iter([0.5, 0.4, 0.6])
+    train(toy(), square, Pairs, options(keep="best"), evaluate=lambda _: {"q": next(values)})
+    values = iter([0.4, 0.3])
+    train(toy(), square, Pairs, options(keep="last"), evaluate=lambda _: {"q": next(values)})
+    assert not warnings(caplog)
 
 
 def test_a_training_that_does_no_harm_is_kept() -> None:

@@ -22,7 +22,7 @@ STORE = DocumentStore.of(
     ]
 )
 SAME = np.array([0, 1, 0, 3])  # a and c have one text
-PAIRS = Pairs(["x", "y"], ["x", "y"], np.array([1, 0, 3]), np.array([0, 1, 3]))
+PAIRS = Pairs(["x", "y"], ["x", "y"], np.array([1, 0, 3]), np.array([0, 1, 3]), np.ones(2))
 
 
 def tokens(count: int) -> Tokens:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +14,16 @@ import triever
 from triever import Document, Query
 from triever.data.store import DocumentStore
 from triever.models.tokens import Tokens
-from triever.training.pairs import Negatives, PairBatches, Pairs, hard_negatives, held_out, pairs_of, text_numbers
+from triever.training.pairs import (
+    Negatives,
+    PairBatches,
+    Pairs,
+    hard_negatives,
+    held_out,
+    pairs_of,
+    text_numbers,
+    written_pairs,
+)
 
 DOCUMENTS = [Document(f"d{number}", f"text {number}") for number in range(30)]
 
@@ -58,6 +70,81 @@ def test_the_same_queries_are_held_out_whatever_stands_beside_them() -> None:
     fewer = held_out(made(10), 0.4)[1]
     assert set(fewer.ids) == set(held.ids) & set(made(10).ids)
     assert held_out(made(), 0.0)[1].ids == []
+    assert held_out(made(), 1.0)[0].ids == []
+    assert not len(held_out(written_pairs(DocumentStore.of([Document("d", "text", expansions=("why",))])), 1.0)[1])
+
+
+def asked_about(relevant: Mapping[str, Sequence[str]], *, reverse: bool = False) -> Pairs:
+    """Queries with these relevant documents, in a store with others."""
+    documents = sorted({document for ids in relevant.values() for document in ids} | {"other"}, reverse=reverse)
+    store = DocumentStore.of(Document(document, "text") for document in documents)
+    qrels = {query: dict.fromkeys(ids, 1) for query, ids in relevant.items()}
+    queries = [Query(query, "question") for query in sorted(relevant, reverse=reverse)]
+    return pairs_of(triever.Dataset.of("pairs", store, queries, {"train": qrels}), "train", store)
+
+
+def questions(prefix: str, relevant: int, documents: int = 1500, each: int = 2) -> dict[str, list[str]]:
+    """So many queries about each document, and about so many documents each."""
+    chance = np.random.default_rng(relevant)
+    orders = [chance.permutation(documents) for _ in range(each)]
+    return {
+        f"{prefix}q{turn * documents + at}": [f"{prefix}d{order[(at + more) % documents]}" for more in range(relevant)]
+        for turn, order in enumerate(orders)
+        for at in range(documents)
+    }
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 3, 4, 40]), st.floats(0.02, 0.6))
+def test_about_the_share_is_held_out_however_many_documents_are_relevant(
+    number: int, relevant: int, share: float
+) -> None:
+    asked = questions(str(number), relevant, documents=800 if relevant < 40 else 100)
+    held = held_out(asked_about(asked), share)[1]
+    expected = 1 - (1 - share) ** 1.5 if relevant == 3 else share
+    assert expected <= 1.5 * share
+    draws = len(asked) / (2 * relevant if relevant <= 3 else 1)  # queries about one document are held out together
+    assert len(held) / len(asked) == pytest.approx(expected, abs=6 * (share * (1 - share) / draws) ** 0.5)
+
+
+def number_of(text: str, kind: bytes = b"") -> float:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6, person=kind).digest()) / 2**48
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5), st.floats(0.05, 0.5), st.floats(0, 1))
+def test_held_out_documents_take_their_queries_with_them(number: int, relevant: int, share: float, part: float) -> None:
+    asked = questions(str(number), relevant, documents=60)
+    half = 1 - (1 - share) ** 0.5  # two draws of this are the share
+    drawn = {f"{number}d{at}" for at in range(60) if number_of(f"{number}d{at}", b"document") < half}
+    by_document = {query for query, documents in asked.items() if not drawn.isdisjoint(documents)}
+    by_id = {query for query in asked if number_of(query) < (share if relevant > 3 else half)}
+    expected = {1: by_document | by_id, 2: by_document, 3: by_document}.get(relevant, by_id)
+    held = set(held_out(asked_about(asked), share)[1].ids)
+    assert held == expected
+    assert set(held_out(asked_about(asked), share * part)[1].ids) <= held
+    assert set(held_out(asked_about(asked, reverse=True), share)[1].ids) == held
+
+
+def test_half_of_the_held_out_questions_are_about_documents_that_training_does_not_ask_about() -> None:
+    asked = questions("half", 1, documents=2000, each=8)
+    train, held = held_out(asked_about(asked), 0.1)
+    known = {asked[query][0] for query in train.ids}
+    unseen = sum(asked[query][0] not in known for query in held.ids)
+    assert 0.4 < unseen / len(held) < 0.6
+
+
+def test_a_query_with_many_relevant_documents_is_held_out_by_its_own_id_alone() -> None:
+    asked = questions("many", 5, documents=200)
+    others = {query: [f"other {document}" for document in documents] for query, documents in asked.items()}
+    held, too = (held_out(asked_about(relevant), 0.3)[1].ids for relevant in (asked, others))
+    assert held == too
+
+
+@given(st.sets(st.integers(0, 29)))
+def test_queries_are_about_documents_if_one_of_them_is_relevant(documents: set[int]) -> None:
+    pairs = made()
+    about = pairs.about(np.array(sorted(documents), np.int64))
+    assert about.tolist() == [not documents.isdisjoint(pairs.of(query).tolist()) for query in range(len(pairs))]
+    assert pairs.take(np.empty(0, np.int64)).about(np.arange(3)).tolist() == []
 
 
 @settings(max_examples=25)

@@ -191,7 +191,14 @@ def test_the_measure_is_that_of_every_document_of_the_pool_in_order(pool: int) -
         ranks.append(1 / (1 + place) if place < 10 else 0.0)
         firsts.append(place == 0)
     found = trial._evaluate(trial.model)
-    assert found == {"RR@10": pytest.approx(np.mean(ranks)), "Success@1": pytest.approx(np.mean(firsts))}
+    known = set(trial._train[0].relevant.tolist())
+    seen = [not known.isdisjoint(pairs.of(query).tolist()) for query in range(len(pairs))]
+    assert found == {
+        "RR@10": pytest.approx(np.mean(ranks)),
+        "Success@1": pytest.approx(np.mean(firsts)),
+        "RR@10 seen": pytest.approx(np.mean([rank for rank, known in zip(ranks, seen, strict=True) if known])),
+        "RR@10 unseen": pytest.approx(np.mean([rank for rank, known in zip(ranks, seen, strict=True) if not known])),
+    }
     assert 0 < found["RR@10"] < 1
 
 

@@ -39,7 +39,7 @@ def documents(most: int = 512) -> Tokens:
 
 
 def labelled() -> Labelled:
-    pairs = Pairs(["q0", "q1"], ["first", "second"], np.array([0, 3, 1]), np.array([0, 2, 3]))
+    pairs = Pairs(["q0", "q1"], ["first", "second"], np.array([0, 3, 1]), np.array([0, 2, 3]), np.ones(2))
     return Labelled(pairs, Tokens.of(pairs.texts, TOKENIZER, 16))
 
 

@@ -29,7 +29,8 @@ from triever.data.datasets import VARIABLE, Dataset, load_dataset, sample
 from triever.data.records import Run as Hits
 from triever.data.writers import write_run
 from triever.errors import DataError, TrieverError, UsageError
-from triever.evaluation.compare import compare
+from triever.evaluation.compare import compare, measure, questions
+from triever.evaluation.seen import SeenScores, seen_scores
 from triever.files import atomic, locked
 from triever.lab import results
 from triever.lab.cells import Data, System, digest, file_name
@@ -37,7 +38,7 @@ from triever.lab.recipes import Recipe, Run
 from triever.lab.tables import PLAN, RecipeTable, RunResult, read_result
 from triever.memory_parts import index_size
 from triever.printable import mean_text
-from triever.retriever import Retriever, load
+from triever.retriever import Retriever, learned_splits, load
 
 WARM = 8  # queries that are asked before the time is taken: the first ones prepare things
 COUNTED = 500
@@ -160,8 +161,14 @@ def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, 
     reports = {}
     for split in data.test:
         retriever.search_many(dataset.queries(split)[:WARM], recipe.hits)
-        keep = partial(_keep, folder / run.hits_file(split)) if recipe.keeps_runs else None
-        reports[split] = compare(systems, dataset, split, recipe.measures, k=recipe.hits, keep=keep).to_dict()
+        hits: dict[str, Hits] = {}
+        report = compare(systems, dataset, split, recipe.measures, k=recipe.hits, keep=hits.__setitem__)
+        if recipe.keeps_runs:
+            write_run(folder / run.hits_file(split), hits[run.cell.label], tag=file_name(run.cell.label))
+        reports[split] = {
+            **report.to_dict(),
+            **_seen(hits[run.cell.label], retriever, dataset, split, recipe.measures[0]),
+        }
     memory = retriever.memory
     counted = dataset.queries(data.test[0])[:COUNTED]
     compared = retriever.compared([query.text for query in counted], recipe.hits)
@@ -177,8 +184,15 @@ def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, 
     }
 
 
-def _keep(path: Path, label: str, hits: Hits) -> None:
-    write_run(path, hits, tag=file_name(label))
+def _seen(hits: Hits, retriever: Retriever, dataset: Dataset, split: str, name: str) -> dict[str, SeenScores]:
+    """A measure on seen and on unseen questions, where a system learned from questions and both groups are large."""
+    learned = learned_splits(retriever, dataset)
+    if not learned:
+        return {}
+    queries, qrels = questions(dataset, split)
+    values = measure(hits, qrels, queries, retriever, [name])[name]
+    scores = seen_scores(values, dataset, split, name, train="+".join(learned))
+    return {"seen": scores} if scores else {}
 
 
 def _summary(recipe: Recipe, run: Run, result: RunResult) -> str:

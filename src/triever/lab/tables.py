@@ -14,6 +14,8 @@ from statistics import fmean, stdev
 from typing import NotRequired, TypedDict
 
 from triever.errors import DataError
+from triever.evaluation.report import ScoreRecord
+from triever.evaluation.seen import SeenScores
 from triever.printable import mean_text
 
 PLAN = "recipe.json"
@@ -83,8 +85,9 @@ class Plan(TypedDict):
 class RunReport(TypedDict):
     """The measures of one run on one split, by the label of its cell, as `Report.to_dict` writes them."""
 
-    scores: dict[str, dict[str, dict[str, float]]]
+    scores: dict[str, dict[str, ScoreRecord]]
     extra: dict[str, dict[str, float]]
+    seen: NotRequired[SeenScores]
 
 
 class Machine(TypedDict):
@@ -116,6 +119,12 @@ class Measured:
     means: tuple[float, ...]
     lows: tuple[float, ...]
     highs: tuple[float, ...]
+
+    @classmethod
+    def of(cls, scores: Sequence[ScoreRecord]) -> Measured:
+        """One from the scores of the seeds, as files hold them."""
+        means, lows, highs = zip(*((score["mean"], score["low"], score["high"]) for score in scores), strict=True)
+        return cls(means, lows, highs)
 
     @property
     def mean(self) -> float:
@@ -163,9 +172,18 @@ class Row:
     def measured(self, split: str, measure: str) -> Measured | None:
         """One measure over the seeds; None if no run succeeded."""
         scores = [_score(result, split, measure) for result in self.results]
-        if not scores:
-            return None
-        return Measured(*(tuple(score[key] for score in scores) for key in ("mean", "low", "high")))
+        return Measured.of(scores) if scores else None
+
+    def by_seen(self, split: str) -> dict[str, Measured]:
+        """A measure on seen and on unseen questions by the names of their columns, where all runs have it."""
+        reports = [result["reports"][split] for result in self.results]
+        records = [report["seen"] for report in reports if "seen" in report]
+        if not records or len(records) < len(reports):
+            return {}
+        return {
+            f"{records[0]['measure']} {group}": Measured.of([record["scores"][group] for record in records])
+            for group in ("seen", "unseen")
+        }
 
     @property
     def seconds(self) -> float | None:
@@ -326,11 +344,13 @@ class RecipeTable:
         }
 
     def _split_table(self, split: str, *, several: bool) -> str:
-        head = ["cell", *self.plan["measures"], "seeds", "seconds", "queries/s"]
+        by_seen = list(dict.fromkeys(name for row in self.rows if split in row.splits for name in row.by_seen(split)))
+        head = ["cell", *self.plan["measures"], *by_seen, "seeds", "seconds", "queries/s"]
         lines = [head, ["---", *["---:"] * (len(head) - 1)]]
         for row in self.rows:
             if split in row.splits:
                 measured = [row.measured(split, measure) for measure in self.plan["measures"]]
+                measured += [row.by_seen(split).get(name) for name in by_seen]
                 seconds = f"{row.seconds:,.1f}" if row.seconds is not None else ""
                 cost = [str(len(row.results)), seconds, f"{row.speed(split):,.0f}"]
                 lines.append([row.cell, *map(_brief, measured), *cost])
@@ -401,7 +421,7 @@ def _row(cell: PlannedCell, folder: Path) -> Row:
     return Row(cell["cell"], good, problems, len(cell["runs"]))
 
 
-def _score(result: RunResult, split: str, measure: str) -> Mapping[str, float]:
+def _score(result: RunResult, split: str, measure: str) -> ScoreRecord:
     (scores,) = result["reports"][split]["scores"].values()
     return scores[measure]
 

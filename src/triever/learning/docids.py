@@ -61,6 +61,8 @@ from triever.training.views import (
 )
 from triever.validation import require
 
+ADVICE = "try more questions, asked or written (triever write-queries), or a lower training.learning_rate"
+"""What to do about a training that did not make the model better."""
 REPLAYED = 10
 """Old documents that are gone over again for each new one, at most."""
 E = TypeVar("E", DocidEngine, ClusterEngine, TitleEngine)
@@ -348,14 +350,17 @@ class DocidTeaching(Generic[E]):
         work: Path | None,
         *,
         course: Callable[[Lesson[E]], Course] | None = None,
-        quality: Callable[[E, DocumentStore, Pairs], dict[str, float]] | None = None,
+        judge: Callable[[E, DocumentStore, Pairs], list[float]] | None = None,
     ) -> dict[str, Any]:
-        """Teach the model of an engine these targets (documents, longest), and say how it went."""
+        """Teach the model of an engine these targets (documents, longest), and say how it went.
+
+        `judge` gives the reciprocal ranks of held-out queries where the engine is not searched as it is.
+        """
         options = self.options.training
         if not options.steps:
             return {}
         views, held = self.views(engine.docids, dataset, store, work)
-        judge = quality or held_out_quality
+        ranks = judge or reciprocal_ranks
         lesson = Lesson(engine, views, targets, dataset, store, work)
         module, rounds = (course or self.course)(lesson)
         trained = train(
@@ -363,12 +368,13 @@ class DocidTeaching(Generic[E]):
             self.loss,
             rounds,
             options,
-            evaluate=(lambda _module: judge(engine, store, held)) if held else None,
+            evaluate=(lambda _module: quality(ranks(engine, store, held), seen_by(views, held))) if held else None,
             watch=WATCH if held else "",
             folder=work / "training" if work else None,
             given={"docids": fit_fingerprints.of_array(targets)},
             device=self.options.device,
             share=self.rate_share(engine.docids.model, options),
+            advice=ADVICE,
         )
         covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
         return {**summary(trained), **covered}
@@ -501,13 +507,20 @@ class DocidTeaching(Generic[E]):
         return laid_out(model)
 
 
-def held_out_quality(engine: Engine, store: DocumentStore, held: Pairs) -> dict[str, float]:
-    """How early the held-out queries find their documents, among all of them."""
-    ranks = []
-    for query, result in enumerate(engine.search(store, held.texts, 10)):
-        right = {store.ids[row] for row in held.of(query).tolist()}
-        ranks.append(reciprocal_rank([hit.id in right for hit in result]))
-    return quality(ranks)
+def seen_by(views: Mapping[str, View], held: Pairs) -> np.ndarray:
+    """(queries,) whether a judged query of the training is about a document of each held-out query.
+
+    Texts and written queries, which there may be for any document, do not count.
+    """
+    labelled = views.get("labelled")
+    return held.about(labelled.covered() if labelled is not None else np.empty(0, np.int64))
+
+
+def reciprocal_ranks(engine: Engine, store: DocumentStore, held: Pairs) -> list[float]:
+    """How early each held-out query finds its documents, among all of them."""
+    relevant = ({store.ids[row] for row in held.of(query).tolist()} for query in range(len(held)))
+    results = engine.search(store, held.texts, 10)
+    return [reciprocal_rank([hit.id in right for hit in hits]) for hits, right in zip(results, relevant, strict=True)]
 
 
 def _sample(count: int, limit: int, seed: int) -> np.ndarray:

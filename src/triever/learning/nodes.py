@@ -18,7 +18,7 @@ from triever.docids.trie import Trie
 from triever.engines.base import Engine
 from triever.engines.docids import Reading
 from triever.engines.nodes import NodeEngine, Rows, passage_vectors
-from triever.learning.docids import DocidRetriever, DocidTeaching, VectorSystem, view_names
+from triever.learning.docids import ADVICE, DocidRetriever, DocidTeaching, VectorSystem, seen_by, view_names
 from triever.learning.encoders import check_memory, device_name
 from triever.learning.teachers import Opinions, Teaching, fitted_temperature, opinions
 from triever.models.encoder import encode
@@ -131,12 +131,13 @@ class NodeTeaching:
             lambda module, batch: row_loss(module, batch, options.teacher_weight),
             self._rounds(model, views, teaching, len(store)),
             options,
-            evaluate=(lambda _module: _quality(model, material, held, views)) if held else None,
+            evaluate=(lambda _module: quality(_ranks(model, material, held), seen_by(views, held))) if held else None,
             watch=WATCH if held else "",
             folder=work / "training" if work else None,
             given={"rows": fit_fingerprints.of_array(model.rows.detach().cpu().numpy())},
             device=self.options.device,
             share=_rate_share(options.reader),
+            advice=ADVICE if teaching else f"{ADVICE}, or a teacher",
         )
         covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
         about = {"rows": "learned" if learns else "fixed"}
@@ -196,8 +197,8 @@ def _rate_share(reader: float) -> Callable[[str], float]:
 
 
 @torch.inference_mode()
-def _quality(model: RowModel, material: Material, held: Pairs, views: Mapping[str, View]) -> dict[str, float]:
-    """How early held-out questions find their documents: all, and those about documents with and without questions."""
+def _ranks(model: RowModel, material: Material, held: Pairs) -> list[float]:
+    """How early each held-out question finds its documents, by the rows of all."""
     length, prefix = material.queries
     tokens = Tokens.of((prefix + text for text in held.texts), model.encoder.tokenizer, length)
     vectors = torch.from_numpy(encode(model.encoder, tokens)).to(model.rows.device)
@@ -205,10 +206,4 @@ def _quality(model: RowModel, material: Material, held: Pairs, views: Mapping[st
     for low in range(0, len(vectors), 64):
         best = model.weights(vectors[low : low + 64]).topk(min(10, model.documents)).indices.cpu().numpy()
         ranks += [reciprocal_rank(np.isin(rows, held.of(low + at)).tolist()) for at, rows in enumerate(best)]
-    labelled = views.get("labelled")
-    known = labelled.covered() if labelled is not None else np.empty(0, np.int64)
-    seen = np.array([bool(np.isin(held.of(number), known).any()) for number in range(len(held))])
-    each = np.array(ranks)
-    groups = {"seen": each[seen], "unseen": each[~seen]}
-    split = {f"{WATCH} {name}": round(float(part.mean()), 4) for name, part in groups.items() if len(part)}
-    return {**quality(ranks), **split}
+    return ranks

@@ -36,7 +36,7 @@ from triever.learning.docids import (
     DocidTeaching,
     Lesson,
     WithEncoder,
-    held_out_quality,
+    reciprocal_ranks,
     written_by,
 )
 from triever.learning.encoders import bm25_finder, check_memory
@@ -150,9 +150,7 @@ class GDR(DocidRetriever[ClusterEngine]):
         taught = self.matching.depth if self.training.steps else None
         below, documents = self._laid_out(docids, vectors), self._learned_encoder(docids)
         engine = ClusterEngine(docids, below, self.search_options, self.matching, documents, taught=taught)
-        trained = self._teaching.train(
-            engine, targets, dataset, store, work, course=self._course, quality=self._quality
-        )
+        trained = self._teaching.train(engine, targets, dataset, store, work, course=self._course, judge=self._ranks)
         engine = self._finished(replace(engine, docids=replace(docids, trained=trained)), store)
         return self._fitted_at_depths(engine, self._held_out(dataset, store)) if self.matching.fits else engine
 
@@ -315,10 +313,10 @@ class GDR(DocidRetriever[ClusterEngine]):
         products = queries @ gathered(documents).T
         return products.float().tanh() if self.matching.rule == "sum" else products
 
-    def _quality(self, engine: ClusterEngine, store: DocumentStore, held: Pairs) -> dict[str, float]:
+    def _ranks(self, engine: ClusterEngine, store: DocumentStore, held: Pairs) -> list[float]:
         engine = self._with_vectors_of_now(engine, store)
         # A model is judged as it will be used: with what suits it, and not with what suited the one before.
-        return held_out_quality(self._fitted(engine, held) if self.matching.fits else engine, store, held)
+        return reciprocal_ranks(self._fitted(engine, held) if self.matching.fits else engine, store, held)
 
     def _held_out(self, dataset: Dataset, store: DocumentStore) -> Pairs:
         """The queries that the score is fitted on, which no training has seen."""

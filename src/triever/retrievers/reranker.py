@@ -105,6 +105,7 @@ class Reranked(Retriever[RerankedEngine]):
     ) -> dict[str, Any]:
         train_on, held = held_out(pairs_of(dataset, self.training.split, store), self.training.holdout)
         learned, judged = (self._candidates(engine, store, pairs) for pairs in (train_on, held))
+        seen = held.about(train_on.relevant)
         rows = self.training.batch * (1 + self.negatives.count)
         encoder = engine.reranker.encoder
         longest = encoder.at_most(self.query_length + self.document_length)
@@ -119,7 +120,7 @@ class Reranked(Retriever[RerankedEngine]):
             _loss,
             rounds,
             self.training,
-            evaluate=(lambda _model: _quality(judged, engine.reranker)) if len(held) else None,
+            evaluate=(lambda _model: quality(_ranks(judged, engine.reranker), seen)) if len(held) else None,
             watch=WATCH if len(held) else "",
             folder=work / "training" if work else None,
             device=self.device,
@@ -189,7 +190,7 @@ def _loss(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {"listwise": listwise(scores.view(queries, candidates))}
 
 
-def _quality(judged: Candidates, reranker: Reranker) -> dict[str, float]:
+def _ranks(judged: Candidates, reranker: Reranker) -> list[float]:
     """How early a relevant document comes when it is put among the wrong hits."""
     count = len(judged.pairs)
     right = np.array([judged.pairs.of(query)[0] for query in range(count)])
@@ -198,4 +199,4 @@ def _quality(judged: Candidates, reranker: Reranker) -> dict[str, float]:
     scores = np.full(rows.shape, -np.inf)
     scores[query, column] = reranker.scores(judged.queries, query, rows[query, column])
     first = np.arange(rows.shape[1]) == 0
-    return quality([reciprocal_rank_by(row, first, 10) for row in scores])
+    return [reciprocal_rank_by(row, first, 10) for row in scores]

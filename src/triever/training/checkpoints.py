@@ -76,10 +76,14 @@ class Standing:
     waited: float = 0.0  # the part of these seconds that was spent waiting for data
     meter: dict[str, list[float]] = field(default_factory=dict)
     history: int = 0  # bytes
+    # The measure that decides which step is best, at each evaluation after the first step.
+    watched: list[float] = field(default_factory=list)
 
     @classmethod
     def of(cls, raw: object) -> Standing:
         """Read a standing from its JSON; a ValueError says what is impossible in it."""
+        if isinstance(raw, dict):
+            raw = {"watched": [], **raw}  # checkpoints of earlier versions have none
         if not isinstance(raw, dict) or raw.keys() != {field.name for field in dataclasses.fields(cls)}:
             raise ValueError("its standing has missing or unknown entries")
         for name, value in raw.items():
@@ -112,7 +116,11 @@ def _is_meter(value: object) -> bool:
 
 
 def _are_numbers(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(number) is float for number in value)
+    return _are_floats(value) and bool(value)
+
+
+def _are_floats(value: object) -> bool:
+    return isinstance(value, list) and all(type(number) is float for number in value)
 
 
 _CHECKS: dict[str, Callable[[object], bool]] = {
@@ -122,6 +130,7 @@ _CHECKS: dict[str, Callable[[object], bool]] = {
     "best_step": lambda value: type(value) is int,
     "finished": lambda value: value in ("", "steps", "patience"),
     "meter": _is_meter,
+    "watched": _are_floats,
 }
 
 

@@ -25,8 +25,11 @@ def fingerprint(values: Iterable[object]) -> str:
 
 
 def of_pairs(pairs: Pairs) -> str:
-    """The fingerprint of queries and their relevant documents."""
-    return fingerprint((pairs.ids[query], pairs.texts[query], pairs.of(query).tolist()) for query in range(len(pairs)))
+    """The fingerprint of queries, their relevant documents, and what decides which of them are held out."""
+    return fingerprint(
+        (pairs.ids[query], pairs.texts[query], pairs.of(query).tolist(), float(pairs.held_from[query]))
+        for query in range(len(pairs))
+    )
 
 
 def of_expansions(store: DocumentStore) -> str:

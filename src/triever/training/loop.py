@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from triever import config, progress
 from triever.errors import UsageError, nearest
 from triever.models.precision import device_of
+from triever.printable import mean_text
 from triever.training import randomness
 from triever.training.checkpoints import Checkpoints, Standing, named_tensors, set_weights
 from triever.training.compiled import CompiledBlocks
@@ -57,6 +58,7 @@ Evaluate = Callable[[Any], Mapping[str, float]]
 logger = logging.getLogger("triever")
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+ADVICE = "try more training queries or a lower training.learning_rate"
 SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 
 
@@ -89,6 +91,7 @@ def train(
     label: str = "training",
     device: str = "auto",
     share: RateShare | None = None,
+    advice: str = ADVICE,
 ) -> Trained:
     """Train a model in place, for as many rounds as the steps need.
 
@@ -96,7 +99,7 @@ def train(
     the first measure. `evaluate` must not change the model. `share` gives a parameter's share of the learning rate
     by the parameter's name. Several processes need a folder that all can read. `given` has fingerprints, by name, of
     what is learned from: a folder that was begun with other fingerprints is refused. `label` names the training in
-    messages.
+    messages. `advice` ends the warning after a training that did not make the model better.
     """
     accelerator = _accelerator(device)
     torch_device = _device(device, accelerator)
@@ -111,7 +114,9 @@ def train(
         if store and accelerator.is_main_process:
             stack.enter_context(store.held())
         stack.callback(history.close)
-        work = _Work(accelerator, torch_device, model, loss, rounds, options, precision, evaluate, watch, label, share)
+        work = _Work(
+            accelerator, torch_device, model, loss, rounds, options, precision, evaluate, watch, label, share, advice
+        )
         return _Run(work, store, history).play()
 
 
@@ -198,6 +203,7 @@ class _Work:
     watch: str
     name: str
     share: RateShare | None
+    advice: str
 
 
 class _Run:
@@ -450,6 +456,7 @@ class _Run:
         seconds = time.perf_counter() - started
         is_best = self._is_best(measures)
         standing.latest = measures
+        standing.watched += [measures[self._watch(measures)]] if standing.step else []
         standing.since_best = 0 if is_best else standing.since_best + 1
         if is_best:
             standing.best_step, standing.best = standing.step, measures
@@ -466,12 +473,17 @@ class _Run:
         return broadcast_object_list([measures])[0]
 
     def _is_best(self, measures: Mapping[str, float]) -> bool:
-        watch = self.work.watch or next(iter(measures), "")
-        if watch not in measures:
-            raise UsageError(f"watch = {watch!r} is not a measure of the evaluation", nearest(watch, measures))
+        watch = self._watch(measures)
         value, best = measures[watch], self.standing.best.get(watch, -math.inf)
         # Of equal steps the first is best, but a trained step that is as good as the untrained model is better.
         return value > best or (self.standing.best_step <= 0 and value >= best)
+
+    def _watch(self, measures: Mapping[str, float]) -> str:
+        """The name of the measure that decides which step is best."""
+        watch = self.work.watch or next(iter(measures), "")
+        if watch not in measures:
+            raise UsageError(f"watch = {watch!r} is not a measure of the evaluation", nearest(watch, measures))
+        return watch
 
     def _remember(self) -> None:
         if self.store is None and self.options.keep == "best":
@@ -481,11 +493,8 @@ class _Run:
         """Leave the model with the weights that the options ask for."""
         standing = self.standing
         best = self.options.keep == "best" and standing.best_step >= 0
-        if best and standing.best_step == 0:
-            logger.warning(
-                "%s: no evaluation was as good as the first, so the model stays as it was before training",
-                self.work.name,
-            )
+        if best and standing.best_step == 0 and self.accelerator.is_main_process:
+            self._warn_of_no_gain()
         self.accelerator.wait_for_everyone()  # the first process may still be writing
         if self.store and (self.resumed_from == standing.step or best):
             self.store.load_weights(self.model, standing.best_step if best else standing.step)
@@ -493,6 +502,14 @@ class _Run:
             set_weights(self.model, self.best_weights)
         self.optimizer.zero_grad()
         self.model.eval()
+
+    def _warn_of_no_gain(self) -> None:
+        """Say that the model stays as it came, what was measured, and what else may be tried."""
+        best, watched = self.standing.best, self.standing.watched
+        name = self._watch(best)
+        measured = f"{name} was {mean_text(best[name])} at the start, then {', '.join(map(mean_text, watched))}"
+        message = "%s: no evaluation was as good as the first, so the model stays as it was before training: %s; %s"
+        logger.warning(message, self.work.name, measured, self.work.advice)
 
     def _trained(self) -> Trained:
         standing = self.standing

@@ -26,6 +26,8 @@ from triever.training.epochs import chance_of, epoch_batches
 
 EXTRA = 20
 """So many more hits are searched for than wanted, because some turn out to be relevant."""
+FEW = 3
+"""Relevant documents of a query up to which these decide whether it is held out: among hundreds one always would be."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Pairs:
     texts: list[str]
     relevant: np.ndarray  # (judgements,)
     start: np.ndarray  # (queries + 1,)
+    held_from: np.ndarray  # (queries,) the share to hold out above which each query is held out
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -75,15 +78,21 @@ class Pairs:
         """The rows of the documents that are relevant to a query."""
         return self.relevant[self.start[query] : self.start[query + 1]]
 
+    def about(self, documents: np.ndarray) -> np.ndarray:
+        """(queries,) whether one of the documents in these rows is relevant to each query."""
+        among_these = np.isin(self.relevant, documents)
+        return np.array([among_these[begin:end].any() for begin, end in pairwise(self.start)], bool)
+
     def take(self, queries: np.ndarray) -> Pairs:
         """A part of the queries, by their numbers."""
         rows = [self.of(int(query)) for query in queries]
-        return _pairs([self.ids[query] for query in queries], [self.texts[query] for query in queries], rows)
+        ids, texts = ([values[query] for query in queries] for values in (self.ids, self.texts))
+        return _pairs(ids, texts, rows, self.held_from[queries])
 
 
-def _pairs(ids: list[str], texts: list[str], rows: Sequence[np.ndarray]) -> Pairs:
+def _pairs(ids: list[str], texts: list[str], rows: Sequence[np.ndarray], held_from: np.ndarray) -> Pairs:
     start = starts_of([len(row) for row in rows])
-    return Pairs(ids, texts, np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int64), start)
+    return Pairs(ids, texts, np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int64), start, held_from)
 
 
 def pairs_of(dataset: Dataset, split: str, store: DocumentStore) -> Pairs:
@@ -96,36 +105,58 @@ def pairs_of(dataset: Dataset, split: str, store: DocumentStore) -> Pairs:
 
 def pairs_there(dataset: Dataset, split: str, store: DocumentStore) -> Pairs:
     """The queries of a split that have a relevant document in the store; there may be none."""
-    ids, texts, rows = [], [], []
+    ids, texts, rows, held_from = [], [], [], []
     qrels = dataset.qrels(split)
     for query in dataset.queries(split):
         judged = qrels.get(query.id, {})
-        relevant = [store.row(document) for document, grade in judged.items() if grade > 0 and document in store]
+        relevant = [document for document, grade in judged.items() if grade > 0 and document in store]
         if relevant:
             ids.append(query.id)
             texts.append(query.text)
-            rows.append(np.array(sorted(relevant), np.int64))
-    return _pairs(ids, texts, rows)
+            rows.append(np.array(sorted(map(store.row, relevant)), np.int64))
+            held_from.append(_held_from(query.id, relevant))
+    return _pairs(ids, texts, rows, np.array(held_from, np.float64))
 
 
 def written_pairs(store: DocumentStore, limit: int = 0) -> Pairs:
-    """The generated queries, each with its document; at most `limit` for each document, or all for 0."""
+    """The generated queries, each with its document; at most `limit` for each document, or all for 0.
+
+    None of them is ever held out.
+    """
     written = [(row, text) for row, document in enumerate(store) for text in document.expansions[: limit or None]]
     texts = [text for _, text in written]
-    return Pairs(texts, texts, np.array([row for row, _ in written], np.int64), np.arange(len(written) + 1))
+    rows, start = np.array([row for row, _ in written], np.int64), np.arange(len(written) + 1)
+    return Pairs(texts, texts, rows, start, np.full(len(written), np.inf))
 
 
 def held_out(pairs: Pairs, share: float) -> tuple[Pairs, Pairs]:
-    """Pairs to train on, and a share of them to evaluate on. Which of the two a query goes to depends on its id alone.
+    """Pairs to train on, and about this share of them to evaluate on.
 
-    So two systems that are trained on one split hold out the same queries, and their fusion can be fitted on these.
+    Half of the share goes to documents: no query with few relevant documents is trained on if it is about one of these.
+    The other half goes to single queries, whose documents other queries may be about. Which of the two parts a query
+    goes to depends on its id and on the ids of its documents alone, and a smaller share is a part of a larger one. So
+    two systems that are trained on one split hold out the same queries, and their fusion can be fitted on these.
     """
-    held = np.array([_fraction(query) < share for query in pairs.ids], bool)
+    held = pairs.held_from < share
     return pairs.take(np.flatnonzero(~held)), pairs.take(np.flatnonzero(held))
 
 
-def _fraction(text: str) -> float:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest()) / 2**48
+def _held_from(query: str, relevant: Sequence[str]) -> float:
+    """The share above which a query with these relevant documents is held out.
+
+    A query is held out if one of its documents is. With a single document it is drawn by its own id as well, so that
+    it has as many chances as a query with two. With many documents its own id alone counts.
+    """
+    if len(relevant) > FEW:
+        return _fraction(query)
+    drawn = [_fraction(document, b"document") for document in relevant]
+    lowest = min(drawn if len(drawn) > 1 else [*drawn, _fraction(query)])
+    return 1 - (1 - lowest) ** 2  # how likely the lower of two numbers is below this one
+
+
+def _fraction(text: str, kind: bytes = b"") -> float:
+    """A number from 0 to below 1 by a text; a query and a document with one id have different numbers."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6, person=kind).digest()) / 2**48
 
 
 def text_numbers(documents: Tokens) -> np.ndarray:

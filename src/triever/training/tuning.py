@@ -228,7 +228,8 @@ class PairTraining:
         pool_rows = np.full(len(self.documents), -1)
         pool_rows[pool] = np.arange(len(pool))
         hits = self.rank(tokens, self.documents.take(pool), min(10, len(pool)))
-        return quality([reciprocal_rank(np.isin(rows, pool_rows[pairs.of(query)])) for query, rows in enumerate(hits)])
+        ranks = [reciprocal_rank(np.isin(rows, pool_rows[pairs.of(query)])) for query, rows in enumerate(hits)]
+        return quality(ranks, seen=pairs.about(self._train[0].relevant))
 
     def _pool(self) -> np.ndarray:
         """The rows of all relevant documents of held-out queries, and of random other documents."""
@@ -239,10 +240,16 @@ class PairTraining:
         return np.sort(np.concatenate([relevant, sample]))
 
 
-def quality(reciprocal: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """The measures of held-out queries, from the reciprocal ranks of their documents; 0 where it was not found."""
+def quality(reciprocal: Sequence[float] | np.ndarray, seen: np.ndarray) -> dict[str, float]:
+    """The measures of held-out queries, from the reciprocal ranks of their documents; 0 where it was not found.
+
+    `seen` (queries,) says whether a training query is about one of a query's documents. What is learned for some
+    documents may be paid by the others, so both groups have a measure of their own, where they have queries.
+    """
     ranks = np.asarray(reciprocal)
-    return {WATCH: float(np.mean(ranks)), "Success@1": float(np.mean(ranks == 1))}
+    groups = {"seen": ranks[seen], "unseen": ranks[~seen]}
+    by_group = {f"{WATCH} {name}": float(np.mean(group)) for name, group in groups.items() if len(group)}
+    return {WATCH: float(np.mean(ranks)), "Success@1": float(np.mean(ranks == 1)), **by_group}
 
 
 def summary(trained: Trained) -> dict[str, float]:
