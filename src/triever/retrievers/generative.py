@@ -9,83 +9,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from triever import artifact, config
-from triever.config import option
+from triever import artifact
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
-from triever.docids.schemes import Atomic
-from triever.engines import nodes
-from triever.engines.base import Engine
 from triever.engines.docids import DocidEngine
-from triever.engines.nodes import NodeEngine
+from triever.engines.nodes import NodeEngine, is_numbered
 from triever.errors import UsageError
-from triever.learning.docids import DocidRetriever, DocidTeaching, VectorSystem, likelihood
-from triever.learning.nodes import NodeTeaching
+from triever.learning.docids import DocidTeaching, likelihood
+from triever.learning.nodes import NodeRetriever
 from triever.models.docid_model import laid_out
-from triever.models.precision import device_of
-from triever.retriever import Retriever
-from triever.retrievers.dense import Dense
-from triever.training import fit_fingerprints
-from triever.training.tuning import Tuning
 
 
 @dataclass(eq=False)
-class Generative(DocidRetriever[DocidEngine | NodeEngine]):
+class Generative(NodeRetriever[DocidEngine | NodeEngine]):
     """Generative retrieval: `Generative(docids=Semantic(), training=DocidTuning(steps=4000)).fit(data)`."""
 
     kind: ClassVar[str] = "generative"
 
-    passages: int = option(
-        7, "with rows of nodes: docids for at most so many passages of a document, besides one for its whole text"
-    )
-    teacher: Retriever[Any] | None = option(
-        None, "with rows of nodes: a retriever, or its folder, whose order of documents the training follows too"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.passages < 0:
-            raise UsageError(f"passages = {self.passages} should not be negative", "0 reads whole texts alone")
-        if self._by_nodes:
-            self._check_nodes()
-        elif self.teacher is not None:
-            raise UsageError("a teacher is followed only by rows of nodes", "set decoder.rows=nodes, or leave it out")
-        elif self.search_options.normalisation == "documents":
-            problem = "search_options.normalisation = documents needs a row for every node"
-            raise UsageError(problem, "set decoder.rows=nodes, or leave it out")
-
-    def _check_nodes(self) -> None:
-        """Refuse what rows of nodes cannot be combined with."""
-        if self.docids.shared or not (self.docids.needs_vectors or isinstance(self.docids, Atomic)):
+    def check_nodes(self) -> None:
+        """Refuse docids that several documents share too: what it writes names one document."""
+        super().check_nodes()
+        if is_numbered(self.docids):
             problem = (
                 f"decoder.rows = nodes needs a docid of its own for every vector, and {self.docids.kind} gives none"
             )
-            raise UsageError(problem, "use atomic, semantic or codebook docids")
-        if self.search_options.method == "free" or self.search_options.normalisation == "vocabulary":
-            problem = (
-                "rows of nodes score no symbols, so a free search or a vocabulary normalisation has nothing to score"
-            )
-            raise UsageError(problem, "leave search_options.method and search_options.normalisation out")
-        if self.training.add_steps:
-            problem = "training.add_steps has nothing to train where nodes have rows: new documents bring theirs"
-            raise UsageError(problem, "leave training.add_steps out")
-
-    @property
-    def _by_nodes(self) -> bool:
-        return self.decoder.rows == "nodes"
-
-    @property
-    def members(self) -> tuple[Retriever[Any], ...]:
-        """The retriever whose vectors docids are made from, and the teacher, where they are named."""
-        return (*super().members, *((self.teacher,) if self.teacher is not None else ()))
+            raise UsageError(problem, "use atomic, semantic or codebook docids, or the system gdr")
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> DocidEngine | NodeEngine:
         """Give every document a docid, and teach a model to write them."""
-        if self._by_nodes:
-            return self._node_teaching.learn(dataset, store, work)
+        if self.by_nodes:
+            return self.node_teaching.learn(dataset, store, work)
         self._teaching.check(dataset, store)
         docids, targets, _ = self._teaching.begun(dataset, store, work)
         engine = DocidEngine(docids, self.search_options)
@@ -105,9 +61,8 @@ class Generative(DocidRetriever[DocidEngine | NodeEngine]):
 
     def read(self, snapshot: artifact.Snapshot) -> DocidEngine | NodeEngine:
         """The model and the docids of an artifact."""
-        if self._by_nodes:
-            device = device_of(self.device, opening=True)
-            return nodes.read(snapshot, self.docids, self.search_options, device, self.read_length)
+        if self.by_nodes:
+            return self.read_nodes(snapshot)
         return DocidEngine(self._teaching.read(snapshot), self.search_options)
 
     def compared(self, queries: Sequence[str], k: int = 10) -> float | None:
@@ -118,27 +73,3 @@ class Generative(DocidRetriever[DocidEngine | NodeEngine]):
     @property
     def _teaching(self) -> DocidTeaching[DocidEngine]:
         return DocidTeaching(self, likelihood)
-
-    @property
-    def _node_teaching(self) -> NodeTeaching:
-        return NodeTeaching(self, self._vector_system, self._teacher_engine if self.teacher else None, self.passages)
-
-    @property
-    def _vector_system(self) -> VectorSystem:
-        """The retriever whose vectors rows begin as: the one that is named, or one with the same backbone."""
-        if self.dense is not None:
-            return self.dense
-        return Dense(
-            backbone=self.backbone,
-            fetch=self.fetch,
-            query_length=self.query_length,
-            document_length=min(self.document_length, 256),
-            training=Tuning(seed=self.training.seed),
-            device=self.device,
-        )
-
-    def _teacher_engine(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> tuple[Engine, str]:
-        assert self.teacher is not None  # it is asked for only where there is one
-        made = self.teacher.fingerprint_for(store) or self.teacher.lessons(dataset, store)
-        mark = fit_fingerprints.fingerprint([self.teacher.kind, config.to_dict(self.teacher), made])
-        return self.teacher.engine_for(dataset, store, work), mark
