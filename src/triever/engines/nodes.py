@@ -395,9 +395,9 @@ class NodeEngine:
             "weights": [*weights_in(self.reader)],
             "docid rows": [self.rows.row, *sums],
             **self.trie.stored(),
-            "walk": [*self.walk.stored(), *(part.leaves for part in self.walk.parts)],
+            "walk": [*self.walk.stored(), *(part.leaves for part in self.walk.parts), *self._looked_up],
             "docids": listed,
-            "numbers": [self.rows.numbers, self.rows.owners, *self._looked_up],
+            "numbers": [self.rows.numbers, self.rows.owners],
             "placer": [*weights_in(self.placer)],
             "placing": self.scheme.stored(),
         }
@@ -411,13 +411,14 @@ class NodeEngine:
             Product(count, "docids", 2 * width, f"rows of {width} numbers of 2"),
             Product(nodes, "nodes", 4 * (width + 2), f"sums of {width} numbers of 4, and two more"),
         ]
+        looked_up = [Product(count, "docids", 8, "position of its row")] if self._looked_up else []
         return {
             "weights": weight_products(weights_in(self.reader)),
             "docid rows": rows,
             "trie": shape.products(),
-            "walk": [*shape.walk_products(), Product(count + 1, "docids", 8)],
+            "walk": [*shape.walk_products(), Product(count + 1, "docids", 8), *looked_up],
             "docids": shape.path_products(),
-            "numbers": [Product(count, "docids", 24 if self._looked_up else 16)],
+            "numbers": [Product(count, "docids", 16)],
             "placer": weight_products(weights_in(self.placer)),
             "placing": self.scheme.products(now, then),
         }

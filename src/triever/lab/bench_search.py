@@ -85,11 +85,14 @@ def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retrieve
         ways |= {label: {"spelling": how, "search_options": {"method": "beam"}} for label, how in joined.items()}
         made = {label: partial(retriever.searched_with, how) for label, how in ways.items()}
     elif isinstance(retriever, GDR):
-        made = {"all clusters": partial(retriever.searching, width=len(retriever))}
         widths = sorted({*WIDTHS, retriever.search_options.width})  # its own too
-        made |= {f"{width} clusters": partial(retriever.searching, width=width) for width in widths}
-        depths = {f"depth {depth}": {"matching": {"depth": depth}} for depth in retriever.depths}
-        made |= {label: partial(retriever.searched_with, how) for label, how in depths.items()}
+        clusters = {f"{width} clusters": partial(retriever.searching, width=width) for width in widths}
+        depths = {
+            f"depth {depth}": partial(retriever.searched_with, {"matching": {"depth": depth}})
+            for depth in retriever.depths
+        }
+        everything = {"all clusters": partial(retriever.searching, width=len(retriever))}
+        made = {**depths, **clusters} if retriever.by_nodes else {**everything, **clusters, **depths}
     elif isinstance(retriever, Generative):
         made = {"exact": partial(retriever.searching, method="exact", budget=EVERYTHING)}
         made |= {f"beam {width}": partial(retriever.searching, method="beam", width=width) for width in WIDTHS}
