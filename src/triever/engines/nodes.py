@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -95,18 +95,12 @@ class NodeEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose docids weigh most."""
-        generator, find = self.generator, self._finder
-        each = search_each(
-            generator, queries, lambda cache, hidden: find(generator, cache, hidden, k), rows=self._together(k)
-        )
-        return [self._result(store, logprobs, k) for logprobs in each]
+        return [self._result(store, logprobs, k) for logprobs in self._found(self.generator, queries, k)]
 
-    @property
-    def _finder(self) -> Callable[[NodeGenerator, Tensor, Tensor, int], list[dict[int, float]]]:
-        """What finds, for queries, the log-probabilities of passages by their positions."""
-        if self._compares_all:
-            return self._all
-        return self._beam if self.stops is None else self._wider_and_wider
+    def _found(self, generator: NodeGenerator, queries: Sequence[str], k: int) -> list[dict[int, float]]:
+        """For each query, the log-probabilities of the passages that are found, by their positions."""
+        find, rows = self._all if self._compares_all else self._by_beams, self._together(self._first_width(k))
+        return search_each(generator, queries, lambda cache, hidden: find(generator, cache, hidden, k), rows=rows)
 
     @property
     def _compares_all(self) -> bool:
@@ -126,16 +120,21 @@ class NodeEngine:
         longest = int(np.diff(self._paths[0].start).max(initial=0))
         return max(0, longest - is_numbered(self.scheme))
 
-    def _wider_and_wider(
-        self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int
-    ) -> list[dict[int, float]]:
-        """The same by a beam to a depth, which is twice as wide where its prefixes hold too few documents."""
-        width = self.options.width
+    def _first_width(self, k: int) -> int:
+        """How many prefixes a beam keeps at first; one that goes to the ends of docids keeps k at least."""
+        return max(self.options.width, k) if self.stops is None else self.options.width
+
+    def _by_beams(self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int) -> list[dict[int, float]]:
+        """The same for queries that were read; a beam to a depth is doubled until it holds enough documents."""
+        width = self._first_width(k)
         each = self._beam(generator, cache, hidden, k, width)
+        if self.stops is None:
+            return each
         while width < len(self.rows) and (short := [at for at, found in enumerate(each) if self._count(found) < k]):
-            width *= 2
-            for at, found in zip(short, self._beam(generator, cache[short], hidden[short], k, width), strict=True):
-                each[at] = found
+            width, step = 2 * width, self._together(2 * width)
+            for part in (short[low : low + step] for low in range(0, len(short), step)):
+                wider = self._beam(generator, cache[part], hidden[part], k, width)
+                each = [dict(zip(part, wider, strict=True)).get(at, found) for at, found in enumerate(each)]
         return each
 
     def _count(self, logprobs: Mapping[int, float]) -> int:
@@ -143,12 +142,11 @@ class NodeEngine:
         return len(np.unique(self.rows.owners[[*logprobs]]))
 
     def _beam(
-        self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int, width: int = 0
+        self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int, width: int
     ) -> list[dict[int, float]]:
-        """For each query, the log-probabilities of the passages that a beam finds, by their positions."""
-        kept = max(FEWEST, (1 + self.limit) * k)  # as many as k documents have
-        options = self.search_options.beam(k)
-        options = replace(options, width=width) if width else options
+        """The same by one beam that keeps so many prefixes."""
+        kept = max(FEWEST, (1 + self.limit) * k)  # as many docids as k documents have
+        options = replace(self.search_options.beam(k), width=width)
         frontier = beam(generator, cache, hidden, self.walk, options, depth=self.stops, keep=kept)
         listed = found_numbers(self.walk, frontier, kept)
         each = [{self._position(number): logprob for number, logprob in found} for found in listed]
@@ -222,20 +220,20 @@ class NodeEngine:
         """How many rows of nodes and docids are read for a query, as a share of the documents."""
         if self._compares_all:
             return len(self.rows) / self._documents
-        generator, find = replace(self.generator, counted=[]), self._finder
-        search_each(generator, queries, lambda cache, hidden: find(generator, cache, hidden, k), rows=self._together(k))
+        generator = replace(self.generator, counted=[])
+        self._found(generator, queries, k)
         return sum(generator.counted or []) / max(1, len(queries)) / self._documents
 
     @property
     def _documents(self) -> int:
         return int(self.rows.owners[-1]) + 1 if len(self.rows) else 1
 
-    def _together(self, k: int) -> int:
-        """How many queries are searched together, so that the rows they read have room."""
+    def _together(self, width: int) -> int:
+        """How many queries beams of a width are searched for together, so that the rows they read have room."""
         lengths = len(self.trie.parts[0].widest)
         lengths = lengths if self.stops is None else min(lengths, self.stops)
         slots = max((self.walk.slots(length) for length in range(1, lengths)), default=1)
-        numbers = max(self.options.width, k) * slots * self.reader.size
+        numbers = width * slots * self.reader.size
         return max(1, min(ROWS, AT_ONCE // max(1, numbers)))
 
     def weights(self, vectors: Tensor) -> Tensor:

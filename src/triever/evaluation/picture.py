@@ -21,6 +21,7 @@ from triever.printable import mean_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.typing import LineStyleType
 
 PICTURES = (".pdf", ".png", ".svg")
 PANELS_ACROSS = 3
@@ -30,7 +31,7 @@ ROLES = {"best": "#2b6cb0", "baseline": "#9aa5b1", "other": "#7fb2e5"}
 COLOURS = ("#2b6cb0", "#d9694f", "#9aa5b1", "#4c9f70", "#8e6bbf", "#c9a227", "#3a8f9e", "#b05c8e")
 """The colours of series of bars and of families of points."""
 MARKS = ("o", "^", "D", "v", "X", "P", "<", ">", "*", "h")
-LINES = ("-", "--", ":", "-.")
+LINES: tuple[LineStyleType, ...] = ("-", "--", ":", "-.")
 LEGEND_POINTS = 7.5
 
 
@@ -186,11 +187,15 @@ def _points_figure(rows: Sequence[Mapping[str, str | float]], x: str, ys: Sequen
 
 
 def _name_points(
-    figure: Figure, colours: Mapping[str, str], marks: Mapping[str, str], lines: Mapping[str, str] | None = None
+    figure: Figure,
+    colours: Mapping[str, str],
+    marks: Mapping[str, str],
+    lines: Mapping[str, LineStyleType] | None = None,
 ) -> None:
     """Add a legend below the panels: the names of the colours, then those of the marks and of the lines."""
     from matplotlib.lines import Line2D
 
+    shown: list[tuple[str, str, str, LineStyleType]]
     shown = [(name, colour, "s", "none") for name, colour in colours.items()]
     shown += [(name, MUTED, mark, "none") for name, mark in marks.items()]
     shown += [(name, MUTED, "", line) for name, line in (lines or {}).items()]
