@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, TypeAlias
 
 from triever.evaluation.finding import Bars
 from triever.evaluation.picture import draw_bars, draw_lines, draw_points
@@ -13,6 +14,8 @@ from triever.evaluation.picture import draw_bars, draw_lines, draw_points
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
 FIGURES = HERE.parent / "docs" / "figures"
+Cells: TypeAlias = dict[str, dict[str, dict[str, Any]]]
+"""The results of cells, by docids and by depth."""
 
 
 def main() -> None:
@@ -27,21 +30,58 @@ def main() -> None:
     draw_lines(_dial(), FIGURES / "gdr_dial.svg")
 
 
+DEPTHS = ("depth=0", "depth=1", "depth=2", "depth=3", "depth=4", "whole")
+DOCIDS = ("semantic", "codebook")
+AFTER, BEFORE = "a row for every node", "a row for every symbol"
+
+
 def _dial() -> list[Bars]:
-    """Quality, time for one question and memory, from dense to generative retrieval."""
-    kinds, steps = ("semantic", "codebook"), ("depth=0", "depth=1", "depth=2", "depth=3", "depth=4", "whole", "written")
-    cells = {
-        kind: [_read(RESULTS / "gdr" / "depth" / "mini" / f"{kind}-{step}-seed0.json") for step in steps]
-        for kind in kinds
-    }
-    labels = [step.removeprefix("depth=") for step in steps]
+    """Quality, time for one question and memory, from dense to generative retrieval.
+
+    Rows of symbols are dashed beside rows of nodes, if these have been measured on the same documents.
+    """
+    before, after = (
+        _cells(*recipe) for recipe in (("gdr", "depth", *DEPTHS, "written"), ("rows", "dial_wiki", *DEPTHS))
+    )
+    assert before is not None  # their results are kept
+    measured = {AFTER: after, BEFORE: before} if after else {"": before}
+    labels = [step.removeprefix("depth=") for step in before["semantic"]]
+    timed = {AFTER: "search_dial.json", BEFORE: "search_depth.json", "": "search_depth.json"}
+
+    def panel(title: str, values: Callable[[str, Cells, str], list[float | None]]) -> Bars:
+        series = {
+            f"{kind}, {variant}" if variant else kind: values(variant, cells, kind)
+            for variant, cells in measured.items()
+            for kind in DOCIDS
+        }
+        width = len(labels)
+        return Bars(title, labels, {name: [*given, *[None] * (width - len(given))] for name, given in series.items()})
+
     panels = [
-        Bars(measure, labels, {kind: [_score(cell, "dev.nq", measure) for cell in cells[kind]] for kind in kinds})
-        for measure in ("R@1", "R@100")
+        panel("R@1", lambda _, cells, kind: [_score(cell, "dev.nq", "R@1") for cell in cells[kind].values()]),
+        panel("R@100", lambda _, cells, kind: [_score(cell, "dev.nq", "R@100") for cell in cells[kind].values()]),
+        panel("ms for one question", lambda variant, _, kind: _milliseconds(timed[variant], kind)),
+        panel("bytes for a document", lambda _, cells, kind: [_held_at(*pair) for pair in cells[kind].items()]),
     ]
-    panels += [Bars("ms for one question", labels, {kind: _milliseconds(kind) for kind in kinds})]
-    held = {kind: [_held_at(step, cell) for step, cell in zip(steps, cells[kind], strict=True)] for kind in kinds}
-    return [*panels, Bars("bytes for a document", labels, held)]
+    asked = _cells("rows", "dial", *DEPTHS)
+    return [*panels, _asked_about_all(asked)] if asked else panels
+
+
+def _asked_about_all(cells: Cells) -> Bars:
+    """The same dial where every document has questions, for rows of nodes alone."""
+    scores = {
+        f"{kind}, {AFTER}": [_score(cell, "docseen_dev", "R@1") for cell in cells[kind].values()] for kind in DOCIDS
+    }
+    return Bars("R@1, squad-partial", [step.removeprefix("depth=") for step in DEPTHS], scores)
+
+
+def _cells(folder: str, recipe: str, *steps: str) -> Cells | None:
+    """The results of a recipe by docids and depth, or none if not all of them have been measured."""
+    there = RESULTS / folder / recipe / "mini"
+    files = {kind: {step: there / f"{kind}-{step}-seed0.json" for step in steps} for kind in DOCIDS}
+    if not all(file.is_file() for of_kind in files.values() for file in of_kind.values()):
+        return None
+    return {kind: {step: _read(file) for step, file in of_kind.items()} for kind, of_kind in files.items()}
 
 
 def _score(cell: dict[str, Any], split: str, measure: str) -> float:
@@ -49,16 +89,22 @@ def _score(cell: dict[str, Any], split: str, measure: str) -> float:
     return scores[measure]["mean"]
 
 
-def _milliseconds(kind: str) -> list[float | None]:
-    """The time of a search at depths 0 to 4 and with whole docids; None for `written`, which was not timed."""
-    rows = [row for row in _read(HERE / "search_depth.json")["rows"] if row["system"].startswith(f"{kind}, ")]
-    return [row["ms_for_one"] for row in (*rows[:5], rows[-1])] + [None]
+def _milliseconds(file: str, kind: str) -> list[float | None]:
+    """The time of a search at depths 0 to 4 and with whole docids; none where it was not measured."""
+    if not (HERE / file).is_file():
+        return [None] * len(DEPTHS)
+    rows = [row for row in _read(HERE / file)["rows"] if row["system"].startswith(f"{kind}, depth ")]
+    return [row["ms_for_one"] for row in (*rows[:5], rows[-1])]
 
 
 def _held_at(step: str, cell: dict[str, Any]) -> float:
-    """The bytes for a document: of vectors, if any are matched, and of the trie and docids, if any are written."""
-    written = 0 if step == "depth=0" else sum(cell["memory"][part] for part in ("trie", "walk", "docids", "numbers"))
-    matched = 0 if step == "written" else cell["memory"]["cluster vectors"]
+    """The bytes for a document: of vectors or rows, if any are matched, and of the trie and docids, if any are written.
+
+    Rows are matched at every depth.
+    """
+    memory = cell["memory"]
+    written = 0 if step == "depth=0" else sum(memory[part] for part in ("trie", "walk", "docids", "numbers"))
+    matched = 0 if step == "written" else memory.get("cluster vectors", memory["docid rows"])
     return (written + matched) / cell["documents"]
 
 

@@ -35,6 +35,20 @@ def test_a_name_has_one_colour_in_all_panels() -> None:
     assert drawn == {(text.get_text(), line.get_color()) for text, line in handles}
 
 
+def test_variants_of_a_name_have_its_colour_and_lines_of_their_own() -> None:
+    values = [0.8, 0.7, 0.3]
+    series = {"semantic, after": values, "codebook, after": values, "semantic, before": values}
+    figure = _lines_figure([Bars("found", ["0", "1", "whole"], series)])
+    after, codebook, before = figure.axes[0].lines
+    assert (after.get_linestyle(), codebook.get_linestyle(), before.get_linestyle()) == ("-", "-", "--")
+    assert after.get_color() == before.get_color() != codebook.get_color()
+    [legend] = figure.legends
+    named = {text.get_text(): line for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)}
+    assert [*named] == ["semantic", "codebook", "after", "before"]
+    assert named["semantic"].get_color() == before.get_color()
+    assert named["before"].get_linestyle() == "--"
+
+
 def test_the_same_lines_are_the_same_file(tmp_path: Path) -> None:
     for name in ("one.svg", "other.svg"):
         draw_lines(PANELS, tmp_path / "figures" / name)

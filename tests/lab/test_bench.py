@@ -22,6 +22,7 @@ from triever import (
     Contextual,
     DataError,
     Dataset,
+    DecoderOptions,
     Dense,
     DocidTuning,
     Generative,
@@ -195,6 +196,12 @@ def test_every_kind_of_index_is_measured() -> None:
     assert [*rows][19:] == [*widths, "gdr, depth 0", "gdr, depth 1"]
     assert rows["gdr, 10 clusters"]["agreement"] == 1
     assert rows["gdr, depth 0"]["compared"] == rows["gdr, all clusters"]["compared"] == 1
+    decoder, training = DecoderOptions(rows="nodes"), DocidTuning(steps=0)
+    rooted = GDR(docids=Cluster(clusters=3), backbone=small, decoder=decoder, training=training)
+    by_nodes = {row["system"]: row for row in bench_search({"nodes": rooted.fit(dataset())}, dataset(), "test")}
+    assert [*by_nodes][:3] == ["nodes, depth 0", "nodes, depth 1", "nodes, 10 clusters"]
+    assert {row["agreement"] for row in by_nodes.values()} == {1}, "as every row compared finds"
+    assert by_nodes["nodes, depth 0"]["compared"] == 1
     assert rows["bm25"]["compared"] == ""
     right = [fitted["bm25"].search(query, 1)[0].id in QRELS[query.id] for query in QUERIES]
     assert rows["bm25"]["Success@1"] == sum(right) / len(right)

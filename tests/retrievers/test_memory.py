@@ -26,6 +26,7 @@ from triever import (
     Codebook,
     Contextual,
     Dataset,
+    DecoderOptions,
     Dense,
     DocidTuning,
     Document,
@@ -48,6 +49,7 @@ from triever.models.tokens import TextTokenizer
 
 SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
 NOTHING = DocidTuning(steps=0)
+NODES = DecoderOptions(rows="nodes")
 SIZES = (300, 600, 1200)
 LANGUAGE = [f"word{number}" for number in range(300)]
 
@@ -85,6 +87,7 @@ SYSTEMS: dict[str, Callable[[], Retriever]] = {
     "genre": lambda: Contextual(backbone=SMALL, training=NOTHING, vocabulary=VocabularyOptions(k=0)),
     "gdr": lambda: GDR(vectors=dense(), training=NOTHING, docids=Cluster(clusters=8, branch=8)),
     "gdr, several": lambda: GDR(backbone=SMALL, training=NOTHING, docids=Cluster(clusters=8, branch=8, margin=0.2)),
+    "gdr, nodes": lambda: GDR(backbone=SMALL, training=NOTHING, docids=Cluster(clusters=8), decoder=NODES),
 }
 NEARLY = {"graph": 0.02, "ids": 0.02, "vocabulary": 0.02, "placing": 0.02, "rows by id": 0.02}
 """How far what is computed may be from what is counted: layers of a graph are drawn, and Python's lists have spare
@@ -150,6 +153,7 @@ FILES = {
     "numbers": ("docid_numbers",),
 }
 """The files of the parts that an opened model maps."""
+FILES_OF_NODES = {**FILES, "numbers": ("node_numbers", "node_owners")}
 INSIDE = {"first": "first_", "bm25 1": "system0_", "dense 2": "system1_"}
 HEADER = 128
 """Bytes before the numbers of an .npy file."""
@@ -158,12 +162,12 @@ HEADER = 128
 @every_system
 def test_what_is_mapped_is_as_large_as_its_files(system: str, tmp_path: Path) -> None:
     fitted_on(system, SIZES[0]).save(tmp_path)
-    files = file_sizes(tmp_path)
+    files, known = file_sizes(tmp_path), FILES_OF_NODES if system == "gdr, nodes" else FILES
     assert sum(files.values()) == sum(path.stat().st_size for path in tmp_path.iterdir() if "-" in path.name)
     for part, size in fitted_on(system, SIZES[0]).memory.items():
         if about(part).mapped:
             place, _, own = part.rpartition(": ")
-            roles = [f"{INSIDE[place] if place else ''}{role}" for role in FILES[own]]
+            roles = [f"{INSIDE[place] if place else ''}{role}" for role in known[own]]
             assert sum(files[role] - HEADER for role in roles) == size, part
 
 
@@ -339,6 +343,8 @@ def index_bytes(system: str, engine: Any) -> int:
         return index_bytes("bm25", engine.engines[0]) + engine.engines[1].index.bytes
     if hasattr(engine, "index"):
         return engine.index.bytes
+    if system == "gdr, nodes":
+        return engine.trie.bytes
     return engine.docids.trie.bytes + (engine.below.bytes if system.startswith("gdr") else 0)
 
 

@@ -67,7 +67,10 @@ class TestExactNodes(Contract):
         return nodes(Atomic(), search_options=SearchOptions(method="exact"))
 
 
-@pytest.mark.parametrize("docids", [TREE, Codebook(levels=2, bits=2), Atomic()], ids=["semantic", "codebook", "atomic"])
+SCHEMES: list[Scheme] = [TREE, Codebook(levels=2, bits=2), Atomic(), triever.Title(), triever.Cluster(clusters=3)]
+
+
+@pytest.mark.parametrize("docids", SCHEMES, ids=[scheme.kind for scheme in SCHEMES])
 def test_probabilities_are_the_softmax_of_rows_and_passages_add_up(docids: Scheme) -> None:
     fitted = nodes(docids).fit(dataset())
     engine = engine_of(fitted)
@@ -234,9 +237,6 @@ def test_what_a_search_may_not_do_is_refused_after_the_fit_too() -> None:
 
 
 def test_what_rows_of_nodes_cannot_do_is_refused() -> None:
-    for docids in (triever.Title(), triever.Cluster(clusters=2)):
-        with pytest.raises(UsageError, match="needs a docid of its own for every vector"):
-            nodes(docids)
     with pytest.raises(UsageError, match="score no symbols"):
         nodes(search_options=SearchOptions(method="free"))
     with pytest.raises(UsageError, match="add_steps has nothing to train"):

@@ -19,6 +19,7 @@ from triever.search.hits import documents
 from triever.search.scores import Normalisation
 
 SIZE, SCALE = 4, 5.0
+WIDTHS = st.sampled_from([1, 2, 30])
 docids = st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3).map(tuple), min_size=1, max_size=20, unique=True)
 
 
@@ -113,6 +114,39 @@ def test_whatever_the_beam_hits_exist_and_are_ordered_by_their_rows(
     assert bool(numbers) == bool(left)
     expected = softmax("one", left) if left else {}
     assert [expected[number] for number in numbers] == sorted((expected[number] for number in numbers), reverse=True)
+
+
+@given(
+    docids, st.integers(1, 20), st.sets(st.integers(0, 19), max_size=5), st.integers(0, 4), st.sampled_from([1, 2, 30])
+)
+def test_to_a_depth_docids_are_weighed_and_prefixes_are_kept_apart(
+    listed: list[tuple[int, ...]], first: int, gone: set[int], depth: int, width: int
+) -> None:
+    trie, left = changed(listed, first, gone)
+    if not left:
+        return
+    generator = generator_of(trie)
+    options, walk = BeamOptions(width=width, normalisation="documents"), generator.walk
+    cache, hidden = generator.prefill(["one", "three"])
+    frontier = beam(generator, cache, hidden, walk, options, depth=depth, keep=100)
+    weighed = documents(walk, frontier, 100)
+    stopped = [[]] * 2 if frontier.stopped is None else frontier.stopped.tolist()
+    assert frontier.weighed is not None
+    for at, query in enumerate(["one", "three"]):
+        below = [set(walk.documents(state)) for state in stopped[at] if max(state) >= 0]
+        assert len(below) <= width
+        assert all(len(numbers) > 1 for numbers in below if walk.trie.changes.none), "others are weighed already"
+        prefixes = [{listed[number][:depth] for number in numbers} for numbers in below]
+        assert all(len(prefix) == 1 for prefix in prefixes)
+        ended = {number: math.exp(logprob) for number, logprob in weighed[at]}
+        assert not set.union(set(), *below) & ended.keys()
+        assert ended == pytest.approx(softmax(query, [*ended]) if ended else {}, abs=1e-4)
+        root = float(generator.weights(hidden, walk.root(2)[:, None])[at, 0])
+        true = [SCALE * float(hidden[at] @ row(number)) for number in ended]
+        total = float(np.logaddexp.reduce(true, initial=-np.inf)) if true else -math.inf
+        assert float(frontier.weighed[at]) == pytest.approx(total - root, abs=1e-3)
+        if width >= 3**depth:  # wide enough for all prefixes
+            assert set.union(set(), *below) | ended.keys() == set(left)
 
 
 @given(docids, st.integers(1, 20), st.sets(st.integers(0, 19), max_size=5))

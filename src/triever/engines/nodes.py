@@ -1,6 +1,7 @@
 """Docids whose every node has a row: documents are found by following the heaviest prefixes to the nearest rows.
 
-A document has one docid for its whole text and one for each of its passages; its probability is the sum of theirs.
+A document has one docid for its whole text and one for each of its passages; its probability is the sum of theirs. A
+search follows prefixes to whole docids, or to a depth: then all docids below those that it has reached are compared.
 """
 
 from __future__ import annotations
@@ -18,30 +19,31 @@ import torch
 from torch import Tensor
 
 from triever import config
+from triever.arrays import starts_of
 from triever.artifact import Snapshot, Writer
 from triever.data.passages import passages
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
-from triever.docids.schemes import Docid, Scheme
+from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
 from triever.engines.base import Parts
 from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import Reading
+from triever.index.trie_vectors import EntryVectors, LookedUp, PrefixEntries
+from triever.index.vectors import Vectors
 from triever.memory_parts import Product, Products, Stored, scaled, weight_products, weights_in
 from triever.models import encoder as encoders
 from triever.models.encoder import Encoder, encode, source_of
 from triever.models.node_rows import NodeGenerator, NodeSums, Steering
 from triever.models.row_model import log_sums
 from triever.models.tokens import Tokens
-from triever.search.beam import beam
+from triever.search.beam import Frontier, beam
 from triever.search.hits import documents as found_numbers
 from triever.search.many import ROWS, search_each
 from triever.search.paths import path_scores
 from triever.validation import require, require_array, require_finite, require_table
 
-SEVERAL = 8
-"""Docids that a search keeps for each document that is wanted: a document may have several, which add up."""
 FEWEST = 64
 """Docids that it keeps where few documents are wanted."""
 AT_ONCE = 2**26
@@ -87,26 +89,103 @@ class NodeEngine:
     options: SearchOptions
     steering: Steering = field(default_factory=Steering)
     trained: Mapping[str, Any] = field(default_factory=dict)
+    depth: int | None = None  # symbols of docids that a beam follows before rows are compared; None: all
 
     # Searching
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose docids weigh most."""
-        generator = self.generator
-        find = self._all if self.options.method == "exact" else self._beam
-        each = search_each(
-            generator, queries, lambda cache, hidden: find(generator, cache, hidden, k), rows=self._together(k)
-        )
-        return [self._result(store, logprobs, k) for logprobs in each]
+        return [self._result(store, logprobs, k) for logprobs in self._found(self.generator, queries, k)]
 
-    def _beam(self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int) -> list[dict[int, float]]:
-        """For each query, the log-probabilities of the passages that a beam finds, by their positions."""
-        kept = max(FEWEST, SEVERAL * k)
-        frontier = beam(generator, cache, hidden, self.walk, self.search_options.beam(k), keep=kept)
+    def _found(self, generator: NodeGenerator, queries: Sequence[str], k: int) -> list[dict[int, float]]:
+        """For each query, the log-probabilities of the passages that are found, by their positions."""
+        find, rows = self._all if self._compares_all else self._by_beams, self._together(self._first_width(k))
+        return search_each(generator, queries, lambda cache, hidden: find(generator, cache, hidden, k), rows=rows)
+
+    @property
+    def _compares_all(self) -> bool:
+        return self.options.method == "exact" or self.depth == 0
+
+    @property
+    def stops(self) -> int | None:
+        """The length of the prefixes below which rows are compared; None if a beam goes to the ends of docids.
+
+        What tells passages with the docid of one cluster apart is no symbol of it.
+        """
+        return self.deepest if self.depth is None and is_numbered(self.scheme) else self.depth
+
+    @cached_property
+    def deepest(self) -> int:
+        """How many symbols docids have at most."""
+        longest = int(np.diff(self._paths[0].start).max(initial=0))
+        return max(0, longest - is_numbered(self.scheme))
+
+    def _first_width(self, k: int) -> int:
+        """How many prefixes a beam keeps at first; one that goes to the ends of docids keeps k at least."""
+        return max(self.options.width, k) if self.stops is None else self.options.width
+
+    def _by_beams(self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int) -> list[dict[int, float]]:
+        """The same for queries that were read; a beam to a depth is doubled until it holds enough documents."""
+        width = self._first_width(k)
+        each = self._beam(generator, cache, hidden, k, width)
+        if self.stops is None:
+            return each
+        while width < len(self.rows) and (short := [at for at, found in enumerate(each) if self._count(found) < k]):
+            width, step = 2 * width, self._together(2 * width)
+            for part in (short[low : low + step] for low in range(0, len(short), step)):
+                wider = self._beam(generator, cache[part], hidden[part], k, width)
+                each = [dict(zip(part, wider, strict=True)).get(at, found) for at, found in enumerate(each)]
+        return each
+
+    def _count(self, logprobs: Mapping[int, float]) -> int:
+        """How many documents these passages are of."""
+        return len(np.unique(self.rows.owners[[*logprobs]]))
+
+    def _beam(
+        self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int, width: int
+    ) -> list[dict[int, float]]:
+        """The same by one beam that keeps so many prefixes."""
+        kept = max(FEWEST, (1 + self.limit) * k)  # as many docids as k documents have
+        options = replace(self.search_options.beam(k), width=width)
+        frontier = beam(generator, cache, hidden, self.walk, options, depth=self.stops, keep=kept)
         listed = found_numbers(self.walk, frontier, kept)
         each = [{self._position(number): logprob for number, logprob in found} for found in listed]
-        several = any(sums.shared for sums in self.sums) or len(self.sums) > 1
-        return [self._told_apart(*pair) for pair in zip(hidden, each, strict=True)] if several else each
+        if any(sums.shared for sums in self.sums) or len(self.sums) > 1:
+            each = [self._told_apart(*pair) for pair in zip(hidden, each, strict=True)]
+        return each if frontier.stopped is None else self._with_those_below(generator, hidden, frontier, each, k)
+
+    def _with_those_below(
+        self, generator: NodeGenerator, hidden: Tensor, frontier: Frontier, each: Sequence[dict[int, float]], k: int
+    ) -> list[dict[int, float]]:
+        """With the passages below the prefixes at which a beam stopped: those of the k best documents of all."""
+        assert frontier.stopped is not None  # the caller has seen to it
+        assert frontier.weighed is not None  # as in every search by documents
+        root = generator.weights(hidden, self.walk.root(len(hidden))[:, None])[:, 0]
+        states = [[state for state in of_query if max(state) >= 0] for of_query in frontier.stopped.tolist()]
+        weighed = zip(each, frontier.weighed.tolist(), (root / self.options.temperature).tolist(), strict=True)
+        below = self._below.below(self.walk, hidden, states)
+        return [
+            self._joined(generator, *of_query, entries, k) for of_query, entries in zip(weighed, below, strict=True)
+        ]
+
+    def _joined(
+        self,
+        generator: NodeGenerator,
+        ended: Mapping[int, float],
+        weighed: float,
+        root: float,
+        below: PrefixEntries,
+        k: int,
+    ) -> dict[int, float]:
+        """The probabilities of passages that a beam came to, and of those below prefixes, among all of them."""
+        if generator.counted is not None:
+            generator.counted.append(len(below.numbers))
+        inside = self.scale / self.options.temperature * below.products.astype(np.float64) - root
+        total = np.logaddexp(weighed, np.logaddexp.reduce(inside, initial=-np.inf))
+        positions = np.concatenate([np.array([*ended], np.int64), np.searchsorted(self.rows.numbers, below.numbers)])
+        logprobs = np.concatenate([np.array([*ended.values()]) + weighed, inside]) - total
+        chosen = of_best(logprobs, self.rows.owners[positions], k)
+        return dict(zip(positions[chosen].tolist(), logprobs[chosen].tolist(), strict=True))
 
     def _told_apart(self, query: Tensor, logprobs: dict[int, float]) -> dict[int, float]:
         """The same, where passages that share a docid share its probability as their own rows say."""
@@ -139,21 +218,22 @@ class NodeEngine:
 
     def compared(self, queries: Sequence[str], k: int) -> float:
         """How many rows of nodes and docids are read for a query, as a share of the documents."""
-        if self.options.method == "exact":
+        if self._compares_all:
             return len(self.rows) / self._documents
         generator = replace(self.generator, counted=[])
-        find = self._beam
-        search_each(generator, queries, lambda cache, hidden: find(generator, cache, hidden, k), rows=self._together(k))
+        self._found(generator, queries, k)
         return sum(generator.counted or []) / max(1, len(queries)) / self._documents
 
     @property
     def _documents(self) -> int:
         return int(self.rows.owners[-1]) + 1 if len(self.rows) else 1
 
-    def _together(self, k: int) -> int:
-        """How many queries are searched together, so that the rows they read have room."""
-        slots = max((self.walk.slots(depth) for depth in range(1, len(self.trie.parts[0].widest))), default=1)
-        numbers = max(self.options.width, k) * slots * self.reader.size
+    def _together(self, width: int) -> int:
+        """How many queries beams of a width are searched for together, so that the rows they read have room."""
+        lengths = len(self.trie.parts[0].widest)
+        lengths = lengths if self.stops is None else min(lengths, self.stops)
+        slots = max((self.walk.slots(length) for length in range(1, lengths)), default=1)
+        numbers = width * slots * self.reader.size
         return max(1, min(ROWS, AT_ONCE // max(1, numbers)))
 
     def weights(self, vectors: Tensor) -> Tensor:
@@ -174,11 +254,12 @@ class NodeEngine:
             best[row] = max(best.get(row, (-math.inf, -1)), (logprob, position))
         hits = ranked(Hit(store.ids[row], mass, logprob=mass) for row, mass in masses.items())[:k]
         named = (replace(hit, docid=self._readable(best[store.row(hit.id)][1])) for hit in hits)
-        certificate = f"exact: {len(self.rows)} rows compared" if self.options.method == "exact" else ""
+        certificate = f"exact: {len(self.rows)} rows compared" if self._compares_all else ""
         return Result(tuple(named), "", certificate)
 
     def _readable(self, position: int) -> str:
-        return self.scheme.readable(self.docid(position))
+        docid = self.docid(position)
+        return self.scheme.readable(docid[:-1] if is_numbered(self.scheme) else docid)
 
     @property
     def search_options(self) -> SearchOptions:
@@ -201,15 +282,30 @@ class NodeEngine:
 
     def _rows_of(self, numbers: np.ndarray) -> Tensor:
         """(numbers, d) the rows of passages by their numbers; zeros for those that are deleted."""
-        at = np.searchsorted(self.rows.numbers, numbers).clip(max=max(0, len(self.rows) - 1))
+        at = self._positions(numbers)
         rows = torch.from_numpy(self.rows.row[at].astype(np.float32))
         rows[torch.from_numpy(self.rows.numbers[at] != numbers)] = 0.0
         return rows.to(self.reader.device)
 
+    def _positions(self, numbers: np.ndarray) -> np.ndarray:
+        """(numbers,) the positions of passages by their numbers; those of others for the ones that are deleted."""
+        return np.searchsorted(self.rows.numbers, numbers).clip(max=max(0, len(self.rows) - 1))
+
+    @cached_property
+    def _below(self) -> EntryVectors:
+        """The rows of docids, as they are compared below prefixes."""
+        rows = Vectors(self.rows.row, self.reader.device)
+        parts = (LookedUp(rows, self._positions(part.document)) for part in self.trie.parts)
+        return EntryVectors(self.trie, tuple(parts))
+
     @cached_property
     def generator(self) -> NodeGenerator:
         """What leads a search."""
-        return NodeGenerator(self.vectors, self.walk, self.sums, self.scale, self.steering, self.scheme.width)
+        return NodeGenerator(self.vectors, self.walk, self.sums, self.scale, self.steering, self._width)
+
+    @property
+    def _width(self) -> int:
+        return width_of(self.scheme, self.rows.numbers)
 
     def vectors(self, queries: Sequence[str]) -> Tensor:
         """(queries, d) the vectors of queries."""
@@ -248,8 +344,11 @@ class NodeEngine:
         position = low + int(weights[low:high].argmax())
         docid, options = self.docid(position), self.search_options
         scores, _ = path_scores(generator, cache, hidden, self.walk, docid, options.scored_over, options.temperature)
-        names = [f"{place}: {self.scheme.symbol(symbol)}" for place, symbol in enumerate(docid, 1)]
-        parts: Parts = tuple(zip(names, scores, strict=True))
+        written = len(docid) - is_numbered(self.scheme)
+        written = written if self.stops is None else min(self.stops, written)
+        names = [f"{place}: {self.scheme.symbol(symbol)}" for place, symbol in enumerate(docid[:written], 1)]
+        parts: Parts = tuple(zip(names, scores[:written], strict=True))
+        parts += (("row", sum(scores[written:])),) if written < len(docid) else ()
         others = float(np.logaddexp.reduce(weights[low:high]) - weights[position])
         parts += (("other passages", others),) if others else ()
         rest = hit.score - sum(weight for _, weight in parts)
@@ -262,9 +361,10 @@ class NodeEngine:
         row, owners = passage_vectors(self.placer, self.reading, documents, self.limit)
         scheme = copy.deepcopy(self.scheme)
         texts = [documents[owner] for owner in owners]
-        docids = [scheme.place(text, vector) for text, vector in zip(texts, torch.from_numpy(row), strict=True)]
+        placed = [scheme.place(text, vector) for text, vector in zip(texts, torch.from_numpy(row), strict=True)]
         first = int(self.rows.numbers[-1]) + 1 if len(self.rows) else 0
-        numbers = np.arange(first, first + len(docids))
+        numbers = np.arange(first, first + len(placed))
+        docids = numbered(scheme, placed, numbers)
         before = len(store) - len(documents)
         rows = self.rows.joined(Rows(row.astype(np.float16), owners + before, numbers))
         trie = self.trie.with_added(zip(docids, numbers.tolist(), strict=True))
@@ -277,6 +377,13 @@ class NodeEngine:
 
     # Memory
 
+    @property
+    def _looked_up(self) -> list[np.ndarray]:
+        """Where the rows of docids below prefixes are, which is looked up only if rows are compared there."""
+        if self._compares_all or self.stops is None:
+            return []
+        return [part.rows for part in self._below.parts if isinstance(part, LookedUp)]
+
     def stored(self) -> Stored:
         """All that it holds, by what it is for."""
         paths, order = self._paths
@@ -286,7 +393,7 @@ class NodeEngine:
             "weights": [*weights_in(self.reader)],
             "docid rows": [self.rows.row, *sums],
             **self.trie.stored(),
-            "walk": [*self.walk.stored(), *(part.leaves for part in self.walk.parts)],
+            "walk": [*self.walk.stored(), *(part.leaves for part in self.walk.parts), *self._looked_up],
             "docids": listed,
             "numbers": [self.rows.numbers, self.rows.owners],
             "placer": [*weights_in(self.placer)],
@@ -295,18 +402,19 @@ class NodeEngine:
 
     def products(self, now: int, then: int) -> dict[str, Products]:
         """How many bytes the same takes for so many documents."""
-        shape = self.trie.shape(self.scheme.width).among(now, then, fixed=False)
+        shape = self.trie.shape(self._width).among(now, then, fixed=False)
         count, width = scaled(len(self.rows), now, then), self.rows.row.shape[1]
         nodes = scaled(sum(part.nodes for part in self.trie.parts), now, then)
         rows = [
             Product(count, "docids", 2 * width, f"rows of {width} numbers of 2"),
             Product(nodes, "nodes", 4 * (width + 2), f"sums of {width} numbers of 4, and two more"),
         ]
+        looked_up = [Product(count, "docids", 8, "position of its row")] if self._looked_up else []
         return {
             "weights": weight_products(weights_in(self.reader)),
             "docid rows": rows,
             "trie": shape.products(),
-            "walk": [*shape.walk_products(), Product(count + 1, "docids", 8)],
+            "walk": [*shape.walk_products(), Product(count + 1, "docids", 8), *looked_up],
             "docids": shape.path_products(),
             "numbers": [Product(count, "docids", 16)],
             "placer": weight_products(weights_in(self.placer)),
@@ -331,6 +439,32 @@ class NodeEngine:
         return {**state, "nodes": {"scale": self.scale, "limit": self.limit, **asdict(self.steering)}}
 
 
+def is_numbered(scheme: Scheme) -> bool:
+    """Whether a scheme may give one docid to many vectors: then the number of a passage stands behind its docid."""
+    return scheme.shared or not (scheme.needs_vectors or isinstance(scheme, Atomic))
+
+
+def numbered(scheme: Scheme, docids: Sequence[Docid], numbers: np.ndarray) -> Sequence[Docid]:
+    """Docids for passages with these numbers: those of a scheme, each of which is the docid of few."""
+    if not is_numbered(scheme):
+        return docids
+    return [(*docid, number) for docid, number in zip(docids, numbers.tolist(), strict=True)]
+
+
+def width_of(scheme: Scheme, numbers: np.ndarray) -> int:
+    """How many symbols the docids of passages with these numbers may have."""
+    return max(scheme.width, int(numbers[-1:].max(initial=-1)) + 1) if is_numbered(scheme) else scheme.width
+
+
+def of_best(logprobs: np.ndarray, owners: np.ndarray, k: int) -> np.ndarray:
+    """(n,) bool: which passages (n,) are of the k documents with the greatest sums, or of those that tie with them."""
+    _, document, counts = np.unique(owners, return_inverse=True, return_counts=True)
+    first = starts_of(counts)[:-1]
+    masses = np.logaddexp.reduceat(logprobs[document.argsort(kind="stable")], first) if len(first) else logprobs
+    lowest = np.partition(masses, len(masses) - k)[len(masses) - k] if len(masses) > k else -np.inf
+    return (masses >= lowest)[document]
+
+
 def read(
     snapshot: Snapshot, scheme: Scheme, options: SearchOptions, place: torch.device, query_length: int
 ) -> NodeEngine:
@@ -347,8 +481,8 @@ def read(
     present = np.unique(owners)
     require((np.diff(owners) >= 0).all(), "the documents of its passages do not rise")
     require(np.array_equal(present, np.arange(snapshot.documents)), "its passages are not those of its documents")
-    trie = Trie.read(snapshot, scheme.width, numbers)
-    require(scheme.has_symbols(trie.symbols()), "a docid has a symbol that its scheme does not know")
+    trie = Trie.read(snapshot, width_of(scheme, numbers), numbers)
+    require(scheme.has_symbols(_symbols(scheme, trie)), "a docid has a symbol that its scheme does not know")
     values = dict(require_table(snapshot.state, "nodes"))
     numbers_there = {"scale", "limit", "sharpness", "spread"}
     is_number = all(type(value) in (int, float) and math.isfinite(value) for value in values.values())
@@ -368,6 +502,16 @@ def read(
         Steering(float(values["sharpness"]), float(values["spread"])),
         require_table(snapshot.state, "trained"),
     )
+
+
+def _symbols(scheme: Scheme, trie: Trie) -> np.ndarray:
+    """The symbols that a scheme has given; a ValueError if a docid does not end with the number of its passage."""
+    if not is_numbered(scheme):
+        return trie.symbols()
+    paths = trie.paths()
+    last = paths.start[1:] - 1
+    require(np.array_equal(paths.flat[last], paths.document), "a docid does not end with the number of its passage")
+    return np.unique(np.delete(paths.flat, last))
 
 
 def passage_vectors(

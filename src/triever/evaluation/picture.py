@@ -21,6 +21,7 @@ from triever.printable import mean_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.typing import LineStyleType
 
 PICTURES = (".pdf", ".png", ".svg")
 PANELS_ACROSS = 3
@@ -30,6 +31,7 @@ ROLES = {"best": "#2b6cb0", "baseline": "#9aa5b1", "other": "#7fb2e5"}
 COLOURS = ("#2b6cb0", "#d9694f", "#9aa5b1", "#4c9f70", "#8e6bbf", "#c9a227", "#3a8f9e", "#b05c8e")
 """The colours of series of bars and of families of points."""
 MARKS = ("o", "^", "D", "v", "X", "P", "<", ">", "*", "h")
+LINES: tuple[LineStyleType, ...] = ("-", "--", ":", "-.")
 LEGEND_POINTS = 7.5
 
 
@@ -79,7 +81,11 @@ def draw_bars(panels: Sequence[Bars], path: str | Path) -> None:
 
 
 def draw_lines(panels: Sequence[Bars], path: str | Path) -> None:
-    """Draw the same panels as lines; the labels are steps from left to right."""
+    """Draw the same panels as lines; the labels are steps from left to right.
+
+    The part of a series' name before a comma decides the colour, and the part behind it how the line is drawn: the
+    first one in one piece, the second dashed.
+    """
     _save(lambda: _lines_figure(panels), path)
 
 
@@ -125,18 +131,22 @@ def _lines_figure(panels: Sequence[Bars]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    colours = dict(zip(dict.fromkeys(name for panel in panels for name in panel.series), cycle(COLOURS)))
+    names = {name: name.partition(", ")[::2] for panel in panels for name in panel.series}
+    colours = dict(zip(dict.fromkeys(family for family, _ in names.values()), cycle(COLOURS)))
+    lines = dict(zip(dict.fromkeys(variant for _, variant in names.values()), cycle(LINES)))
     figure = Figure(figsize=(3.4 * len(panels), 3.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False).ravel(), panels, strict=True):
         for name, given in panel.series.items():
             points = [(step, value) for step, value in enumerate(given) if value is not None]
-            axes.plot(*zip(*points, strict=True), "o-", color=colours[name], label=name, zorder=2)
+            family, variant = names[name]
+            steps, values = zip(*points, strict=True) if points else ((), ())
+            axes.plot(steps, values, f"o{lines[variant]}", color=colours[family], label=name, zorder=2)
         axes.set_xticks(range(len(panel.labels)), panel.labels)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter("{x:,g}")
         _plain(axes, textwrap.fill(panel.title, 36), "both")
-    if len(colours) > 1:
-        _name_points(figure, colours, {})
+    if len(names) > 1:
+        _name_points(figure, colours, {}, {variant: line for variant, line in lines.items() if variant})
     return figure
 
 
@@ -176,13 +186,22 @@ def _points_figure(rows: Sequence[Mapping[str, str | float]], x: str, ys: Sequen
     return figure
 
 
-def _name_points(figure: Figure, colours: Mapping[str, str], marks: Mapping[str, str]) -> None:
-    """Add a legend below the panels: the names of the colours, then those of the marks."""
+def _name_points(
+    figure: Figure,
+    colours: Mapping[str, str],
+    marks: Mapping[str, str],
+    lines: Mapping[str, LineStyleType] | None = None,
+) -> None:
+    """Add a legend below the panels: the names of the colours, then those of the marks and of the lines."""
     from matplotlib.lines import Line2D
 
-    shown = [(name, colour, "s") for name, colour in colours.items()]
-    shown += [(name, MUTED, mark) for name, mark in marks.items()]
-    handles = [Line2D([], [], marker=mark, color=colour, label=name, linestyle="none") for name, colour, mark in shown]
+    shown: list[tuple[str, str, str, LineStyleType]]
+    shown = [(name, colour, "s", "none") for name, colour in colours.items()]
+    shown += [(name, MUTED, mark, "none") for name, mark in marks.items()]
+    shown += [(name, MUTED, "", line) for name, line in (lines or {}).items()]
+    handles = [
+        Line2D([], [], marker=mark, color=colour, label=name, linestyle=line) for name, colour, mark, line in shown
+    ]
     figure.legend(
         handles=handles, loc="outside lower center", ncols=8, frameon=False, fontsize=LEGEND_POINTS, labelcolor=INK
     )

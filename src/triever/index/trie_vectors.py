@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -49,69 +50,44 @@ class PrefixEntries:
 _NOTHING = PrefixEntries(*(np.empty(0, dtype) for dtype in (np.int64, np.float32, np.int64, np.int64, bool)))
 
 
+class Slices(Protocol):
+    """The vectors of the entries of one part of a trie, read slice by slice."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are compared."""
+        ...
+
+    def read(self, span: slice) -> Tensor:
+        """(n, d) the vectors of a slice of the entries, on the device."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
-class TrieVectors:
-    """`TrieVectors.of(trie, numbers, vectors)`: document numbers[i] has vectors[i], and numbers rise."""
+class LookedUp:
+    """Vectors that lie in another order: entry i of a part of a trie has vectors[rows[i]]."""
+
+    vectors: Vectors
+    rows: np.ndarray  # (entries,)
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are compared."""
+        return self.vectors.device
+
+    def read(self, span: slice) -> Tensor:
+        """(n, d) the vectors of a slice of the entries, on the device."""
+        held = self.vectors.tensor
+        rows = torch.from_numpy(self.rows[span]).to(held.device)
+        return held[rows].to(self.device, torch.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class EntryVectors:
+    """What queries are compared with below prefixes: for each part of a trie one vector for each entry."""
 
     trie: Trie
-    parts: tuple[Vectors, ...]  # for each part of the trie one vector for each entry
-
-    @classmethod
-    def of(
-        cls, trie: Trie, numbers: np.ndarray, vectors: np.ndarray, device: str | torch.device = "cpu"
-    ) -> TrieVectors:
-        """The vectors (documents, d) in the order of a trie."""
-        array, where = checked(vectors, vectors.dtype.name), torch.device(device)
-        rows = (np.searchsorted(numbers, part.document) for part in trie.parts)
-        return cls(trie, tuple(Vectors(array[part_rows], where) for part_rows in rows))
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of all vectors."""
-        return sum(part.array.nbytes for part in self.parts)
-
-    def stored(self) -> Stored:
-        """What takes memory: the vectors of the main part, and those added later."""
-        return {"cluster vectors": [self.parts[0].array], "changes": [part.array for part in self.parts[1:]]}
-
-    def products(self, entries: int) -> Products:
-        """The sizes in memory, computed for `entries` entries of the trie."""
-        width, number = self.parts[0].array.shape[1], {"float32": 4, "float16": 2}[self.dtype]
-        return [Product(entries, "entries", number * width, f"{width} numbers of {number}")]
-
-    @property
-    def dtype(self) -> str:
-        """The type of the stored numbers."""
-        return self.parts[0].array.dtype.name
-
-    def moved(self, trie: Trie, new: tuple[np.ndarray, np.ndarray] | None = None) -> TrieVectors:
-        """The vectors in the order of another trie, whose documents are from these and `new`: (numbers, vectors)."""
-        stayed = {id(part): held for part, held in zip(self.trie.parts, self.parts, strict=True)}
-        if all(id(part) in stayed for part in trie.parts):
-            return TrieVectors(trie, tuple(stayed[id(part)] for part in trie.parts))
-        known = self._known.joined(new[0], checked(new[1], self.dtype)) if new else self._known
-        device = self.parts[0].device
-        parts = (
-            stayed[id(part)] if id(part) in stayed else Vectors(known.take(part.document), device)
-            for part in trie.parts
-        )
-        return TrieVectors(trie, tuple(parts))
-
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """The vectors (n, d) of documents by their numbers (n,)."""
-        return self._known.take(numbers)
-
-    @cached_property
-    def _known(self) -> _Known:
-        return _Known(self._documents(), tuple(part.array for part in self.parts))
-
-    def _documents(self) -> np.ndarray:
-        """(entries of all parts,) the document of each living entry, else -1: numbers of deleted ones are reused."""
-        documents = [
-            np.asarray(part.document, np.int64) if alive is None else np.where(alive, part.document, -1)
-            for part, alive in zip(self.trie.parts, self.trie.alive, strict=True)
-        ]
-        return np.concatenate(documents)
+    parts: tuple[Slices, ...]
 
     def below(
         self,
@@ -161,8 +137,7 @@ class TrieVectors:
         If more exist, the smallest product is the last.
         """
         held, alive = self.parts[at], self.trie.alive[at]
-        vectors = held.tensor[span].to(held.device, torch.float32)
-        products = queries.to(held.device, torch.float32) @ vectors.T
+        products = queries.to(held.device, torch.float32) @ held.read(span).T
         entries = torch.arange(span.start, span.stop, device=held.device) + int(self._first[at])
         if alive is not None:
             entries, products = _chosen(alive[span], entries, products)
@@ -216,6 +191,70 @@ class TrieVectors:
     def _first(self) -> np.ndarray:
         """(parts + 1,) the first entry of each part."""
         return starts_of([part.entries for part in self.trie.parts])
+
+    def _documents(self) -> np.ndarray:
+        """(entries of all parts,) the document of each living entry, else -1: numbers of deleted ones are reused."""
+        documents = [
+            np.asarray(part.document, np.int64) if alive is None else np.where(alive, part.document, -1)
+            for part, alive in zip(self.trie.parts, self.trie.alive, strict=True)
+        ]
+        return np.concatenate(documents)
+
+
+@dataclass(frozen=True, eq=False)
+class TrieVectors(EntryVectors):
+    """`TrieVectors.of(trie, numbers, vectors)`: document numbers[i] has vectors[i], and numbers rise."""
+
+    parts: tuple[Vectors, ...]  # for each part of the trie one vector for each entry
+
+    @classmethod
+    def of(
+        cls, trie: Trie, numbers: np.ndarray, vectors: np.ndarray, device: str | torch.device = "cpu"
+    ) -> TrieVectors:
+        """The vectors (documents, d) in the order of a trie."""
+        array, where = checked(vectors, vectors.dtype.name), torch.device(device)
+        rows = (np.searchsorted(numbers, part.document) for part in trie.parts)
+        return cls(trie, tuple(Vectors(array[part_rows], where) for part_rows in rows))
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all vectors."""
+        return sum(part.array.nbytes for part in self.parts)
+
+    def stored(self) -> Stored:
+        """What takes memory: the vectors of the main part, and those added later."""
+        return {"cluster vectors": [self.parts[0].array], "changes": [part.array for part in self.parts[1:]]}
+
+    def products(self, entries: int) -> Products:
+        """The sizes in memory, computed for `entries` entries of the trie."""
+        width, number = self.parts[0].array.shape[1], {"float32": 4, "float16": 2}[self.dtype]
+        return [Product(entries, "entries", number * width, f"{width} numbers of {number}")]
+
+    @property
+    def dtype(self) -> str:
+        """The type of the stored numbers."""
+        return self.parts[0].array.dtype.name
+
+    def moved(self, trie: Trie, new: tuple[np.ndarray, np.ndarray] | None = None) -> TrieVectors:
+        """The vectors in the order of another trie, whose documents are from these and `new`: (numbers, vectors)."""
+        stayed = {id(part): held for part, held in zip(self.trie.parts, self.parts, strict=True)}
+        if all(id(part) in stayed for part in trie.parts):
+            return TrieVectors(trie, tuple(stayed[id(part)] for part in trie.parts))
+        known = self._known.joined(new[0], checked(new[1], self.dtype)) if new else self._known
+        device = self.parts[0].device
+        parts = (
+            stayed[id(part)] if id(part) in stayed else Vectors(known.take(part.document), device)
+            for part in trie.parts
+        )
+        return TrieVectors(trie, tuple(parts))
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """The vectors (n, d) of documents by their numbers (n,)."""
+        return self._known.take(numbers)
+
+    @cached_property
+    def _known(self) -> _Known:
+        return _Known(self._documents(), tuple(part.array for part in self.parts))
 
     def write(self, writer: Writer) -> None:
         """Write the vectors into an artifact, in the order of the written trie."""

@@ -55,6 +55,10 @@ class Vectors:
         """(n, d), on the device if there is room."""
         return resident(self.array, self.device)
 
+    def read(self, span: slice) -> Tensor:
+        """(n, d) a slice of the vectors, on the device."""
+        return self.tensor[span].to(self.device, torch.float32)
+
     def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
         """The k greatest inner products with the living vectors (n,), and their positions."""
         k = min(k, len(self))

@@ -69,6 +69,7 @@ def bench_search(
 
 def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retriever]]:
     """Name -> a function that makes the retriever with this way to search, the exact one first; few are ever called."""
+    from triever.engines.nodes import NodeEngine
     from triever.retrievers.contextual import Contextual
     from triever.retrievers.dense import Dense
     from triever.retrievers.gdr import GDR
@@ -85,15 +86,20 @@ def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retrieve
         ways |= {label: {"spelling": how, "search_options": {"method": "beam"}} for label, how in joined.items()}
         made = {label: partial(retriever.searched_with, how) for label, how in ways.items()}
     elif isinstance(retriever, GDR):
-        made = {"all clusters": partial(retriever.searching, width=len(retriever))}
         widths = sorted({*WIDTHS, retriever.search_options.width})  # its own too
-        made |= {f"{width} clusters": partial(retriever.searching, width=width) for width in widths}
-        depths = {f"depth {depth}": {"matching": {"depth": depth}} for depth in retriever.depths}
-        made |= {label: partial(retriever.searched_with, how) for label, how in depths.items()}
+        clusters = {f"{width} clusters": partial(retriever.searching, width=width) for width in widths}
+        depths = {
+            f"depth {depth}": partial(retriever.searched_with, {"matching": {"depth": depth}})
+            for depth in retriever.depths
+        }
+        everything = {"all clusters": partial(retriever.searching, width=len(retriever))}
+        by_nodes = isinstance(retriever.engine, NodeEngine)
+        made = {**depths, **clusters} if by_nodes else {**everything, **clusters, **depths}
     elif isinstance(retriever, Generative):
         made = {"exact": partial(retriever.searching, method="exact", budget=EVERYTHING)}
         made |= {f"beam {width}": partial(retriever.searching, method="beam", width=width) for width in WIDTHS}
-        made |= {"free 10": partial(retriever.searching, method="free", width=10)}
+        if not isinstance(retriever.engine, NodeEngine):  # whose symbols have no scores
+            made |= {"free 10": partial(retriever.searching, method="free", width=10)}
     elif isinstance(retriever, Dense):
         made = {kind: partial(retriever.reindexed, kind=kind) for kind in KINDS}
     elif isinstance(retriever, MultiVector):

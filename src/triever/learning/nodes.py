@@ -6,25 +6,31 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from triever import artifact, config
+from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
 from triever.docids.trie import Trie
+from triever.engines import nodes
 from triever.engines.base import Engine
 from triever.engines.docids import Reading
-from triever.engines.nodes import NodeEngine, Rows, passage_vectors
-from triever.learning.docids import ADVICE, DocidRetriever, DocidTeaching, VectorSystem, seen_by, view_names
+from triever.engines.nodes import NodeEngine, Rows, numbered, passage_vectors
+from triever.errors import UsageError
+from triever.learning.docids import ADVICE, DocidRetriever, DocidTeaching, R, VectorSystem, seen_by, view_names
 from triever.learning.encoders import check_memory, device_name
 from triever.learning.teachers import Opinions, Teaching, fitted_temperature, opinions
 from triever.models.encoder import encode
+from triever.models.precision import device_of
 from triever.models.row_model import RowModel, row_losses
 from triever.models.tokens import Tokens
 from triever.ranks import reciprocal_rank
+from triever.retriever import Retriever
 from triever.training import fit_fingerprints
 from triever.training.loop import train
 from triever.training.pairs import Pairs
@@ -65,6 +71,95 @@ class Material:
     queries: tuple[int, str]
 
 
+@dataclass(eq=False)
+class NodeRetriever(DocidRetriever[R]):
+    """The options of a retriever whose docids may have a row for every node: `decoder.rows = nodes`."""
+
+    passages: int = option(
+        7, "with rows of nodes: docids for at most so many passages of a document, besides one for its whole text"
+    )
+    teacher: Retriever[Any] | None = option(
+        None, "with rows of nodes: a retriever, or its folder, whose order of documents the training follows too"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.passages < 0:
+            raise UsageError(f"passages = {self.passages} should not be negative", "0 reads whole texts alone")
+        if self.asks_for_nodes:
+            self.check_nodes()
+        elif self.teacher is not None:
+            raise UsageError("a teacher is followed only by rows of nodes", "set decoder.rows=nodes, or leave it out")
+        else:
+            self.check_symbols()
+
+    def check_nodes(self) -> None:
+        """Refuse what rows of nodes cannot be combined with."""
+        if self.search_options.method == "free" or self.search_options.normalisation == "vocabulary":
+            problem = (
+                "rows of nodes score no symbols, so a free search or a vocabulary normalisation has nothing to score"
+            )
+            raise UsageError(problem, "leave search_options.method and search_options.normalisation out")
+        if self.training.add_steps:
+            problem = "training.add_steps has nothing to train where nodes have rows: new documents bring theirs"
+            raise UsageError(problem, "leave training.add_steps out")
+
+    def check_symbols(self) -> None:
+        """Refuse what rows of symbols cannot be combined with."""
+        if self.search_options.normalisation == "documents":
+            problem = "search_options.normalisation = documents needs a row for every node"
+            raise UsageError(problem, "set decoder.rows=nodes, or leave search_options.normalisation out")
+
+    @property
+    def asks_for_nodes(self) -> bool:
+        """Whether something that is set has a meaning for rows of nodes only."""
+        implied = self.teacher is not None or self.search_options.normalisation == "documents"
+        return self.decoder.rows == "nodes" or (self.decoder.rows == "auto" and implied)
+
+    @property
+    def members(self) -> tuple[Retriever[Any], ...]:
+        """The retriever whose vectors docids are made from, and the teacher, where they are named."""
+        return (*super().members, *((self.teacher,) if self.teacher is not None else ()))
+
+    def node_teaching(self, dataset: Dataset) -> NodeTeaching:
+        """How rows and what reads questions are trained."""
+        teacher = self._teacher_engine if self.teacher is not None else None
+        return NodeTeaching(self, self.dense or self._own_dense(dataset), teacher, self.passages)
+
+    def _own_dense(self, dataset: Dataset) -> VectorSystem:
+        """Dense retrieval with the same backbone, trained first where there are judged queries, to begin rows with."""
+        training = self.training
+        steps = training.encoder_steps if self.learns_queries(dataset) else 0
+        options = {
+            "kind": "dense",
+            "backbone": self.backbone,
+            "fetch": self.fetch,
+            "query_length": self.read_length,
+            "document_length": min(self.document_length, 256),
+            "training": {
+                "steps": steps,
+                "split": training.split,
+                "holdout": training.holdout,
+                "seed": training.seed,
+            },
+            "device": self.device,
+        }
+        return cast("VectorSystem", Retriever.of_options(options, "vectors"))
+
+    def _teacher_engine(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> tuple[Engine, str]:
+        assert self.teacher is not None  # it is asked for only where there is one
+        made = self.teacher.fingerprint_for(store) or self.teacher.lessons(dataset, store)
+        mark = fit_fingerprints.fingerprint([self.teacher.kind, config.to_dict(self.teacher), made])
+        return self.teacher.engine_for(dataset, store, work), mark
+
+    def read_nodes(self, snapshot: artifact.Snapshot) -> NodeEngine | None:
+        """The rows and docids of an artifact, if its nodes have rows."""
+        if "nodes" not in snapshot.state and self.decoder.rows != "nodes":
+            return None
+        device = device_of(self.device, opening=True)
+        return nodes.read(snapshot, self.docids, self.search_options, device, self.read_length)
+
+
 @dataclass(frozen=True)
 class NodeTeaching:
     """How an encoder and rows are trained, by the options of a retriever that holds this."""
@@ -88,9 +183,9 @@ class NodeTeaching:
         row, owners = passage_vectors(placer, reading, store, self.limit)
         scheme = copy.deepcopy(options.docids)
         texts = list(store)
-        docids = scheme.fit([texts[owner] for owner in owners], torch.from_numpy(row), placer.device)
-        numbers = np.arange(len(docids))
-        trie = Trie.of(zip(docids, numbers.tolist(), strict=True))
+        fitted = scheme.fit([texts[owner] for owner in owners], torch.from_numpy(row), placer.device)
+        numbers = np.arange(len(fitted))
+        trie = Trie.of(zip(numbered(scheme, fitted, numbers), numbers.tolist(), strict=True))
         model = RowModel(copy.deepcopy(placer), torch.from_numpy(row), torch.from_numpy(owners))
         model = model.to(device_name(options.device)).eval()
         trained = self._train(model, reading, dataset, store, work)

@@ -3,6 +3,9 @@
 One encoder reads the query. A decoder attends to its states and writes the beginnings of docids; the same states,
 pooled, are the vector that the documents below those beginnings are compared with. How much is written and how much is
 matched is a dial: `matching.depth`, from 0, which is dense retrieval, to the whole docid.
+
+With `decoder.rows = nodes` there is no decoder: a beam follows the heaviest prefixes, and documents are always ranked
+by their own rows.
 """
 
 from __future__ import annotations
@@ -27,12 +30,12 @@ from triever.engines.clusters import ClusterEngine
 from triever.engines.docids import Docids, attending, vectors_of
 from triever.engines.match_fits import fit_for
 from triever.engines.match_scores import RULES, MatchOptions
+from triever.engines.nodes import NodeEngine
 from triever.errors import UsageError
 from triever.index.trie_vectors import TrieVectors
 from triever.index.vectors import IndexOptions, VectorIndex
 from triever.learning.docids import (
     Course,
-    DocidRetriever,
     DocidTeaching,
     Lesson,
     WithEncoder,
@@ -40,6 +43,7 @@ from triever.learning.docids import (
     written_by,
 )
 from triever.learning.encoders import bm25_finder, check_memory
+from triever.learning.nodes import NodeRetriever
 from triever.models.cross_decoder import CrossDecoder
 from triever.models.docid_model import laid_out
 from triever.models.encoder import Encoder, encode
@@ -81,7 +85,7 @@ class LossWeights:
 
 
 @dataclass(eq=False)
-class GDR(DocidRetriever[ClusterEngine]):
+class GDR(NodeRetriever[ClusterEngine | NodeEngine]):
     """Generative dense retrieval: `GDR(vectors=Dense(training=Tuning(steps=700)), docids=Cluster(1000)).fit(data)`."""
 
     kind: ClassVar[str] = "gdr"
@@ -103,6 +107,24 @@ class GDR(DocidRetriever[ClusterEngine]):
             problem = f"training.add_steps = {self.training.add_steps}, but gdr adds documents without training"
             raise UsageError(problem, "leave training.add_steps out, or use the system generative")
 
+    def check_nodes(self) -> None:
+        """Refuse what belongs to a decoder that writes, and what would rank documents by more than their rows."""
+        super().check_nodes()
+        ranked = "documents are ranked by their own rows where nodes have rows"
+        if replace(self.matching, depth=None) != MatchOptions():
+            problem = f"{ranked}, so that matching.rule, alpha, fit and temperature have nothing to join"
+            raise UsageError(problem, "set nothing of matching but matching.depth")
+        if self.search_options.normalisation == "trie":
+            problem = f"{ranked}, and search_options.normalisation = trie ranks them by what prefixes weigh"
+            raise UsageError(problem, "leave search_options.normalisation out, or use the system generative")
+        given = (self.losses, self.negatives, self.joint)
+        if given != (LossWeights(), ClusterNegatives(), False):
+            problem = "losses, negatives and joint train a decoder, and rows of nodes have none"
+            raise UsageError(problem, "leave all three out, or leave decoder.rows out")
+        if isinstance(self.docids, Cluster) and self.docids.margin:
+            problem = f"docids.margin = {self.docids.margin}, but every passage has one row and so one cluster"
+            raise UsageError(problem, "leave docids.margin out: passages of a document may be in several clusters")
+
     @property
     def read_length(self) -> int:
         """How many tokens of a query are read."""
@@ -117,8 +139,11 @@ class GDR(DocidRetriever[ClusterEngine]):
         if isinstance(given, Mapping) and "alpha" in given and "fit" not in given:
             values = {**values, "matching": {**given, "fit": False}}
         other = super().searched_with(values)
+        engine = other.engine
+        if isinstance(engine, NodeEngine):
+            return other
         other._check_rule()
-        matching, fitted = other.matching, other.engine.fitted
+        matching, fitted = other.matching, engine.fitted
         if matching.fit and matching.rule != "learned" and matching.depth != 0 and matching.way not in fitted:
             message = "matching.fit is set, but no alpha was fitted for %s: matching.alpha = %s is used"
             _log.warning(message, matching.way, matching.alpha)
@@ -137,12 +162,16 @@ class GDR(DocidRetriever[ClusterEngine]):
         held = self._checked()
         if not queries or not len(held.store):
             return 0.0
+        if isinstance(held.engine, NodeEngine):
+            return held.engine.compared(queries, k)
         return float(np.mean(held.engine.searcher(self.matching.depth).compared(queries, k))) / len(held.store)
 
     # Learning
 
-    def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> ClusterEngine:
+    def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> ClusterEngine | NodeEngine:
         """Put documents into clusters, and teach a model to write these and to match vectors in them."""
+        if self.asks_for_nodes:
+            return self.configured(self.node_teaching(dataset).learn(dataset, store, work))
         self._check(dataset, store)
         begun, targets, vectors = self._teaching.begun(dataset, store, work)
         assert vectors is not None  # all schemes place documents by vectors here
@@ -154,12 +183,18 @@ class GDR(DocidRetriever[ClusterEngine]):
         engine = self._finished(replace(engine, docids=replace(docids, trained=trained)), store)
         return self._fitted_at_depths(engine, self._held_out(dataset, store)) if self.matching.fits else engine
 
-    def configured(self, engine: ClusterEngine) -> ClusterEngine:
+    def configured(self, engine: ClusterEngine | NodeEngine) -> ClusterEngine | NodeEngine:
         """The engine, searched and matched as the options say."""
+        if isinstance(engine, NodeEngine):
+            self.check_nodes()
+            return replace(engine, options=self.search_options, depth=self.matching.depth)
+        self.check_symbols()
         return replace(engine, options=self.search_options, matching=self.matching)
 
-    def read(self, snapshot: artifact.Snapshot) -> ClusterEngine:
+    def read(self, snapshot: artifact.Snapshot) -> ClusterEngine | NodeEngine:
         """The clusters of an artifact, and the vectors in them."""
+        if by_nodes := self.read_nodes(snapshot):
+            return self.configured(by_nodes)
         return clusters.read(snapshot, attending(self._teaching.read(snapshot)), self.search_options, self.matching)
 
     @property

@@ -51,6 +51,12 @@ class Frontier:
     length: Tensor  # (queries, width) in symbols
     rank: Tensor  # (queries, width) the key of their order: the log-probability, or that divided by length
     trace: list[Level] = field(default_factory=list, repr=False)
+    weighed: Tensor | None = None
+    """(queries,) under `documents`: the log of what all docids that the search has come to weigh, less that of the
+    root; -inf where it has come to none."""
+    stopped: Tensor | None = None
+    """(queries, n, parts) under `documents` and with a depth: the prefixes of that length whose docids are not weighed
+    yet, -1 where there is none; all others stand above."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,10 @@ def beam(
     keep: int | None = None,
     trace: bool = False,
 ) -> Frontier:
-    """The best docids for each query of a prefilled cache; with `depth`, the best prefixes of that length."""
+    """The best docids for each query of a prefilled cache; with `depth`, the best prefixes of that length.
+
+    Under `documents` prefixes and docids are kept apart, see `Frontier.stopped`: a prefix weighs what is estimated.
+    """
     search = _Search(generator, walk, options or BeamOptions(), keep, trace or (options or BeamOptions()).backoff > 0)
     queries = len(hidden)
     start = _Beams(
@@ -112,6 +121,7 @@ class _Search:
         self.pool: Frontier | None = None
         self.weighed: Tensor | None = None
         """(queries,) under `documents`: the log of what all docids weigh together that the search has come to."""
+        self.stopped: Tensor | None = None
 
     def run(self, beams: _Beams, cache: Cache, hidden: Hidden, depth: int | None) -> None:
         """Extend the beams to their ends, or to a depth."""
@@ -124,7 +134,21 @@ class _Search:
                 return
             cache, states = self.generator.extend(cache, parent, beams.tokens[..., -1].reshape(-1, 1))
             hidden = states[:, -1]
-        self._add(beams.state, beams.logprob, beams.tokens.shape[2])
+        if self._by_documents:
+            self._stop(beams)
+        else:
+            self._add(beams.state, beams.logprob, beams.tokens.shape[2])
+
+    @property
+    def _by_documents(self) -> bool:
+        return self.options.normalisation == "documents"
+
+    def _stop(self, beams: _Beams) -> None:
+        """Keep prefixes at which the search ends although docids below them are not weighed yet."""
+        nothing = ~beams.logprob.isfinite()
+        state = beams.state.masked_fill(nothing[..., None], -1)
+        self.stopped = state if self.stopped is None else torch.cat([self.stopped, state], 1)
+        self._add(state, torch.full_like(beams.logprob, -torch.inf), beams.tokens.shape[2])  # so that there is a pool
 
     def _step(self, beams: _Beams, hidden: Hidden, length: int, last: bool) -> tuple[_Beams, Tensor]:
         """The best children of all beams, and the row of the parent of each."""
@@ -134,7 +158,8 @@ class _Search:
         scores = child_scores(self.generator, hidden, children, options.normalisation, options.temperature, above=above)
         total = (beams.logprob.reshape(-1, 1) + scores).reshape(queries, -1)
         state = children.state.reshape(queries, -1, parts)
-        over = self._is_final(children).view_as(total) if not last else torch.zeros_like(total, dtype=torch.bool)
+        goes_on = last and not self._by_documents  # where prefixes and docids are kept, and not told apart
+        over = torch.zeros_like(total, dtype=torch.bool) if goes_on else self._is_final(children).view_as(total)
         self._add(state, total.masked_fill(~over, -torch.inf), length + 1)
         self._weigh(total.masked_fill(~over, -torch.inf))
         return self._choose(beams, state, children.token.reshape(queries, -1), total.masked_fill(over, -torch.inf))
@@ -205,7 +230,7 @@ class _Search:
     def _hopeful(self, beams: _Beams, parent: Tensor) -> tuple[_Beams, Tensor]:
         """The beams that can still enter the pool, because probabilities only shrink; each query gets equally many."""
         # What a prefix weighs is an estimate under `documents`, and no bound for what lies below it.
-        shrinks = not self.options.length_penalty and self.options.normalisation != "documents"
+        shrinks = not self.options.length_penalty and not self._by_documents
         threshold = self._threshold()[:, None] if shrinks else -torch.inf
         hopeful = beams.logprob.masked_fill(beams.logprob <= threshold, -torch.inf)
         count = int(hopeful.isfinite().sum(1).max())
@@ -251,7 +276,7 @@ class _Search:
 
     def _weigh(self, total: Tensor) -> None:
         """Under `documents`, add the weights of docids (queries, n); -inf is none."""
-        if self.options.normalisation == "documents":
+        if self._by_documents:
             weight = total.logsumexp(1)
             self.weighed = weight if self.weighed is None else torch.logaddexp(self.weighed, weight)
 
@@ -259,7 +284,10 @@ class _Search:
         """The pool; under `documents`, a probability is the share among all docids that the search has come to."""
         assert self.pool is not None  # every run begins with an addition
         pool = replace(self.pool, trace=self.levels or [])
-        if self.weighed is None:
+        if not self._by_documents:
             return pool
-        logprob = pool.logprob - self.weighed[:, None]
-        return replace(pool, logprob=logprob, rank=self._rank(logprob, pool.length))
+        # Where all docids lie below prefixes that it stopped at, it has come to none.
+        weighed = torch.full_like(pool.logprob[:, 0], -torch.inf) if self.weighed is None else self.weighed
+        logprob = pool.logprob - torch.where(weighed.isfinite(), weighed, 0.0)[:, None]
+        rank = self._rank(logprob, pool.length)
+        return replace(pool, logprob=logprob, rank=rank, weighed=weighed, stopped=self.stopped)
