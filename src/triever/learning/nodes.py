@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -85,6 +86,11 @@ class NodeLesson:
     views: Mapping[str, View]
     held: Pairs | None
 
+    @cached_property
+    def _held_once(self) -> Tensor:
+        """The vectors of held-out questions, by the reader as it was first asked for them."""
+        return self._read_held()
+
     def quality(self, asked: Asked = NOTHING_ASKED, mass: float = 0.0) -> dict[str, float]:
         """How early held-out questions find their documents, where questions that were asked count so much."""
         assert self.held is not None  # it is asked for only where there are some
@@ -96,6 +102,10 @@ class NodeLesson:
         return seen_by(self.views, self.held)
 
     def _held_vectors(self) -> Tensor:
+        """The vectors of held-out questions, by the reader as it is now."""
+        return self._held_once if self.model.turns_rows is not None else self._read_held()
+
+    def _read_held(self) -> Tensor:
         assert self.held is not None  # as above
         length, prefix = self.material.queries
         tokens = Tokens.of((prefix + text for text in self.held.texts), self.model.encoder.tokenizer, length)
