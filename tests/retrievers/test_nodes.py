@@ -273,6 +273,20 @@ def test_a_text_that_no_teacher_was_asked_about_has_the_likelihood_alone() -> No
     assert set(row_losses(weights, right, None, None)) == {"likelihood"}
 
 
+def test_documents_that_nobody_asked_about_are_no_negatives() -> None:
+    encoder = Encoder(load_backbone(BACKBONE, texts=["a text"]))
+    owners = torch.tensor([0, 0, 1, 2, 2, 3])
+    model = RowModel(encoder, torch.randn(6, 32), owners)
+    vectors = torch.randn(3, 32)
+    model.train_among(torch.tensor([1, 2]))
+    torch.testing.assert_close(model(vectors=vectors), model.weights(vectors)[:, [1, 2]])
+    model.rows.requires_grad_(True)
+    model(vectors=vectors).sum().backward()
+    assert model.rows.grad is not None
+    assert not model.rows.grad[[0, 1, 5]].any()
+    assert model.rows.grad[[2, 3, 4]].any(1).all()
+
+
 def test_log_sums_are_those_of_each_owner() -> None:
     values, owners = torch.randn(3, 6), torch.tensor([0, 0, 1, 2, 2, 2])
     expected = torch.stack([values[:, owners == owner].logsumexp(1) for owner in range(3)], 1)
