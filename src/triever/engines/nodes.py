@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from triever import config
-from triever.arrays import starts_of
+from triever.arrays import places, starts_of
 from triever.artifact import Snapshot, Writer
 from triever.data.passages import passages
 from triever.data.records import Document, Hit, Result, ranked
@@ -152,7 +152,31 @@ class NodeEngine:
         each = [{self._position(number): logprob for number, logprob in found} for found in listed]
         if any(sums.shared for sums in self.sums) or len(self.sums) > 1:
             each = [self._told_apart(*pair) for pair in zip(hidden, each, strict=True)]
-        return each if frontier.stopped is None else self._with_those_below(generator, hidden, frontier, each, k)
+        if frontier.stopped is not None:
+            each = self._with_those_below(generator, hidden, frontier, each, max(FEWEST, 2 * k))
+        if not self.limit:  # a document has no other passages
+            return each
+        pairs = zip(hidden.cpu().numpy(), each, strict=True)
+        return [self._completed(generator, query, logprobs, k) for query, logprobs in pairs]
+
+    def _completed(
+        self, generator: NodeGenerator, query: np.ndarray, logprobs: Mapping[int, float], k: int
+    ) -> dict[int, float]:
+        """All passages of the k best documents of those that were found, also where the beam did not come."""
+        found, known = np.fromiter(logprobs, np.int64), np.fromiter(logprobs.values(), np.float64)
+        documents = np.unique(self.rows.owners[found])
+        first, end = (np.searchsorted(self.rows.owners, bound) for bound in (documents, documents + 1))
+        new = np.setdiff1d(places(first, end - first), found)
+        if generator.counted is not None:
+            generator.counted.append(len(new))
+        positions = np.concatenate([found, new])
+        weights = self.scale / self.options.temperature * (self.rows.row[positions].astype(np.float32) @ query)
+        # What probabilities are shares of is known from those that were found, and grows by the others.
+        everything = _log_sum(weights[: len(found)]) - _log_sum(known)
+        logs = np.concatenate([known, weights[len(found) :] - everything])
+        logs -= np.log1p(np.exp(_log_sum(logs[len(found) :])))
+        chosen = of_best(logs, self.rows.owners[positions], k)
+        return dict(zip(positions[chosen].tolist(), logs[chosen].tolist(), strict=True))
 
     def _with_those_below(
         self, generator: NodeGenerator, hidden: Tensor, frontier: Frontier, each: Sequence[dict[int, float]], k: int
@@ -181,7 +205,7 @@ class NodeEngine:
         if generator.counted is not None:
             generator.counted.append(len(below.numbers))
         inside = self.scale / self.options.temperature * below.products.astype(np.float64) - root
-        total = np.logaddexp(weighed, np.logaddexp.reduce(inside, initial=-np.inf))
+        total = np.logaddexp(weighed, _log_sum(inside))
         positions = np.concatenate([np.array([*ended], np.int64), np.searchsorted(self.rows.numbers, below.numbers)])
         logprobs = np.concatenate([np.array([*ended.values()]) + weighed, inside]) - total
         chosen = of_best(logprobs, self.rows.owners[positions], k)
@@ -454,6 +478,11 @@ def numbered(scheme: Scheme, docids: Sequence[Docid], numbers: np.ndarray) -> Se
 def width_of(scheme: Scheme, numbers: np.ndarray) -> int:
     """How many symbols the docids of passages with these numbers may have."""
     return max(scheme.width, int(numbers[-1:].max(initial=-1)) + 1) if is_numbered(scheme) else scheme.width
+
+
+def _log_sum(logs: np.ndarray) -> float:
+    """The log of the sum of numbers given as logs; -inf for none."""
+    return float(np.logaddexp.reduce(logs, dtype=np.float64, initial=-np.inf))
 
 
 def of_best(logprobs: np.ndarray, owners: np.ndarray, k: int) -> np.ndarray:
