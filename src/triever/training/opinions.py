@@ -21,11 +21,11 @@ class Opinions:
     scores: np.ndarray  # (texts, depth) float32, -inf where it found fewer
 
     def logprobs(self, temperature: float) -> np.ndarray:
-        """(texts, depth) the logs of its softmax over what it found."""
+        """(texts, depth) the logs of its softmax over what it found; -inf behind that."""
         scaled = self.scores / temperature
         top = scaled.max(1, keepdims=True)
-        safe = np.where(np.isfinite(top), scaled - top, -np.inf)
-        return (safe - np.log(np.exp(safe).sum(1, keepdims=True).clip(min=1e-30))).astype(np.float32)
+        below = scaled - np.where(np.isfinite(top), top, 0.0)
+        return (below - np.log(np.exp(below).sum(1, keepdims=True).clip(min=1e-30))).astype(np.float32)
 
 
 def fitted_temperature(labelled: Opinions, relevant: Sequence[np.ndarray]) -> float:
