@@ -12,28 +12,30 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from triever import artifact, config
+from triever import artifact
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
 from triever.docids.trie import Trie
 from triever.engines import nodes
-from triever.engines.base import Engine
 from triever.engines.docids import Reading
 from triever.engines.nodes import NodeEngine, Rows, numbered, passage_vectors
 from triever.errors import UsageError
 from triever.learning.asked import NOTHING_ASKED, Asked
 from triever.learning.docids import ADVICE, DocidRetriever, DocidTeaching, R, VectorSystem, seen_by, view_names
 from triever.learning.encoders import check_memory, device_name
-from triever.learning.teachers import Opinions, Teaching, fitted_temperature, opinions
+from triever.learning.teachers import Teacher
 from triever.models.encoder import Encoder, encode
 from triever.models.precision import device_of
-from triever.models.row_model import RowModel, row_losses
+from triever.models.row_model import RowModel
 from triever.models.tokens import Tokens
 from triever.retriever import Retriever
 from triever.training import fit_fingerprints
 from triever.training.loop import train
+from triever.training.losses import divergence
+from triever.training.opinions import LABELLED, Teaching
 from triever.training.pairs import Pairs
 from triever.training.tuning import WATCH, quality, summary
 from triever.training.views import (
@@ -204,8 +206,7 @@ class NodeRetriever(DocidRetriever[R]):
 
     def node_teaching(self, dataset: Dataset) -> NodeTeaching:
         """How rows and what reads questions are trained."""
-        teacher = self._teacher_engine if self.teacher is not None else None
-        return NodeTeaching(self, self.dense or self._own_dense(dataset), teacher, self.passages, self.asked)
+        return NodeTeaching(self, self.dense or self._own_dense(dataset), self.teacher, self.passages, self.asked)
 
     def _own_dense(self, dataset: Dataset) -> VectorSystem:
         """Dense retrieval with the same backbone, trained first where there are judged queries, to begin rows with."""
@@ -227,12 +228,6 @@ class NodeRetriever(DocidRetriever[R]):
         }
         return cast("VectorSystem", Retriever.of_options(options, "vectors"))
 
-    def _teacher_engine(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> tuple[Engine, str]:
-        assert self.teacher is not None  # it is asked for only where there is one
-        made = self.teacher.fingerprint_for(store) or self.teacher.lessons(dataset, store)
-        mark = fit_fingerprints.fingerprint([self.teacher.kind, config.to_dict(self.teacher), made])
-        return self.teacher.engine_for(dataset, store, work), mark
-
     def read_nodes(self, snapshot: artifact.Snapshot) -> NodeEngine | None:
         """The rows and docids of an artifact, if its nodes have rows."""
         if "nodes" not in snapshot.state and self.decoder.rows != "nodes":
@@ -247,8 +242,7 @@ class NodeTeaching:
 
     options: DocidRetriever[Any]
     vectors: VectorSystem
-    teacher: Callable[[Dataset, DocumentStore, Path | None], tuple[Engine, str]] | None
-    """Gives the engine of the teacher, and a mark of what it was made from."""
+    teacher: Retriever[Any] | None
     limit: int
     """Passages of a document that have docids, besides its whole text."""
     asked: int
@@ -365,7 +359,7 @@ class NodeTeaching:
         asked, mass, quality_with = lesson.asked(self.asked, vectors, start)
         about: dict[str, Any] = {"rows": "learned" if learns else "fixed"}
         if teaching:
-            about["teacher's temperature"] = round(teaching.temperature, 4)
+            about |= teaching.about
         if mass:
             about["docids of questions"] = {"count": len(asked), "mass": round(mass, 5), **quality_with}
         covered = {f"view {name}": share for name, share in coverage(lesson.views, len(store)).items()}
@@ -419,25 +413,22 @@ class NodeTeaching:
         self, views: Mapping[str, View], dataset: Dataset, store: DocumentStore, work: Path | None
     ) -> Teaching | None:
         """What the teacher thinks of labelled and written questions."""
-        texts = {name: view.texts for name, view in views.items() if isinstance(view, Labelled | Generated)}
-        if self.teacher is None or not texts:
+        if self.teacher is None:
             return None
-        engine, made = self.teacher(dataset, store, work / "teacher" if work else None)
-        asked: dict[str, Opinions] = {
-            name: opinions(engine, store, list(view_texts), made) for name, view_texts in texts.items()
-        }
-        labelled = views.get("labelled")
-        if not isinstance(labelled, Labelled):
-            return Teaching(asked, 1.0)
-        relevant = [labelled.pairs.of(number) for number in range(len(labelled))]
-        return Teaching(asked, fitted_temperature(asked["labelled"], relevant))
+        texts = {name: view.texts for name, view in views.items() if isinstance(view, Labelled | Generated)}
+        labelled = views.get(LABELLED)
+        judged = labelled.pairs if isinstance(labelled, Labelled) else None
+        teacher = Teacher(self.teacher, dataset, store, work / "teacher" if work else None)
+        return teacher.teaching(texts, judged, self.options.training)
 
 
 def row_loss(module: nn.Module, batch: Mapping[str, Tensor], weight: float = 1.0) -> dict[str, Tensor]:
     """The likelihood of right documents, and the distance from a teacher's order."""
     scores = module(batch.get("ids"), batch.get("mask"), batch.get("vectors"))
-    losses = row_losses(scores, batch["targets"][:, 0], batch.get("candidates"), batch.get("taught"))
-    return losses if "teacher" not in losses else {**losses, "teacher": weight * losses["teacher"]}
+    losses = {"likelihood": functional.cross_entropy(scores, batch["targets"][:, 0])}
+    if "taught" in batch:
+        losses["teacher"] = weight * divergence(scores.gather(1, batch["candidates"]), batch["taught"])
+    return losses
 
 
 def _rate_share(reader: float) -> Callable[[str], float]:

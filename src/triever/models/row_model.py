@@ -106,19 +106,3 @@ def log_sums(values: Tensor, owners: Tensor, count: int) -> Tensor:
     top = top.scatter_reduce(1, index, values.detach(), "amax")
     sums = torch.zeros_like(top).index_add(1, owners, (values - top[:, owners]).exp())
     return top + sums.log()
-
-
-def row_losses(weights: Tensor, right: Tensor, candidates: Tensor | None, taught: Tensor | None) -> dict[str, Tensor]:
-    """Minus the log-probability of the right documents (texts,), and how far the order is from a teacher's.
-
-    weights are (texts, documents); a teacher's log-probabilities (texts, c) are about candidates (texts, c), and
-    -inf all along for a text that it was not asked about.
-    """
-    losses = {"likelihood": functional.cross_entropy(weights, right)}
-    if candidates is not None and taught is not None:
-        asked = taught.isfinite().any(1)
-        ours = weights.gather(1, candidates).log_softmax(1)
-        theirs = taught.masked_fill(~asked[:, None], 0.0).log_softmax(1)
-        apart = functional.kl_div(ours, theirs, log_target=True, reduction="none").sum(1)
-        losses["teacher"] = torch.where(asked, apart, 0.0).sum() / len(asked)
-    return losses
