@@ -376,6 +376,19 @@ def test_docids_are_described(folder: Path) -> None:
     assert json.loads(ok(folder, *words, "--json"))["docids"] == len(DOCUMENTS)
 
 
+def test_docids_that_tell_little_are_warned_of_beside_the_table(tmp_path: Path) -> None:
+    lines = (json.dumps({"_id": f"d{number}", "text": f"text {number}"}) for number in range(200))
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    np.save(tmp_path / "alike.npy", np.ones((200, 4)))
+    words = ("docids", "info", "corpus.jsonl", "--scheme", "codebook", "--vectors", "alike.npy", "--set", "levels=2")
+    done = triever(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert "code position 2" in done.stdout
+    assert "100% of 200 docids, so that they tell little" in done.stderr
+    assert "tell little" not in done.stdout
+    assert "tell little" in json.loads(ok(tmp_path, *words, "--json"))["warning about codes"]
+
+
 @pytest.mark.parametrize(
     ("array", "sentence"),
     [

@@ -15,8 +15,8 @@ from triever.retrievers.bm25 import BM25
 BACKBONES = ("auto", "minilm", "scratch", "none")
 WORDS = "scratch:hidden=256,layers=0,vocabulary=8000"
 """A small model without pretrained weights, a bag of words: it can be trained in minutes."""
-STEPS = 100
-"""Steps of 256 questions: four passes over the training questions."""
+STEPS = 150
+"""Steps of 256 questions: six passes over the training questions."""
 LENGTH = 64
 """How many tokens of a document are read; most entries have fewer."""
 
@@ -86,7 +86,7 @@ def _from_vectors(data: Dataset, dense: Retriever, emit: Callable[[object], None
         vectors=dense,
         passages=0,
         views=ViewOptions(names=("labelled",)),
-        training=DocidTuning(steps=STEPS, batch=256, rounds=2, learning_rate=1e-3, reader=0.0),
+        training=DocidTuning(steps=STEPS, batch=256, rounds=3, learning_rate=1e-3, reader=0.0),
         search_options=SearchOptions(width=50),
     )
     return model.fit(data)

@@ -17,6 +17,7 @@ from tests.docids.test_quantize import clustered, noisy
 from tests.marks import quick
 from triever import Document, UsageError, artifact, config
 from triever.docids import quantize
+from triever.docids.code_use import code_use
 from triever.docids.schemes import (
     SCHEMES,
     Atomic,
@@ -135,7 +136,9 @@ def test_codebook_docids_are_unique_and_collisions_are_counted() -> None:
     scheme, docids = fitted("codebook")
     assert isinstance(scheme, Codebook)
     codes = [docid[:-1] for docid in docids]
-    assert scheme.collision_rate == sum(codes.count(code) > 1 for code in codes) / COUNT
+    use = code_use(Trie.of(zip(docids, range(COUNT), strict=True)), scheme)
+    assert use is not None
+    assert use.shared == pytest.approx(sum(codes.count(code) > 1 for code in codes) / COUNT, abs=1e-4)
     crowded = max(codes.count(code) for code in codes)
     assert crowded > 2**scheme.bits or len(set(docids)) == COUNT
 
@@ -146,12 +149,12 @@ def test_codebooks_are_balanced_unless_that_is_declined() -> None:
     for balanced in (False, True):
         scheme = Codebook(levels=4, bits=6) if balanced else Codebook(levels=4, bits=6, balanced=False)
         docids = scheme.fit(documents, vectors)
-        shares[balanced] = max(Counter(docid[3] for docid in docids).values()) / 1000, scheme.collision_rate
+        colliding = [count for count in Counter(docid[:4] for docid in docids).values() if count > 1]
+        shares[balanced] = max(Counter(docid[3] for docid in docids).values()) / 1000, sum(colliding) / 1000
         again = [scheme.place(document, vector) for document, vector in zip(documents, vectors, strict=True)]
         assert [docid[:4] for docid in again] == [docid[:4] for docid in docids], "equal vectors have equal codes"
-    assert shares[False] > (0.5, 0.2)
-    assert shares[True][0] < 0.15
-    assert shares[True][1] < 0.05
+    assert all(share > limit for share, limit in zip(shares[False], (0.5, 0.1), strict=True))
+    assert all(share < limit for share, limit in zip(shares[True], (0.15, 0.05), strict=True))
 
 
 def test_titles_may_be_equal_or_begin_others() -> None:

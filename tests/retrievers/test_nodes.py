@@ -41,7 +41,6 @@ from triever.models.row_model import RowModel, log_sums
 from triever.models.tokens import Tokens
 from triever.training.opinions import Opinions, fitted_temperature
 from triever.training.pairs import Pairs, held_out, pairs_of
-from triever.training.tuning import quality
 from triever.training.views import Generated, Labelled
 
 BACKBONE = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
@@ -137,10 +136,9 @@ def test_what_a_question_counts_never_takes_from_unseen_documents() -> None:
     helps = Asked(np.array([[0.7, 0.8, 0.0, 0.0]], np.float32), np.array([0]))  # asked about document 0 before
     assert helps.ranks(model, queries, right, 0.0) == [0.5, 1.0]
     assert helps.ranks(model, queries, right, 1.0) == [1.0, 1.0]
-    assert helps.fitted_mass(model, queries, right, seen, {}) > 0
+    assert helps.fitted_mass(model, queries, right, seen, [0.5, 1.0]) > 0
     harms = Asked(np.array([[0.7, 0.8, 0.0, 0.0], [0.0, 0.8, 0.7, 0.0]], np.float32), np.array([0, 2]))
-    start = quality([0.5, 1.0], seen)
-    mass = harms.fitted_mass(model, queries, right, seen, start)
+    mass = harms.fitted_mass(model, queries, right, seen, [0.5, 1.0])
     assert harms.ranks(model, queries, right, mass)[1] == 1.0
 
 

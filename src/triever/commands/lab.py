@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -25,6 +26,8 @@ from triever.commands.shared import check_before_work, check_file, command_words
 from triever.config import from_words
 from triever.errors import UsageError
 from triever.terminal import emit, note, table
+
+_log = logging.getLogger("triever")
 
 T = TypeVar("T")
 
@@ -108,11 +111,18 @@ def docids_info(
     read_as: ReadAs = "",
     json_: Json = False,
 ) -> None:
-    """Describe the docids that a scheme gives to documents: depth, branching, collisions, bytes."""
+    """Describe the docids that a scheme gives to documents: depth, branching, use of symbols, collisions, bytes."""
+    from triever.docids.code_use import WARNING
     from triever.lab.docids import describe_docids
 
     facts = describe_docids(open_data(data, read_as=read_as), scheme, set_ or (), vectors)
-    emit(facts if json_ else table([{"what": key, "value": value} for key, value in facts.items()]))
+    if json_:
+        emit(facts)
+        return
+    warning = facts.pop(WARNING, None)  # too long for a table
+    emit(table([{"what": key, "value": value} for key, value in facts.items()]))
+    if warning:
+        _log.warning("%s", warning)
 
 
 def bench_decode(set_: DecodeSettings = None, out: Out = None, json_: Json = False) -> None:

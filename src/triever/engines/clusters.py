@@ -170,7 +170,7 @@ class ClusterEngine:
             "bytes of the trie": self.docids.trie.bytes,
             "bytes of vectors": self.below.bytes,
         }
-        return {**self.docids.made_from(), **size, **self._weights_told()}
+        return {**self.docids.made_from(ranked=True), **size, **self._weights_told()}
 
     def _weights_told(self) -> dict[str, Any]:
         if self.matching.rule != "learned":

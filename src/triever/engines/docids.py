@@ -19,6 +19,7 @@ from triever import config
 from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
+from triever.docids.code_use import code_use
 from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
@@ -191,9 +192,14 @@ class Docids(Generic[M]):
         state = {"docids": self.scheme.write(writer), "trained": dict(self.trained)}
         return {**state, "reading": asdict(self.reading)}
 
-    def made_from(self) -> dict[str, Any]:
-        """The backbone, and how the training went."""
-        return {"weights": source_of(self.model.encoder), **self.trained}
+    def made_from(self, *, ranked: bool = False) -> dict[str, Any]:
+        """The backbone, how the training went, and how docids use their symbols.
+
+        Where documents are `ranked` by something else too, they may share codes.
+        """
+        use = code_use(self.trie, self.scheme)
+        codes = use.facts(ranked=ranked) if use else {}
+        return {"weights": source_of(self.model.encoder), **self.trained, **codes}
 
 
 @dataclass(frozen=True)

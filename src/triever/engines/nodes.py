@@ -25,6 +25,7 @@ from triever.artifact import Snapshot, Writer
 from triever.data.passages import passages
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
+from triever.docids.code_use import code_use
 from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
@@ -465,8 +466,9 @@ class NodeEngine:
     # Keeping
 
     def made_from(self) -> dict[str, Any]:
-        """The backbone, and how the training went."""
-        return {"weights": source_of(self.reader), **self.trained}
+        """The backbone, how the training went, and how docids use their symbols."""
+        use = code_use(self.trie, self.scheme)
+        return {"weights": source_of(self.reader), **self.trained, **(use.facts(ranked=True) if use else {})}
 
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put it into an artifact."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from triever import config
 from triever.data.datasets import Dataset
+from triever.docids.code_use import code_use
 from triever.docids.quantize import all_finite
 from triever.docids.schemes import Scheme, scheme_class
 from triever.docids.trie import Trie
@@ -20,14 +21,17 @@ SHOWN = 3
 
 
 def describe_docids(dataset: Dataset, kind: str, settings: Sequence[str], vectors: Path | None) -> dict[str, object]:
-    """The shape of the trie, the number of symbols, and a few docids as a person reads them."""
+    """The shape of the trie, the number and the use of symbols, and a few docids as a person reads them."""
     scheme = config.from_words(scheme_class(kind), settings)
     documents = list(dataset.documents())
     docids = scheme.fit(documents, _vectors(scheme, vectors))
+    trie = Trie.of(zip(docids, range(len(docids)), strict=True))
+    use = code_use(trie, scheme)
     description: dict[str, object] = {
         "scheme": repr(scheme),
         "width": scheme.width,
-        **Trie.of(zip(docids, range(len(docids)), strict=True)).info(),
+        **trie.info(),
+        **(use.facts() if use else {}),
     }
     examples = zip(documents[:SHOWN], docids, strict=False)
     return description | {document.id: scheme.readable(docid) for document, docid in examples}

@@ -1,7 +1,7 @@
 """Questions that documents are known to answer, as docids of theirs: a question like one of them finds its document.
 
 Documents that nobody asked about have none. How much such docids count beside those of texts is therefore chosen on
-held-out questions, and never so that questions about other documents lose.
+held-out questions, and not so that questions about other documents lose.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import torch
 from triever.models.row_model import RowModel, log_sums
 from triever.ranks import reciprocal_rank
 from triever.training.pairs import Pairs
-from triever.training.tuning import WATCH, quality
 from triever.training.views import Generated, Labelled, View
 
 MASSES = tuple(math.exp(logarithm) for logarithm in (-8, -7, -6, -5, -4, -3, -2, -1, 0))
@@ -61,17 +60,22 @@ class Asked:
         return ranks
 
     def fitted_mass(
-        self, model: RowModel, queries: torch.Tensor, held: Pairs, seen: np.ndarray, start: Mapping[str, float]
+        self, model: RowModel, queries: torch.Tensor, held: Pairs, seen: np.ndarray, start: Sequence[float]
     ) -> float:
-        """What a question should count, by held-out queries: 0 if any would take from documents without questions.
+        """What a question should count: as suits held-out queries about seen documents, if the others lose nothing.
 
-        `start` has the quality before the training: what unseen documents must not fall below.
+        They are compared with their ranks before the training, `start`. What a standard error explains is no loss.
         """
-        unseen = f"{WATCH} unseen"
-        each = {mass: quality(self.ranks(model, queries, held, mass), seen) for mass in (0.0, *MASSES)}
-        least = min(start.get(unseen, 0.0), each[0.0].get(unseen, 0.0))
-        allowed = [mass for mass, found in each.items() if found.get(unseen, 0.0) >= least]
-        return max(allowed, key=lambda mass: each[mass][WATCH])
+        each = {mass: np.array(self.ranks(model, queries, held, mass)) for mass in (0.0, *MASSES)}
+        before = np.array(start)
+        allowed = [mass for mass, ranks in each.items() if not mass or not _is_worse(ranks[~seen], before[~seen])]
+        return max(allowed, key=lambda mass: float(each[mass][seen].sum()))
+
+
+def _is_worse(now: np.ndarray, before: np.ndarray) -> bool:
+    """Whether reciprocal ranks have fallen by more than a standard error of their differences."""
+    change = now - before
+    return len(change) > 0 and bool(change.mean() < -change.std() / math.sqrt(len(change)))
 
 
 NOTHING_ASKED = Asked(np.empty((0, 0), np.float32), np.empty(0, np.int64))

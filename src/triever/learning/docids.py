@@ -7,6 +7,7 @@ and the docids, lays out the views, trains, and trains again when documents are 
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
+from triever.docids.code_use import code_use
 from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Trie
 from triever.engines import docids as docid_engines
@@ -60,6 +62,8 @@ from triever.training.views import (
     docid_rows,
 )
 from triever.validation import require
+
+_log = logging.getLogger("triever")
 
 ADVICE = "try more questions, asked or written (triever write-queries), or a lower training.learning_rate"
 """What to do about a training that did not make the model better."""
@@ -298,6 +302,7 @@ class DocidTeaching(Generic[E]):
         scheme = copy.deepcopy(self.options.docids)  # the option stays as it was given
         docids = scheme.fit(list(store), vectors, placer.device)
         trie = Trie.of(entries_of(docids, scheme.others(vectors, docids), range(len(docids))))
+        warn_of_codes(trie, scheme, ranked=self.by_vectors)
         placed = placer if self._places(scheme) else None
         by_rows = placed is not None and takes_vectors(placed, self.options.decoder)
         numbers, length = np.arange(len(docids)), self.options.read_length
@@ -521,6 +526,13 @@ def reciprocal_ranks(engine: Engine, store: DocumentStore, held: Pairs) -> list[
     relevant = ({store.ids[row] for row in held.of(query).tolist()} for query in range(len(held)))
     results = engine.search(store, held.texts, 10)
     return [reciprocal_rank([hit.id in right for hit in hits]) for hits, right in zip(results, relevant, strict=True)]
+
+
+def warn_of_codes(trie: Trie, scheme: Scheme, *, ranked: bool) -> None:
+    """Warn where docids have symbols that tell little; documents that rows or vectors rank may share codes."""
+    use = code_use(trie, scheme)
+    for warning in use.warnings(ranked=ranked) if use else []:
+        _log.warning("%s", warning)
 
 
 def _sample(count: int, limit: int, seed: int) -> np.ndarray:

@@ -24,7 +24,16 @@ from triever.engines.docids import Reading
 from triever.engines.nodes import NodeEngine, Rows, numbered, passage_vectors
 from triever.errors import UsageError
 from triever.learning.asked import NOTHING_ASKED, Asked
-from triever.learning.docids import ADVICE, DocidRetriever, DocidTeaching, R, VectorSystem, seen_by, view_names
+from triever.learning.docids import (
+    ADVICE,
+    DocidRetriever,
+    DocidTeaching,
+    R,
+    VectorSystem,
+    seen_by,
+    view_names,
+    warn_of_codes,
+)
 from triever.learning.encoders import check_memory, device_name
 from triever.learning.teachers import Teacher
 from triever.models.encoder import Encoder, encode
@@ -102,10 +111,14 @@ class NodeLesson:
         """The vectors of held-out questions, by the reader as it was first asked for them."""
         return self._read_held()
 
-    def quality(self, asked: Asked = NOTHING_ASKED, mass: float = 0.0) -> dict[str, float]:
-        """How early held-out questions find their documents, where questions that were asked count so much."""
+    def ranks(self, asked: Asked = NOTHING_ASKED, mass: float = 0.0) -> list[float]:
+        """How early each held-out question finds its documents, where questions that were asked count so much."""
         assert self.held is not None  # it is asked for only where there are some
-        return quality(asked.ranks(self.model, self._held_vectors(), self.held, mass), self._seen)
+        return asked.ranks(self.model, self._held_vectors(), self.held, mass)
+
+    def quality(self, asked: Asked = NOTHING_ASKED, mass: float = 0.0) -> dict[str, float]:
+        """The same as measures of all, and of those about seen and unseen documents."""
+        return quality(self.ranks(asked, mass), self._seen)
 
     @property
     def _seen(self) -> np.ndarray:
@@ -128,12 +141,12 @@ class NodeLesson:
         return {name: encode(self.model.encoder, view.tokens) for name, view in views.items()}
 
     def asked(
-        self, limit: int, vectors: Mapping[str, np.ndarray], start: Mapping[str, float]
+        self, limit: int, vectors: Mapping[str, np.ndarray], start: Sequence[float]
     ) -> tuple[Asked, float, dict[str, float]]:
         """At most `limit` questions for each document, what each should count, and the quality with them.
 
-        `vectors` are those of all questions by the reader, if they are known. Without held-out questions, nothing says
-        what they should count: then it is 0.
+        `vectors` are those of all questions by the reader, if they are known, and `start` the ranks of held-out questions
+        before the training. Without held-out questions, nothing says what they should count: then it is 0.
         """
         if not limit or self.held is None:
             return NOTHING_ASKED, 0.0, {}
@@ -301,6 +314,7 @@ class NodeTeaching:
         fitted = scheme.fit([texts[owner] for owner in owners], torch.from_numpy(row), placer.device)
         numbers = np.arange(len(fitted))
         trie = Trie.of(zip(numbered(scheme, fitted, numbers), numbers.tolist(), strict=True))
+        warn_of_codes(trie, scheme, ranked=True)
         return NodeEngine(
             model.reader_now(),
             model.placer_now(placer),
@@ -342,7 +356,7 @@ class NodeTeaching:
         learns = self._rows_learn(lesson.views, len(store))
         model.rows.requires_grad_(learns)
         positions = self._compared(lesson, teaching, len(store))
-        start = lesson.quality() if lesson.held else {}
+        start = lesson.ranks() if lesson.held else []
         trained = train(
             model,
             lambda module, batch: row_loss(module, batch, options.teacher_weight),

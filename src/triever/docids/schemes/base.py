@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 Docid: TypeAlias = tuple[int, ...]
 
 
+ALIKE = "their vectors are nearly alike: leave copies out, or take vectors of a tuned dense retriever"
+"""What to do if documents cannot be told apart although their scheme does what it can."""
+
+
 def is_docid(value: object) -> bool:
     """Whether a JSON value is a docid or a prefix."""
     return isinstance(value, list) and all(type(symbol) is int and symbol >= 0 for symbol in value)
@@ -61,6 +65,17 @@ class Numbering(Counter[Docid]):
             Product(symbols, "symbols of them", PLACE),
             Product(1, "table of them", dict_size(beginnings, ENTRY)),
         ]
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How docids code vectors, for a look at how much their symbols say; see `triever.docids.code_use`."""
+
+    choices: int  # symbols that may stand at one position
+    if_crowded: str  # what to do if most documents have the same symbol at a position
+    numbered: bool = False  # the last symbol is a number, which tells documents with the same code apart
+    distinct: bool = False  # each document should have a code of its own
+    if_shared: str = ""  # what to do if many have not
 
 
 @dataclass(eq=False)
@@ -122,6 +137,11 @@ class Scheme(ABC):
     def names_vectors(self) -> bool:
         """Whether its symbols stand for vectors, if it is fitted with vectors."""
         return False
+
+    @property
+    def coding(self) -> Coding | None:
+        """How docids code vectors, or None where they do not."""
+        return None
 
     def rows(self) -> Tensor | None:
         """(symbols, d) the vectors that the first symbols stand for, or None."""

@@ -24,7 +24,7 @@ from triever.docids.quantize import (
     nearest,
     nearest_several,
 )
-from triever.docids.schemes.base import Docid, Scheme, is_docid
+from triever.docids.schemes.base import ALIKE, Coding, Docid, Scheme, is_docid
 from triever.docids.schemes.semantic import Semantic
 from triever.docids.unite import agglomerated, density_peaks
 from triever.errors import UsageError
@@ -91,6 +91,11 @@ class Cluster(Scheme):
     @property
     def names_vectors(self) -> bool:
         return self.single
+
+    @property
+    def coding(self) -> Coding:
+        remedy = ALIKE if self.method == "balanced" else "set method=balanced for the docids"
+        return Coding(self.branch or self.clusters, remedy)
 
     def rows(self) -> Tensor | None:
         if self._centroids is None or not self.single:

@@ -12,13 +12,16 @@ from triever import config
 from triever.config import option
 from triever.data.records import Document
 from triever.docids.quantize import Device, residual_codebooks, residual_codes
-from triever.docids.schemes.base import Docid, Numbering, Scheme
+from triever.docids.schemes.base import ALIKE, Coding, Docid, Numbering, Scheme
 from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Thing, python_bytes
 from triever.validation import Json
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
+
+BALANCE, MORE = "set balanced=true for the docids", "raise levels or bits of the docids"
+"""What to do about codes that are not used, or not enough."""
 
 
 @dataclass(eq=False)
@@ -59,10 +62,10 @@ class Codebook(Scheme):
         return self._books.flatten(0, 1) if self._books is not None and self.positions else None
 
     @property
-    def collision_rate(self) -> float:
-        """The fraction of documents that share their code with another one."""
-        total = sum(self._held.values())
-        return sum(count for count in self._held.values() if count > 1) / total if total else 0.0
+    def coding(self) -> Coding:
+        crowded = ALIKE if self.balanced else BALANCE
+        shared = MORE if self.balanced else f"{BALANCE}, or {MORE}"
+        return Coding(self._size, crowded, numbered=True, distinct=True, if_shared=shared)
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
         checked = self._vectors(vectors, len(documents))

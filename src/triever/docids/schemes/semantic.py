@@ -13,7 +13,7 @@ from triever.config import option
 from triever.data.records import Document
 from triever.docids.cluster_tree import Tree, cluster_tree
 from triever.docids.quantize import Device, mean
-from triever.docids.schemes.base import Docid, Numbering, Scheme
+from triever.docids.schemes.base import ALIKE, Coding, Docid, Numbering, Scheme
 from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Thing, python_bytes, scaled
 from triever.validation import Json, require_count
@@ -52,6 +52,10 @@ class Semantic(Scheme):
     @property
     def width(self) -> int:
         return self._symbols * (self._depth if self.positions else 1)
+
+    @property
+    def coding(self) -> Coding:
+        return Coding(self.branch, ALIKE, numbered=True)
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
         checked = self._vectors(vectors, len(documents))
