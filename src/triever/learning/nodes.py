@@ -145,8 +145,8 @@ class NodeLesson:
     ) -> tuple[Asked, float, dict[str, float]]:
         """At most `limit` questions for each document, what each should count, and the quality with them.
 
-        `vectors` are those of all questions by the reader, if they are known, and `start` the ranks of held-out questions
-        before the training. Without held-out questions, nothing says what they should count: then it is 0.
+        `vectors` are those of all questions by the reader, if they are known, and `start` has the ranks of held-out
+        questions before the training. Without held-out questions, nothing says what they should count: then it is 0.
         """
         if not limit or self.held is None:
             return NOTHING_ASKED, 0.0, {}
