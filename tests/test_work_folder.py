@@ -40,6 +40,8 @@ OWN = [
     "documents/starts.npy",
     "documents/behind titles/.tokens.npy.0a1b2c3d.tmp",
     "vectors/documents/tokens.npy",
+    "teacher/first/training/training.json",
+    "vectors/teacher/documents/starts.npy",
     "000003.jsonl",
     ".000004.jsonl.0a1b2c3d.tmp",
 ]

@@ -34,7 +34,8 @@ LARGEST = 2**24
 WAIT = 60.0
 """Seconds to wait for another process that claims the folder, which takes it a moment."""
 
-_PARTS = r"(?:(?:vectors|first|system\d+)/)*"
+_PART = r"vectors|first|teacher|system\d+"
+_PARTS = rf"(?:(?:{_PART})/)*"
 _TRAINING = rf"(?:{_PARTS}(?:training|contrast)/|)"  # a writer of questions that is tuned alone has it at the top
 _STATE = re.compile(rf"{_TRAINING}training\.json")
 _SHARD = re.compile(r"\d{6,}\.jsonl")
@@ -47,7 +48,7 @@ _FILES = [
     re.compile(rf"{_PARTS}documents/(?:(?:first|chunks|whole|behind titles)/)?(?:tokens|starts)\.npy"),
 ]
 _FOLDERS = re.compile(
-    rf"{_PARTS}(?:vectors|first|system\d+|training|contrast|documents|documents/(?:first|chunks|whole|behind titles))"
+    rf"{_PARTS}(?:{_PART}|training|contrast|documents|documents/(?:first|chunks|whole|behind titles))"
     rf"|{_TRAINING}tensorboard"
 )
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")  # as `files.atomic` names it

@@ -34,11 +34,12 @@ from triever.docids.schemes import Scheme
 from triever.engines.docids import DocidEngine
 from triever.engines.nodes import NodeEngine, passage_vectors
 from triever.learning.asked import Asked
-from triever.learning.teachers import Opinions, fitted_temperature
+from triever.learning.nodes import row_loss
 from triever.models.backbones import load_backbone
 from triever.models.encoder import Encoder
-from triever.models.row_model import RowModel, log_sums, row_losses
+from triever.models.row_model import RowModel, log_sums
 from triever.models.tokens import Tokens
+from triever.training.opinions import Opinions, fitted_temperature
 from triever.training.pairs import Pairs, held_out, pairs_of
 from triever.training.tuning import quality
 from triever.training.views import Generated, Labelled
@@ -263,14 +264,42 @@ def test_a_teachers_temperature_makes_right_documents_likeliest() -> None:
     assert fitted_temperature(Opinions(rows, scores), [np.array([7])] * 4) == 1.0  # it never found any
 
 
+class Scored(torch.nn.Module):
+    """Gives the scores that it was given, whatever it reads."""
+
+    def __init__(self, scores: torch.Tensor) -> None:
+        super().__init__()
+        self.scores = scores
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, vectors: torch.Tensor | None = None) -> torch.Tensor:
+        return self.scores
+
+
 def test_a_text_that_no_teacher_was_asked_about_has_the_likelihood_alone() -> None:
-    weights, right = torch.randn(2, 5), torch.tensor([1, 2])
+    module, nothing = Scored(torch.randn(2, 5)), torch.zeros(2, 0)
+    batch = {"ids": nothing, "mask": nothing, "targets": torch.tensor([[1], [2]])}
+    likelihood = -module.scores.log_softmax(1)[[0, 1], [1, 2]].mean()
+    assert set(row_loss(module, batch)) == {"likelihood"}
     candidates = torch.tensor([[0, 1], [0, 0]])
     taught = torch.tensor([[0.0, -1.0], [-torch.inf, -torch.inf]])
-    both = row_losses(weights, right, candidates, taught)
-    one = row_losses(weights[:1], right[:1], candidates[:1], taught[:1])
-    assert float(both["teacher"]) == pytest.approx(float(one["teacher"]) / 2, abs=1e-6)
-    assert set(row_losses(weights, right, None, None)) == {"likelihood"}
+    both = row_loss(module, batch | {"candidates": candidates, "taught": taught}, 3.0)
+    assert float(both["likelihood"]) == pytest.approx(float(likelihood), abs=1e-6)
+    theirs, ours = taught[0].softmax(0), module.scores[0, [0, 1]].softmax(0)
+    assert float(both["teacher"]) == pytest.approx(3 * float((theirs * (theirs / ours).log()).sum()) / 2, abs=1e-6)
+
+
+def test_documents_that_nobody_asked_about_are_no_negatives() -> None:
+    encoder = Encoder(load_backbone(BACKBONE, texts=["a text"]))
+    owners = torch.tensor([0, 0, 1, 2, 2, 3])
+    model = RowModel(encoder, torch.randn(6, 32), owners)
+    vectors = torch.randn(3, 32)
+    model.train_among(torch.tensor([1, 2]))
+    torch.testing.assert_close(model(vectors=vectors), model.weights(vectors)[:, [1, 2]])
+    model.rows.requires_grad_(True)
+    model(vectors=vectors).sum().backward()
+    assert model.rows.grad is not None
+    assert not model.rows.grad[[0, 1, 5]].any()
+    assert model.rows.grad[[2, 3, 4]].any(1).all()
 
 
 def test_log_sums_are_those_of_each_owner() -> None:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triever.training.losses import CONTRASTS, contrastive, late_scores, listwise
+from triever.training.losses import CONTRASTS, contrastive, divergence, late_scores, listwise
 
 numbers = st.floats(-4, 4, width=32)
 
@@ -28,6 +28,27 @@ def test_contrastive_is_minus_the_log_probability_of_the_positive(
         total -= math.log(math.exp(row[right]) / sum(counted))
     found = contrastive(torch.tensor(scores), torch.tensor(positive), torch.tensor(excluded))
     assert float(found) == pytest.approx(total / queries, abs=1e-4)
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.randoms(use_true_random=False))
+def test_divergence_is_that_of_two_softmaxes_over_what_the_teacher_knows(
+    queries: int, candidates: int, chance: random.Random
+) -> None:
+    scores = [[chance.uniform(-4, 4) for _ in range(candidates)] for _ in range(queries)]
+    taught = [[chance.choice([-math.inf, chance.uniform(-4, 4)]) for _ in range(candidates)] for _ in range(queries)]
+    total = 0.0
+    for row, teacher in zip(scores, taught, strict=True):
+        known = [place for place, value in enumerate(teacher) if value > -math.inf]
+        ours, theirs = ([math.exp(values[place]) for place in known] for values in (row, teacher))
+        for mine, right in zip(ours, theirs, strict=True):
+            total += right / sum(theirs) * math.log(right / sum(theirs) / (mine / sum(ours)))
+    given = torch.tensor(scores, requires_grad=True)
+    found = divergence(given, torch.tensor(taught))
+    assert found.item() == pytest.approx(total / queries, abs=1e-4)
+    found.backward()
+    assert given.grad is not None
+    assert given.grad.isfinite().all()
+    assert (given.grad[torch.tensor(taught).isinf()] == 0).all(), "what it does not know is left alone"
 
 
 def test_listwise_wants_the_first_candidate() -> None:

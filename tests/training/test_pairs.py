@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ import triever
 from triever import Document, Query
 from triever.data.store import DocumentStore
 from triever.models.tokens import Tokens
+from triever.training.opinions import LABELLED, Opinions, Teaching
 from triever.training.pairs import (
+    TAUGHT,
     Negatives,
     PairBatches,
     Pairs,
@@ -231,6 +234,60 @@ def test_copies_of_what_is_relevant_are_excluded(batch: int, count: int, seed: i
             assert found["excluded"][place].tolist() == expected
             assert expected[place], "its own positive is there"
     assert pairs.of(4).tolist() == [4, 7], "what was judged stays as it is"
+
+
+def opinions(found: int, seed: int) -> Opinions:
+    """Of 20 questions: for each so many of 30 documents, in any order, with scores."""
+    chance = np.random.default_rng(seed)
+    rows = np.zeros((20, 12), np.int32)
+    scores = np.full((20, 12), -np.inf, np.float32)
+    rows[:, :found] = chance.permuted(np.tile(np.arange(30), (20, 1)), axis=1)[:, :found]
+    scores[:, :found] = -np.sort(-chance.normal(size=(20, found)), axis=1)
+    return Opinions(rows, scores)
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 25), st.integers(0, 2), st.sampled_from([0, 1, 5, 12]), st.integers(0, 3))
+def test_a_taught_batch_has_documents_of_the_teacher_which_are_no_negatives(
+    batch: int, count: int, found: int, seed: int
+) -> None:
+    pairs, known, size = made(), opinions(found, seed), min(batch, 20)
+    options = {"negatives": Negatives(count=count), "batch": batch, "seed": seed}
+    plain, rounds = batches(pairs, **options), batches(pairs, **options, teaching=Teaching({LABELLED: known}, 0.7))
+    for step in range(len(rounds)):
+        taught, before = rounds[step], plain[step]
+        queries, documents = taught["query_ids"][:, 0].tolist(), taught["document_ids"][:, 0].tolist()
+        assert documents[: size * (1 + count)] == before["document_ids"][:, 0].tolist(), "the others are the same"
+        assert len(documents) == size * (1 + count + TAUGHT)
+        columns = taught["candidates"].tolist()
+        assert sorted(column for own in columns for column in own[1:]) == [*range(size * (1 + count), len(documents))]
+        for place, query in enumerate(queries):
+            hits = zip(known.rows[query].tolist(), known.scores[query].tolist(), strict=True)
+            scores = {row: score for row, score in hits if score > -np.inf}
+            own = [documents[column] for column in columns[place]]
+            assert columns[place][0] == place, "the positive is the first"
+            others = [row for row in own[1:] if row != own[0]]
+            assert len(set(others)) == len(others) == min(TAUGHT, len(scores.keys() - {own[0]}))
+            logs = taught["taught"][place].tolist()
+            told = [(row, log) for row, log in zip(own, logs, strict=True) if log > -np.inf]
+            assert {row for row, _ in told} == scores.keys() & set(own)
+            for (row, log), (other, second) in pairwise(told):
+                assert log - second == pytest.approx((scores[row] - scores[other]) / 0.7, abs=1e-4)
+            relevant = set(pairs.of(query).tolist()) | set(own)
+            assert taught["excluded"][place].tolist() == [row in relevant for row in documents]
+
+
+def test_all_that_a_teacher_found_has_its_turn() -> None:
+    pairs, known = made(), opinions(12, 0)
+    rounds = batches(pairs, steps=60, batch=20, teaching=Teaching({LABELLED: known}, 1.0))
+    seen: list[set[int]] = [set() for _ in range(20)]
+    for step in range(60):
+        batch = rounds[step]
+        for place, query in enumerate(batch["query_ids"][:, 0].tolist()):
+            seen[query] |= set(batch["document_ids"][:, 0][batch["candidates"][place, 1:]].tolist())
+    assert [rows & set(known.rows[query].tolist()) for query, rows in enumerate(seen)] == [
+        set(rows.tolist()) for rows in known.rows
+    ]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,9 @@ from triever.retrievers.dense import Dense
 from triever.retrievers.multivector import MultiVector
 from triever.training import memory_estimate, tuning
 from triever.training.loop import Trained
-from triever.training.pairs import Negatives, hard_negatives, held_out, pairs_of
+from triever.training.opinions import LABELLED, Opinions, Teaching
+from triever.training.pairs import Negatives, Pairs, hard_negatives, held_out, pairs_of
+from triever.training.processes import own_rows
 from triever.training.tuning import PairTraining, Tuning, blend, summary
 
 COUNT = 40  # queries and documents: query i is relevant to the documents i and i + 1
@@ -125,6 +127,84 @@ def test_the_loss_is_that_of_each_positive_among_what_is_no_other_answer(tempera
     assert left_out, "no document of the batch was another answer"
     found = trial._loss(trial.model, batch)["contrastive"].item()
     assert found == pytest.approx(np.mean(expected), abs=1e-5)
+
+
+def opinions(pairs: Pairs, count: int = 12) -> Opinions:
+    """A teacher that finds the documents behind the right ones, the nearest first, and then the right ones."""
+    rows = [[(int(text) + 2 + step) % COUNT for step in range(count)] for text in pairs.texts]
+    scores = np.tile(np.linspace(1, 0, count), (len(pairs), 1))
+    return Opinions(np.array(rows, np.int32), scores.astype(np.float32))
+
+
+def test_a_teachers_loss_is_how_far_its_softmax_is_from_that_of_the_model() -> None:
+    options = replace(OPTIONS, teacher_weight=2.0, holdout=0.0)
+    trial = Trial(options, teach=lambda pairs: Teaching({LABELLED: opinions(pairs, COUNT)}, 0.25))
+    trial.teaching = trial.teach(trial.pairs) if trial.teach else None
+    batch = trial._round(0)[0]
+    expected, contrasts = [], []
+    for place, query in enumerate(batch["query_ids"][:, 0].tolist()):
+        documents = batch["document_ids"][:, 0].tolist()
+        own = [documents[column] for column in batch["candidates"][place].tolist()]
+        order = [(query - FIRST_QUERY + 2 + step) % COUNT for step in range(COUNT)]
+        theirs = [math.exp(np.linspace(1, 0, COUNT)[order.index(row)] / 0.25) for row in own]
+        ours = [math.exp(score(trial.model, [query], [row]) / options.temperature) for row in own]
+        parts = [
+            right / sum(theirs) * math.log(right / sum(theirs) / (mine / sum(ours)))
+            for mine, right in zip(ours, theirs, strict=True)
+        ]
+        expected.append(sum(parts))
+        left_out = {*own, query - FIRST_QUERY, (query - FIRST_QUERY + 1) % COUNT}
+        others = [at for at, row in enumerate(documents) if at == place or row not in left_out]
+        weights = [math.exp(score(trial.model, [query], [documents[at]]) / options.temperature) for at in others]
+        contrasts.append(math.log(sum(weights)) - score(trial.model, [query], [documents[place]]) / options.temperature)
+    losses = trial._loss(trial.model, batch)
+    assert losses["teacher"].item() == pytest.approx(2 * np.mean(expected), abs=1e-4)
+    assert losses["contrastive"].item() == pytest.approx(np.mean(contrasts), abs=1e-4)
+
+
+def test_two_processes_are_taught_what_one_is() -> None:
+    trial = Trial(teach=lambda pairs: Teaching({LABELLED: opinions(pairs)}, 0.25))
+    trial.teaching = trial.teach(trial._train[0]) if trial.teach else None
+    batch = trial._round(0)[0]
+    whole = trial._loss(trial.model, batch)
+    parts = []
+    for process in range(2):  # each has a half of the queries, and gathers the documents of both
+        half = own_rows(batch, process, 2) | {name: batch[name] for name in ("document_ids", "document_mask")}
+        parts.append(trial._loss(trial.model, half))
+    for name, value in whole.items():
+        assert np.mean([part[name].item() for part in parts]) == pytest.approx(value.item(), abs=1e-5)
+
+
+def test_a_teacher_is_asked_about_what_is_learned_and_about_nothing_else() -> None:
+    asked: list[Pairs] = []
+
+    def teach(pairs: Pairs) -> Teaching:
+        asked.append(pairs)
+        return Teaching({LABELLED: opinions(pairs)}, 1.0)
+
+    trial = Trial(teach=teach)
+    train, held = halves(trial)
+    trial.run()
+    assert [{int(text) for text in pairs.texts} for pairs in asked] == [train], "once, for all rounds"
+    assert held
+
+
+def test_a_student_moves_towards_what_its_teacher_prefers() -> None:
+    options = replace(OPTIONS, steps=100, holdout=0.0, rounds=1)
+
+    def liked(teach: tuning.Teach | None) -> float:
+        """How many of all documents the model puts behind the first one of the teacher, which is wrong."""
+        trial = Trial(options, teach=teach)
+        trial.run()
+        behind = []
+        for number in range(COUNT):
+            scores = [score(trial.model, [FIRST_QUERY + number], [row]) for row in range(COUNT)]
+            behind += [value < scores[(number + 2) % COUNT] for value in scores]
+        return float(np.mean(behind))
+
+    untaught, taught = liked(None), liked(lambda pairs: Teaching({LABELLED: opinions(pairs)}, 0.1))
+    assert untaught < 0.6
+    assert taught > 0.85
 
 
 def test_copies_of_answers_are_neither_mined_nor_negatives() -> None:

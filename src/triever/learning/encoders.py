@@ -19,6 +19,7 @@ from triever.data.store import DocumentStore
 from triever.engines.encoded import DenseEngine, LateEngine, TextReading
 from triever.engines.lexical import LexicalEngine, Weighting
 from triever.errors import UsageError
+from triever.learning.teachers import Teacher
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
@@ -26,8 +27,9 @@ from triever.models.seeds import seeded
 from triever.models.tokens import Tokens
 from triever.retriever import Retriever
 from triever.training.memory_estimate import check, estimate
-from triever.training.pairs import Negatives, pairs_of
-from triever.training.tuning import PairTraining, QueryTuning, Tuning, summary
+from triever.training.opinions import LABELLED
+from triever.training.pairs import TAUGHT, Negatives, pairs_of
+from triever.training.tuning import PairTraining, QueryTuning, Teach, Tuning, summary
 
 E = TypeVar("E", DenseEngine, LateEngine)
 
@@ -45,10 +47,22 @@ class EncoderRetriever(Retriever[E]):
     training: Tuning = option(Tuning(), "how it is trained; training.steps=0 leaves it as it comes")
     negatives: Negatives = option(Negatives(), "where its negatives come from")
     device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
+    teacher: Retriever[Any] | None = option(
+        None,
+        "a retriever, or its folder, whose order of documents the training follows too; "
+        f"{TAUGHT} of its documents are read for each query of a batch",
+    )
 
     def __post_init__(self) -> None:
         config.validate(self)
         check_lengths(self.query_length, self.document_length)
+        if self.teacher is not None and not self.training.steps:
+            raise UsageError("a teacher teaches nothing without a training", "set training.steps, or leave teacher out")
+
+    @property
+    def members(self) -> tuple[Retriever[Any], ...]:
+        """The teacher, where one is named."""
+        return (self.teacher,) if self.teacher is not None else ()
 
     # What a system has to bring.
 
@@ -103,15 +117,25 @@ class EncoderRetriever(Retriever[E]):
             pad=encoder.tokenizer.pad,
             folder=work / "training" if work else None,
             device=self.device,
+            teach=self._teach(dataset, store, work),
         )
         self._check_memory(encoder, training)
-        return summary(training.run())
+        trained = summary(training.run())
+        return {**trained, **training.teaching.about} if training.teaching else trained
+
+    def _teach(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> Teach | None:
+        """What asks the teacher about training queries, where there is one."""
+        if self.teacher is None:
+            return None
+        teacher = Teacher(self.teacher, dataset, store, work / "teacher" if work else None)
+        return lambda pairs: teacher.teaching({LABELLED: pairs.texts}, pairs, self.training)
 
     def _check_memory(self, encoder: Encoder, training: PairTraining) -> None:
         """Refuse a training that cannot fit, by texts as long as nearly all of them are."""
         query, document = (_usual(tokens) for tokens in (training.query_tokens, training.documents))
         queries = min(self.training.batch, len(training.query_tokens))
-        documents = queries * (1 + self.negatives.count)
+        taught = TAUGHT if self.teacher is not None and self.training.teacher_weight else 0
+        documents = queries * (1 + self.negatives.count + taught)
         scores = self._scored(queries * query, documents * document)
         check_memory(
             encoder, self.training, queries + documents, max(query, document), str(encoder.device), scores=scores

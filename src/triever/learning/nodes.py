@@ -12,31 +12,42 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from triever import artifact, config
+from triever import artifact
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
 from triever.docids.trie import Trie
 from triever.engines import nodes
-from triever.engines.base import Engine
 from triever.engines.docids import Reading
 from triever.engines.nodes import NodeEngine, Rows, numbered, passage_vectors
 from triever.errors import UsageError
 from triever.learning.asked import NOTHING_ASKED, Asked
 from triever.learning.docids import ADVICE, DocidRetriever, DocidTeaching, R, VectorSystem, seen_by, view_names
 from triever.learning.encoders import check_memory, device_name
-from triever.learning.teachers import Opinions, Teaching, fitted_temperature, opinions
+from triever.learning.teachers import Teacher
 from triever.models.encoder import Encoder, encode
 from triever.models.precision import device_of
-from triever.models.row_model import RowModel, row_losses
+from triever.models.row_model import RowModel
 from triever.models.tokens import Tokens
 from triever.retriever import Retriever
 from triever.training import fit_fingerprints
 from triever.training.loop import train
+from triever.training.losses import divergence
+from triever.training.opinions import LABELLED, Teaching
 from triever.training.pairs import Pairs
 from triever.training.tuning import WATCH, quality, summary
-from triever.training.views import Drawn, Generated, Labelled, View, ViewBatches, check_shares, coverage
+from triever.training.views import (
+    IGNORED,
+    Drawn,
+    Generated,
+    Labelled,
+    View,
+    ViewBatches,
+    check_shares,
+    coverage,
+)
 
 ASKED = 0.9
 """The share of documents with a question from which on rows learn: where fewer have one, the others' would suffer."""
@@ -53,7 +64,7 @@ class TaughtBatches(ViewBatches):
     """The vectors of the texts of each view, where what reads stays as it is: then no batch is read again."""
 
     def batch_of(self, drawn: Sequence[Drawn]) -> dict[str, Tensor]:
-        """The texts of all views together; `targets` (texts, 1) are the rows of their documents."""
+        """The texts of all views together; `targets` (texts, 1) say where their documents stand."""
         batch = super().batch_of(drawn)
         if self.vectors:
             read = np.concatenate([self.vectors[part.name][part.examples] for part in drawn])
@@ -195,8 +206,7 @@ class NodeRetriever(DocidRetriever[R]):
 
     def node_teaching(self, dataset: Dataset) -> NodeTeaching:
         """How rows and what reads questions are trained."""
-        teacher = self._teacher_engine if self.teacher is not None else None
-        return NodeTeaching(self, self.dense or self._own_dense(dataset), teacher, self.passages, self.asked)
+        return NodeTeaching(self, self.dense or self._own_dense(dataset), self.teacher, self.passages, self.asked)
 
     def _own_dense(self, dataset: Dataset) -> VectorSystem:
         """Dense retrieval with the same backbone, trained first where there are judged queries, to begin rows with."""
@@ -218,12 +228,6 @@ class NodeRetriever(DocidRetriever[R]):
         }
         return cast("VectorSystem", Retriever.of_options(options, "vectors"))
 
-    def _teacher_engine(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> tuple[Engine, str]:
-        assert self.teacher is not None  # it is asked for only where there is one
-        made = self.teacher.fingerprint_for(store) or self.teacher.lessons(dataset, store)
-        mark = fit_fingerprints.fingerprint([self.teacher.kind, config.to_dict(self.teacher), made])
-        return self.teacher.engine_for(dataset, store, work), mark
-
     def read_nodes(self, snapshot: artifact.Snapshot) -> NodeEngine | None:
         """The rows and docids of an artifact, if its nodes have rows."""
         if "nodes" not in snapshot.state and self.decoder.rows != "nodes":
@@ -238,8 +242,7 @@ class NodeTeaching:
 
     options: DocidRetriever[Any]
     vectors: VectorSystem
-    teacher: Callable[[Dataset, DocumentStore, Path | None], tuple[Engine, str]] | None
-    """Gives the engine of the teacher, and a mark of what it was made from."""
+    teacher: Retriever[Any] | None
     limit: int
     """Passages of a document that have docids, besides its whole text."""
     asked: int
@@ -338,11 +341,12 @@ class NodeTeaching:
         teaching = self._teaching(lesson.views, dataset, store, work)
         learns = self._rows_learn(lesson.views, len(store))
         model.rows.requires_grad_(learns)
+        positions = self._compared(lesson, teaching, len(store))
         start = lesson.quality() if lesson.held else {}
         trained = train(
             model,
             lambda module, batch: row_loss(module, batch, options.teacher_weight),
-            self._rounds(lesson, teaching, vectors, len(store)),
+            self._rounds(lesson, teaching, vectors, positions),
             options,
             evaluate=(lambda _module: lesson.quality()) if lesson.held else None,
             watch=WATCH if lesson.held else "",
@@ -355,25 +359,47 @@ class NodeTeaching:
         asked, mass, quality_with = lesson.asked(self.asked, vectors, start)
         about: dict[str, Any] = {"rows": "learned" if learns else "fixed"}
         if teaching:
-            about["teacher's temperature"] = round(teaching.temperature, 4)
+            about |= teaching.about
         if mass:
             about["docids of questions"] = {"count": len(asked), "mass": round(mass, 5), **quality_with}
         covered = {f"view {name}": share for name, share in coverage(lesson.views, len(store)).items()}
         return {**summary(trained), **about, **covered}, asked, mass
 
+    def _compared(self, lesson: NodeLesson, teaching: Teaching | None, documents: int) -> np.ndarray:
+        """(documents, 1) where each document stands among those that questions are compared with in the training.
+
+        Those that nobody asked about are left out: they would only ever be wrong, and sink. A teacher knows better.
+        """
+        if teaching:
+            return np.arange(documents)[:, None]
+        asked = np.unique(np.concatenate([view.covered() for view in lesson.views.values()]))
+        lesson.model.train_among(torch.from_numpy(asked))
+        positions = np.full((documents, 1), IGNORED)
+        positions[asked, 0] = np.arange(len(asked))
+        return positions
+
     def _rounds(
-        self, lesson: NodeLesson, teaching: Teaching | None, vectors: Mapping[str, np.ndarray], documents: int
+        self, lesson: NodeLesson, teaching: Teaching | None, vectors: Mapping[str, np.ndarray], positions: np.ndarray
     ) -> Callable[[int], TaughtBatches]:
         options, model = self.options.training, lesson.model
         weights = self.options.views.weights or [1.0] * len(lesson.views)
-        targets, pad = np.arange(documents)[:, None], model.encoder.tokenizer.pad
+        pad = model.encoder.tokenizer.pad
         longest = 1 if vectors else max(self.options.read_length, self.options.views.length)
         scores, device = 2 * options.batch * len(model.rows), str(model.rows.device)
         check_memory(
             model.encoder, options, options.batch, longest, device, scores=scores, parameters=model.rows.numel()
         )
         return lambda number: TaughtBatches(
-            lesson.views, weights, targets, options.batch, options.batches, options.seed, number, pad, teaching, vectors
+            lesson.views,
+            weights,
+            positions,
+            options.batch,
+            options.batches,
+            options.seed,
+            number,
+            pad,
+            teaching,
+            vectors,
         )
 
     def _rows_learn(self, views: Mapping[str, View], documents: int) -> bool:
@@ -387,25 +413,22 @@ class NodeTeaching:
         self, views: Mapping[str, View], dataset: Dataset, store: DocumentStore, work: Path | None
     ) -> Teaching | None:
         """What the teacher thinks of labelled and written questions."""
-        texts = {name: view.texts for name, view in views.items() if isinstance(view, Labelled | Generated)}
-        if self.teacher is None or not texts:
+        if self.teacher is None:
             return None
-        engine, made = self.teacher(dataset, store, work / "teacher" if work else None)
-        asked: dict[str, Opinions] = {
-            name: opinions(engine, store, list(view_texts), made) for name, view_texts in texts.items()
-        }
-        labelled = views.get("labelled")
-        if not isinstance(labelled, Labelled):
-            return Teaching(asked, 1.0)
-        relevant = [labelled.pairs.of(number) for number in range(len(labelled))]
-        return Teaching(asked, fitted_temperature(asked["labelled"], relevant))
+        texts = {name: view.texts for name, view in views.items() if isinstance(view, Labelled | Generated)}
+        labelled = views.get(LABELLED)
+        judged = labelled.pairs if isinstance(labelled, Labelled) else None
+        teacher = Teacher(self.teacher, dataset, store, work / "teacher" if work else None)
+        return teacher.teaching(texts, judged, self.options.training)
 
 
 def row_loss(module: nn.Module, batch: Mapping[str, Tensor], weight: float = 1.0) -> dict[str, Tensor]:
     """The likelihood of right documents, and the distance from a teacher's order."""
     scores = module(batch.get("ids"), batch.get("mask"), batch.get("vectors"))
-    losses = row_losses(scores, batch["targets"][:, 0], batch.get("candidates"), batch.get("taught"))
-    return losses if "teacher" not in losses else {**losses, "teacher": weight * losses["teacher"]}
+    losses = {"likelihood": functional.cross_entropy(scores, batch["targets"][:, 0])}
+    if "taught" in batch:
+        losses["teacher"] = weight * divergence(scores.gather(1, batch["candidates"]), batch["taught"])
+    return losses
 
 
 def _rate_share(reader: float) -> Callable[[str], float]:

@@ -1,57 +1,96 @@
-"""What a teacher thinks of training texts: its best documents for each, and how likely it holds them."""
+"""Teachers: retrievers that are asked about the training questions of another one, which learns their order."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from triever import config
 from triever.data.cache import cache_folder
+from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
 from triever.engines.base import Engine
 from triever.errors import DataError
 from triever.files import atomic
+from triever.progress import track
+from triever.retriever import Retriever, learned_by
 from triever.training import fit_fingerprints
+from triever.training.opinions import LABELLED, Opinions, Teaching, fitted_temperature
+from triever.training.pairs import Pairs
+from triever.training.tuning import TaughtTuning
 
 DEPTH = 48
 """Documents of a teacher that a training text is compared by."""
-TEMPERATURES = np.geomspace(0.01, 30.0, 33)
-"""What a teacher's scores may be divided by: those of all kinds of retrievers are among them."""
+TOGETHER = 1024
+"""Questions that a teacher is asked together, so that a bar can move."""
+
+_log = logging.getLogger("triever")
 
 
 @dataclass(frozen=True)
-class Opinions:
-    """A teacher's best documents for texts, and its scores."""
+class Teacher:
+    """A retriever that teaches another one the documents of a dataset; it is fitted to them if it was not."""
 
-    rows: np.ndarray  # (texts, depth) int32
-    scores: np.ndarray  # (texts, depth) float32, -inf where it found fewer
+    retriever: Retriever[Any]
+    dataset: Dataset
+    store: DocumentStore
+    work: Path | None  # a folder for its own training
 
-    def logprobs(self, temperature: float) -> np.ndarray:
-        """(texts, depth) the logs of its softmax over what it found."""
-        scaled = self.scores / temperature
-        top = scaled.max(1, keepdims=True)
-        safe = np.where(np.isfinite(top), scaled - top, -np.inf)
-        return (safe - np.log(np.exp(safe).sum(1, keepdims=True).clip(min=1e-30))).astype(np.float32)
+    def teaching(
+        self, texts: Mapping[str, Sequence[str]], judged: Pairs | None, training: TaughtTuning
+    ) -> Teaching | None:
+        """What it thinks of the texts of views, as the judged ones among them suggest; none where nobody listens."""
+        if not texts or not training.teacher_weight:
+            return None
+        self._warn_of_known_queries(training)
+        views = {name: self.opinions(view_texts) for name, view_texts in texts.items()}
+        if judged is None:
+            return Teaching(views, 1.0)
+        relevant = [judged.of(query) for query in range(len(judged))]
+        return Teaching(views, fitted_temperature(views[LABELLED], relevant))
 
+    def opinions(self, texts: Sequence[str]) -> Opinions:
+        """What it finds for texts; it is kept in the cache folder for all trainings with the same teacher."""
+        depth = min(DEPTH, len(self.store))
+        key = fit_fingerprints.fingerprint([self._made, self.store.fingerprint, depth, list(texts)])[:16]
+        file = cache_folder() / f"teacher-{key}.npz"
+        if (kept := _kept(file, (len(texts), depth))) is not None:
+            return kept
+        asked = _asked(self._engine, self.store, texts, depth)
+        with contextlib.suppress(DataError), atomic(file) as opened:
+            np.savez(opened, rows=asked.rows, scores=asked.scores)
+        return asked
 
-def opinions(engine: Engine, store: DocumentStore, texts: Sequence[str], made: str, depth: int = DEPTH) -> Opinions:
-    """What a teacher finds for texts; it is kept in the cache folder for all trainings with the same teacher.
+    @cached_property
+    def _engine(self) -> Engine:
+        """What it searches with: made only if it has to be asked, because a teacher may have to be trained first."""
+        return self.retriever.engine_for(self.dataset, self.store, self.work)
 
-    `made` is a mark of what the teacher was made from.
-    """
-    depth = min(depth, len(store))
-    key = fit_fingerprints.fingerprint([made, store.fingerprint, depth, list(texts)])[:16]
-    file = cache_folder() / f"teacher-{key}.npz"
-    if (kept := _kept(file, (len(texts), depth))) is not None:
-        return kept
-    asked = _asked(engine, store, texts, depth)
-    with contextlib.suppress(DataError), atomic(file) as opened:
-        np.savez(opened, rows=asked.rows, scores=asked.scores)
-    return asked
+    @cached_property
+    def _made(self) -> str:
+        """A mark of what it was or will be made from."""
+        retriever = self.retriever
+        made = retriever.fingerprint_for(self.store) or retriever.lessons(self.dataset, self.store)
+        expansions = fit_fingerprints.of_expansions(self.store) if retriever.reads_expansions else ""
+        return fit_fingerprints.fingerprint([retriever.kind, config.to_dict(retriever), made, expansions])
+
+    def _warn_of_known_queries(self, training: TaughtTuning) -> None:
+        """Say so where the queries that judge a training were learned by its teacher."""
+        if conflict := learned_by([self.retriever], training.split, training.holdout):
+            system, split = conflict
+            message = (
+                "the teacher learned queries of %s that this training holds out, so held-out measures look too good: "
+                "training.holdout of its %s is %s, here it is %s"
+            )
+            _log.warning(message, split, system.kind, system.tuning.holdout, training.holdout)
 
 
 def _kept(file: Path, shape: tuple[int, int]) -> Opinions | None:
@@ -67,41 +106,9 @@ def _kept(file: Path, shape: tuple[int, int]) -> Opinions | None:
 def _asked(engine: Engine, store: DocumentStore, texts: Sequence[str], depth: int) -> Opinions:
     rows = np.zeros((len(texts), depth), np.int32)
     scores = np.full((len(texts), depth), -np.inf, np.float32)
-    for number, result in enumerate(engine.search(store, texts, depth)):
-        for at, hit in enumerate(result):
-            rows[number, at], scores[number, at] = store.row(hit.id), hit.score
+    blocks = range(0, len(texts), TOGETHER)
+    for first in track(blocks, "asking the teacher", len(blocks)):
+        for number, result in enumerate(engine.search(store, texts[first : first + TOGETHER], depth), first):
+            for at, hit in enumerate(result):
+                rows[number, at], scores[number, at] = store.row(hit.id), hit.score
     return Opinions(rows, scores)
-
-
-def fitted_temperature(labelled: Opinions, relevant: Sequence[np.ndarray]) -> float:
-    """What to divide a teacher's scores by, so that the right documents of judged questions are likeliest."""
-    right = np.array([np.isin(rows, known) for rows, known in zip(labelled.rows, relevant, strict=True)])
-    right &= np.isfinite(labelled.scores)
-    useful = right.any(1)
-    if not useful.any():
-        return 1.0
-    asked = Opinions(labelled.rows[useful], labelled.scores[useful])
-
-    def likelihood(temperature: float) -> float:
-        chosen = np.where(right[useful], asked.logprobs(temperature), -np.inf)
-        return float(np.logaddexp.reduce(chosen, 1).mean())
-
-    return float(max(TEMPERATURES, key=likelihood))
-
-
-@dataclass(frozen=True)
-class Teaching:
-    """A teacher's opinions on the texts of views, by the names of the views, and what its scores are divided by."""
-
-    views: Mapping[str, Opinions]
-    temperature: float
-
-    def of(self, name: str, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows and log-probabilities (examples, depth) of what it found; -inf for views that it does not know."""
-        if name in self.views:
-            known = self.views[name]
-            part = Opinions(known.rows[examples], known.scores[examples])
-            return part.rows.astype(np.int64), part.logprobs(self.temperature)
-        depth = next(iter(self.views.values())).rows.shape[1]
-        shape = len(examples), depth
-        return np.zeros(shape, np.int64), np.full(shape, -np.inf, np.float32)

@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+UNKNOWN = -1e9
+"""The score of what is not compared: no probability, and no infinity of which a difference could be taken."""
+
 
 def contrastive(
     scores: Tensor, positive: Tensor, excluded: Tensor | None = None, weights: Tensor | None = None
@@ -22,6 +25,17 @@ def contrastive(
     if excluded is not None:
         scores = scores.masked_fill(excluded & ~is_positive, -torch.inf)
     return functional.cross_entropy(scores.float(), positive)
+
+
+def divergence(scores: Tensor, taught: Tensor) -> Tensor:
+    """The mean over queries of the KL divergence of the scores' softmax from a teacher's, over the same candidates.
+
+    scores (queries, candidates); taught (queries, candidates) the logs of a teacher's probabilities, up to a constant
+    for each query. Where these are -inf the teacher does not know a candidate, and it is left out of both softmaxes.
+    """
+    known = taught.isfinite()
+    ours, theirs = (each.float().masked_fill(~known, UNKNOWN).log_softmax(1) for each in (scores, taught))
+    return torch.where(known, theirs.exp() * (theirs - ours), 0.0).sum(1).mean()
 
 
 def listwise(scores: Tensor) -> Tensor:

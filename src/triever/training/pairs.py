@@ -1,7 +1,9 @@
 """Training pairs: queries with the rows of their relevant documents, and batches of them with negatives.
 
 A batch holds queries, their positives, and negatives; every document of a batch is a negative of every query that it
-is not relevant to. A copy of a relevant document is no negative either, even if nobody judged the copy.
+is not relevant to. A copy of a relevant document is no negative either, even if nobody judged the copy. With a teacher,
+each query brings some of the teacher's best documents too. These are no negatives of that query: the teacher says what
+they are worth.
 """
 
 from __future__ import annotations
@@ -23,9 +25,12 @@ from triever.data.store import DocumentStore
 from triever.errors import UsageError
 from triever.models.tokens import Tokens
 from triever.training.epochs import chance_of, epoch_batches
+from triever.training.opinions import LABELLED, Teaching
 
 EXTRA = 20
 """So many more hits are searched for than wanted, because some turn out to be relevant."""
+TAUGHT = 8
+"""Documents of a teacher that are read for each query of a batch, besides its positive: few, since all are encoded."""
 FEW = 3
 """Relevant documents of a query up to which these decide whether it is held out: among hundreds one always would be."""
 
@@ -186,6 +191,7 @@ class PairBatches:
     round: int = 0
     pad: int = 0
     same: np.ndarray | None = None  # (documents,) the numbers of their texts; without it, no document counts as a copy
+    teaching: Teaching | None = None
 
     def __len__(self) -> int:
         return self.steps
@@ -194,17 +200,24 @@ class PairBatches:
         chance = chance_of(step, self.steps, self.seed, self.round)
         queries = self._order[step]
         positive = np.array([chance.choice(self.pairs.of(query)) for query in queries])
-        documents = np.concatenate([positive, self._negatives(queries, chance).ravel()])
+        negatives = self._negatives(queries, chance)
+        candidates, taught = self._candidates(queries, positive, chance)
+        documents = np.concatenate([positive, negatives.ravel(), candidates.ravel()])
         query_ids, query_mask = self.queries.padded(queries, self.pad)
         document_ids, document_mask = self.documents.padded(documents, self.pad)
-        return {
+        batch = {
             "query_ids": query_ids,
             "query_mask": query_mask,
             "document_ids": document_ids,
             "document_mask": document_mask,
             "positive": torch.arange(len(queries)),
-            "excluded": torch.from_numpy(self._excluded(queries, documents)),
+            "excluded": torch.from_numpy(self._excluded(queries, documents, candidates)),
         }
+        if self.teaching is None:
+            return batch
+        columns = np.arange(len(documents) - candidates.size, len(documents)).reshape(candidates.shape)
+        all_columns = np.concatenate([np.arange(len(queries))[:, None], columns], 1)
+        return batch | {"candidates": torch.from_numpy(all_columns), "taught": torch.from_numpy(taught)}
 
     @cached_property
     def _order(self) -> np.ndarray:
@@ -219,9 +232,29 @@ class PairBatches:
             return drawn
         return with_chosen(drawn, self.mined[queries], self.negatives.mined, chance)
 
-    def _excluded(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """(queries, documents) whether a document is relevant to a query, or a copy of one that is."""
-        return np.stack([among(documents, self.pairs.of(query), self.same) for query in queries])
+    def _candidates(
+        self, queries: np.ndarray, positive: np.ndarray, chance: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What queries are taught by: (queries, TAUGHT) rows drawn from the teacher's best documents.
+
+        And (queries, 1 + TAUGHT) the teacher's log-probabilities of the positive and of these; -inf for what it did
+        not find. Where it found too few, the positive stands once more in their places.
+        """
+        if self.teaching is None:
+            return np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32)
+        rows, logprobs = self.teaching.of(LABELLED, queries)
+        is_positive = rows == positive[:, None]
+        others = np.where(np.isfinite(logprobs) & ~is_positive, np.arange(rows.shape[1]), -1)
+        drawn = with_chosen(np.full((len(queries), TAUGHT), -1), others, TAUGHT, chance)
+        candidates = np.where(drawn >= 0, np.take_along_axis(rows, drawn, 1), positive[:, None])
+        of_positive = np.where(is_positive, logprobs, -np.inf).max(1, keepdims=True)
+        of_drawn = np.where(drawn >= 0, np.take_along_axis(logprobs, drawn, 1), -np.inf)
+        return candidates, np.concatenate([of_positive, of_drawn], 1).astype(np.float32)
+
+    def _excluded(self, queries: np.ndarray, documents: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        """(queries, documents) whether a document is relevant to a query or taught for it, or a copy of one that is."""
+        known = [np.concatenate([self.pairs.of(query), own]) for query, own in zip(queries, candidates, strict=True)]
+        return np.stack([among(documents, rows, self.same) for rows in known])
 
 
 def with_chosen(drawn: np.ndarray, pool: np.ndarray, count: int, chance: np.random.Generator) -> np.ndarray:

@@ -22,7 +22,8 @@ from triever.models.tokens import Tokens
 from triever.ranks import reciprocal_rank
 from triever.training.epochs import chance_of
 from triever.training.loop import Trained, TrainOptions, train
-from triever.training.losses import contrastive
+from triever.training.losses import contrastive, divergence
+from triever.training.opinions import Teaching
 from triever.training.pairs import Negatives, PairBatches, Pairs, hard_negatives, held_out, text_numbers
 
 Scores = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
@@ -31,6 +32,8 @@ Rank = Callable[[Tokens, Tokens, int], np.ndarray]
 """From queries, documents and k to the rows (queries, k) of the k best documents, by the model as it is now."""
 Mine = Callable[[list[str], int], list[list[int]]]
 """From query texts and a depth to rows of documents, by another retriever."""
+Teach = Callable[[Pairs], Teaching | None]
+"""From the queries that are trained on to what a teacher thinks of them."""
 
 WATCH = "RR@10"
 """The measure on held-out queries that chooses the best step."""
@@ -78,7 +81,20 @@ class TuningBatches:
 
 
 @dataclass(frozen=True)
-class Tuning(QueryTuning):
+class TaughtTuning(QueryTuning):
+    """How a model is trained that may follow a teacher."""
+
+    teacher_weight: float = option(
+        3.0, "how much the order of a teacher counts beside the right documents; 0 leaves the teacher out"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least("teacher_weight", 0)
+
+
+@dataclass(frozen=True)
+class Tuning(TaughtTuning):
     """How an encoder is trained on the queries of a dataset: `Tuning(steps=700, batch=256)`."""
 
     learning_rate: float = option(2e-5, "the highest learning rate, reached after the warmup")
@@ -104,7 +120,7 @@ class RerankTuning(QueryTuning):
 
 
 @dataclass(frozen=True)
-class DocidTuning(QueryTuning):
+class DocidTuning(TaughtTuning):
     """How a model is trained to write docids: `DocidTuning(steps=4000, batch=512)`."""
 
     steps: int = option(2000, "optimizer steps; 0 leaves the model as it begins")
@@ -118,13 +134,11 @@ class DocidTuning(QueryTuning):
     encoder_steps: int = option(
         400, "steps of dense retrieval before rows of nodes are made, if vectors names no retriever; 0 leaves them out"
     )
-    teacher_weight: float = option(3.0, "how much the order of a teacher counts beside the right documents")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._at_least("add_steps", 0)
         self._at_least("encoder_steps", 0)
-        self._at_least("teacher_weight", 0)
         if not 0 <= self.reader <= 1:
             raise UsageError(f"reader = {self.reader} should be from 0 to 1", "it is a share of the learning rate")
 
@@ -145,6 +159,9 @@ class PairTraining:
     pad: int = 0
     folder: Path | None = None
     device: str = "auto"
+    teach: Teach | None = None
+    teaching: Teaching | None = field(init=False, default=None)
+    """What the teacher thinks, once it has been asked."""
     _train: tuple[Pairs, Tokens] = field(init=False)
     _held: tuple[Pairs, Tokens] = field(init=False)
 
@@ -161,6 +178,8 @@ class PairTraining:
 
     def run(self) -> Trained:
         """Train the model. It ends with its best weights, blended with the old ones if the options say so."""
+        # Before the loop, in which nothing else can learn: the teacher may have to be trained itself.
+        self.teaching = self.teach(self._train[0]) if self.teach else None
         before = copy.deepcopy(self.model.state_dict()) if self.options.blend else None
         judged = len(self._held[0]) > 0
         trained = train(
@@ -179,7 +198,11 @@ class PairTraining:
 
     def _loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         scores = self.scores(model, batch) / self.options.temperature
-        return {"contrastive": contrastive(scores, batch["positive"], batch["excluded"])}
+        losses = {"contrastive": contrastive(scores, batch["positive"], batch["excluded"])}
+        if "taught" in batch:
+            apart = divergence(scores.gather(1, batch["candidates"]), batch["taught"])
+            losses["teacher"] = self.options.teacher_weight * apart
+        return losses
 
     def _round(self, number: int) -> PairBatches:
         pairs, tokens = self._train
@@ -196,6 +219,7 @@ class PairTraining:
             round=number,
             pad=self.pad,
             same=self._same,
+            teaching=self.teaching,
         )
 
     @cached_property
