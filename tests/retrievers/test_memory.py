@@ -153,7 +153,7 @@ FILES = {
     "numbers": ("docid_numbers",),
 }
 """The files of the parts that an opened model maps."""
-FILES_OF_NODES = {**FILES, "numbers": ("node_numbers", "node_owners")}
+FILES_OF_NODES = {**FILES, "numbers": ("node_numbers", "node_owners", "node_mass")}
 INSIDE = {"first": "first_", "bm25 1": "system0_", "dense 2": "system1_"}
 HEADER = 128
 """Bytes before the numbers of an .npy file."""

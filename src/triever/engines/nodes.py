@@ -32,6 +32,7 @@ from triever.docids.walk import Walk
 from triever.engines.base import Parts
 from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import Reading
+from triever.index.top import shared
 from triever.index.trie_vectors import EntryVectors, LookedUp, PrefixEntries
 from triever.index.vectors import Vectors
 from triever.memory_parts import Product, Products, Stored, scaled, weight_products, weights_in
@@ -276,11 +277,9 @@ class NodeEngine:
     def weights(self, vectors: Tensor) -> Tensor:
         """(queries, passages) the logs of the weights of all docids for the vectors of queries."""
         step = max(1, AT_ONCE // max(1, len(vectors)))
-        parts = [
-            vectors @ torch.from_numpy(self.rows.row[low : low + step]).to(vectors).T
-            for low in range(0, len(self.rows), step)
-        ]
-        return self.scale * torch.cat(parts, 1) + torch.from_numpy(self.rows.mass).to(vectors).log()
+        slices = (slice(low, low + step) for low in range(0, len(self.rows), step))
+        products = torch.cat([vectors @ self._row_vectors.read(rows).to(vectors).T for rows in slices], 1)
+        return self.scale * products + shared(self.rows.mass).to(vectors).log()
 
     def _result(self, store: DocumentStore, logprobs: Mapping[int, float], k: int) -> Result:
         best: dict[int, tuple[float, int]] = {}
@@ -335,9 +334,13 @@ class NodeEngine:
     @cached_property
     def _below(self) -> EntryVectors:
         """The rows of docids, as they are compared below prefixes."""
-        rows = Vectors(self.rows.row, self.reader.device)
-        parts = (LookedUp(rows, self._positions(part.document)) for part in self.trie.parts)
+        parts = (LookedUp(self._row_vectors, self._positions(part.document)) for part in self.trie.parts)
         return EntryVectors(self.trie, tuple(parts))
+
+    @cached_property
+    def _row_vectors(self) -> Vectors:
+        """The rows, where they are compared."""
+        return Vectors(self.rows.row, self.reader.device)
 
     @cached_property
     def generator(self) -> NodeGenerator:
