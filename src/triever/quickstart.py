@@ -25,8 +25,8 @@ What to try next, on your own documents:
   triever fit generative --data FOLDER --out models/mine
   triever search models/mine "what you look for"
   triever compare bm25 dense models/mine --data FOLDER --split test
-With a GPU, `fit` trains the model that reads as well (here it stays as it is, and that takes minutes less); a teacher
-(--set teacher=multivector) and passages bring more: docs/generative.md says what to choose for which corpus."""
+`fit` trains the model that reads as well, which wants a GPU; with --set training.reader=0 it stays as it is, as here,
+and a processor is enough. docs/generative.md says what else to choose for which corpus."""
 
 
 def quickstart(questions: int, emit: Callable[[object], None], backbone: str = "auto") -> None:
