@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -35,8 +36,10 @@ from triever.engines.docids import DocidEngine
 from triever.engines.nodes import NodeEngine, passage_vectors
 from triever.learning.asked import Asked
 from triever.learning.nodes import row_loss
+from triever.learning.order import PrefixTree
 from triever.models.backbones import load_backbone
 from triever.models.encoder import Encoder
+from triever.models.node_rows import Steering
 from triever.models.row_model import RowModel, log_sums
 from triever.models.tokens import Tokens
 from triever.training.opinions import Opinions, fitted_temperature
@@ -269,8 +272,8 @@ class Scored(torch.nn.Module):
         super().__init__()
         self.scores = scores
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor, vectors: torch.Tensor | None = None) -> torch.Tensor:
-        return self.scores
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, vectors: None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.scores, ids
 
 
 def test_a_text_that_no_teacher_was_asked_about_has_the_likelihood_alone() -> None:
@@ -286,15 +289,52 @@ def test_a_text_that_no_teacher_was_asked_about_has_the_likelihood_alone() -> No
     assert float(both["teacher"]) == pytest.approx(3 * float((theirs * (theirs / ours).log()).sum()) / 2, abs=1e-6)
 
 
+def test_margins_are_those_of_what_a_search_weighs_at_every_length() -> None:
+    documents = [Document(str(number), f"text {number}") for number in range(9)]
+    encoder = Encoder(load_backbone(BACKBONE, texts=["a text"]))
+    rows = torch.nn.functional.normalize(torch.randn(9, 32), dim=1)
+    model = RowModel(encoder, rows, torch.arange(9))
+    tree = PrefixTree.of(TREE, documents, model)
+    tables, queries = tree.tables(model, Steering()), torch.nn.functional.normalize(torch.randn(2, 32), dim=1)
+    compared = torch.tensor([[0, 3, 7], [4, 1, -1]])
+
+    def below(node: int) -> torch.Tensor:
+        return rows[tree.arrays.document[tree.arrays.entries_of(node)].tolist()]
+
+    def weight(query: torch.Tensor, node: int) -> torch.Tensor:
+        each, scale = below(node), model.scale.detach() * (1.6 if len(below(node)) > 1 else 1.0)
+        spread = (each - each.mean(0)).square().sum(1).mean() / 32
+        return scale * query @ each.mean(0) + math.log(len(each)) + 3.0 * scale**2 / 2 * spread
+
+    short = []
+    for query, (right, *wrong) in zip(queries, compared.tolist(), strict=True):
+        for other in (number for number in wrong if number >= 0):
+            for mine, theirs in zip(tree.nodes[right].tolist(), tree.nodes[other].tolist(), strict=True):
+                if mine != theirs:
+                    short.append((1.0 - weight(query, mine) + weight(query, theirs)).clamp(min=0))
+    loss = tables.margin_loss(queries, compared, model.scale)
+    torch.testing.assert_close(loss, torch.stack(short).mean(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("reader", [1.0, 0.0])
+def test_a_training_for_order_makes_its_loss_smaller(reader: float, tmp_path: Path) -> None:
+    training = DocidTuning(steps=30, batch=4, rounds=3, learning_rate=3e-3, reader=reader, holdout=0.0, encoder_steps=0)
+    nodes(training=replace(training, order=2.0, log_every=1)).fit(dataset(), work=tmp_path / "work")
+    lines = [json.loads(line) for line in (tmp_path / "work" / "training" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["parts"]["order"] for line in lines if "parts" in line]
+    assert len(losses) == 30
+    assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
+
+
 def test_documents_that_nobody_asked_about_are_no_negatives() -> None:
     encoder = Encoder(load_backbone(BACKBONE, texts=["a text"]))
     owners = torch.tensor([0, 0, 1, 2, 2, 3])
     model = RowModel(encoder, torch.randn(6, 32), owners)
     vectors = torch.randn(3, 32)
     model.train_among(torch.tensor([1, 2]))
-    torch.testing.assert_close(model(vectors=vectors), model.weights(vectors)[:, [1, 2]])
+    torch.testing.assert_close(model(vectors=vectors)[0], model.weights(vectors)[:, [1, 2]])
     model.rows.requires_grad_(True)
-    model(vectors=vectors).sum().backward()
+    model(vectors=vectors)[0].sum().backward()
     assert model.rows.grad is not None
     assert not model.rows.grad[[0, 1, 5]].any()
     assert model.rows.grad[[2, 3, 4]].any(1).all()

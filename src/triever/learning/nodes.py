@@ -35,8 +35,10 @@ from triever.learning.docids import (
     warn_of_codes,
 )
 from triever.learning.encoders import check_memory, device_name
+from triever.learning.order import CONFUSED, PrefixTables, PrefixTree, confused
 from triever.learning.teachers import Teacher
 from triever.models.encoder import Encoder, encode
+from triever.models.node_rows import Steering
 from triever.models.precision import device_of
 from triever.models.row_model import RowModel
 from triever.models.tokens import Tokens
@@ -71,6 +73,8 @@ class TaughtBatches(ViewBatches):
     teaching: Teaching | None = None
     vectors: Mapping[str, np.ndarray] = field(default_factory=dict)
     """The vectors of the texts of each view, where what reads stays as it is: then no batch is read again."""
+    confused: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The wrong documents (texts, c) that the texts of each view are compared with, if there are any."""
 
     def batch_of(self, drawn: Sequence[Drawn]) -> dict[str, Tensor]:
         """The texts of all views together; `targets` (texts, 1) say where their documents stand."""
@@ -78,6 +82,8 @@ class TaughtBatches(ViewBatches):
         if self.vectors:
             read = np.concatenate([self.vectors[part.name][part.examples] for part in drawn])
             batch = {"vectors": torch.from_numpy(read), "targets": batch["targets"]}
+        if self.confused:
+            batch["compared"] = torch.from_numpy(np.concatenate([self._compared(part) for part in drawn]))
         if self.teaching is None:
             return batch
         parts = [self.teaching.of(part.name, part.examples) for part in drawn]
@@ -86,6 +92,12 @@ class TaughtBatches(ViewBatches):
             name: torch.from_numpy(np.concatenate(part))
             for name, part in zip(names, zip(*parts, strict=True), strict=True)
         }
+
+    def _compared(self, part: Drawn) -> np.ndarray:
+        """(texts, 1 + c) the right documents, and those that they are confused with; -1 for views without any."""
+        nothing = np.full((len(part.rows), CONFUSED), -1)
+        others = self.confused[part.name][part.examples] if part.name in self.confused else nothing
+        return np.concatenate([part.rows[:, None], others], 1)
 
 
 @dataclass(frozen=True)
@@ -356,11 +368,12 @@ class NodeTeaching:
         learns = self._rows_learn(lesson.views, len(store))
         model.rows.requires_grad_(learns)
         positions = self._compared(lesson, teaching, len(store))
+        order = Order.of(lesson, self.options, store) if options.order else None
         start = lesson.ranks() if lesson.held else []
         trained = train(
             model,
-            lambda module, batch: row_loss(module, batch, options.teacher_weight),
-            self._rounds(lesson, teaching, vectors, positions),
+            lambda module, batch: row_loss(module, batch, options.teacher_weight, order),
+            self._rounds(lesson, teaching, vectors, positions, order),
             options,
             evaluate=(lambda _module: lesson.quality()) if lesson.held else None,
             watch=WATCH if lesson.held else "",
@@ -393,7 +406,12 @@ class NodeTeaching:
         return positions
 
     def _rounds(
-        self, lesson: NodeLesson, teaching: Teaching | None, vectors: Mapping[str, np.ndarray], positions: np.ndarray
+        self,
+        lesson: NodeLesson,
+        teaching: Teaching | None,
+        vectors: Mapping[str, np.ndarray],
+        positions: np.ndarray,
+        order: Order | None,
     ) -> Callable[[int], TaughtBatches]:
         options, model = self.options.training, lesson.model
         weights = self.options.views.weights or [1.0] * len(lesson.views)
@@ -414,6 +432,7 @@ class NodeTeaching:
             pad,
             teaching,
             vectors,
+            order.renewed(vectors) if order else {},
         )
 
     def _rows_learn(self, views: Mapping[str, View], documents: int) -> bool:
@@ -436,12 +455,43 @@ class NodeTeaching:
         return teacher.teaching(texts, judged, self.options.training)
 
 
-def row_loss(module: nn.Module, batch: Mapping[str, Tensor], weight: float = 1.0) -> dict[str, Tensor]:
-    """The likelihood of right documents, and the distance from a teacher's order."""
-    scores = module(batch.get("ids"), batch.get("mask"), batch.get("vectors"))
+@dataclass
+class Order:
+    """The part of the loss that is about the order of prefixes; its tables are renewed in each round."""
+
+    lesson: NodeLesson
+    tree: PrefixTree
+    weight: float
+    tables: PrefixTables | None = None
+
+    @classmethod
+    def of(cls, lesson: NodeLesson, options: DocidRetriever[Any], store: DocumentStore) -> Order:
+        """By the docids that rows have as a training begins."""
+        return cls(lesson, PrefixTree.of(options.docids, list(store), lesson.model), options.training.order)
+
+    def renewed(self, vectors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The documents that the model confuses now, for each view of questions; prefixes weigh what they do now."""
+        model = self.lesson.model
+        self.tables = self.tree.tables(model, Steering())
+        return confused(model, self.lesson.views, vectors or self.lesson.question_vectors())
+
+    def loss(self, questions: Tensor, compared: Tensor) -> Tensor:
+        """The margins that right documents lack, as much as they count."""
+        assert self.tables is not None  # a round has begun
+        scale = self.lesson.model.scale.detach()  # which is learned by likelihood: a lower one would lower all margins
+        return self.weight * self.tables.margin_loss(questions.float(), compared, scale)
+
+
+def row_loss(
+    module: nn.Module, batch: Mapping[str, Tensor], weight: float = 1.0, order: Order | None = None
+) -> dict[str, Tensor]:
+    """The likelihood of right documents, the distance from a teacher's order, and the margins that prefixes lack."""
+    scores, questions = module(batch.get("ids"), batch.get("mask"), batch.get("vectors"))
     losses = {"likelihood": functional.cross_entropy(scores, batch["targets"][:, 0])}
     if "taught" in batch:
         losses["teacher"] = weight * divergence(scores.gather(1, batch["candidates"]), batch["taught"])
+    if order and "compared" in batch:
+        losses["order"] = order.loss(questions, batch["compared"])
     return losses
 
 

@@ -65,6 +65,10 @@ class NodeSums:
         shared = {node: (each[alive_there], masses[alive_there]) for node, each, masses, alive_there in kept}
         return cls(total, squares, count, mass_below, shared)
 
+    def summaries(self, node: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The mean (..., d), spread, number and mass (...) of the rows at and below nodes (...)."""
+        return summarised(self.total[node], self.squares[node], self.count[node], self.mass[node])
+
     def entries_at(self, node: int) -> tuple[Tensor, Tensor]:
         """The rows (entries, d) and masses (entries,) of the docid that ends at a node; none for -1."""
         if node < 0 or self.count[node] == 0:
@@ -75,6 +79,23 @@ class NodeSums:
         """What takes memory."""
         shared = (tensor for pair in self.shared.values() for tensor in pair)
         return [self.total, self.squares, self.count, self.mass, *shared]
+
+
+def summarised(total: Tensor, squares: Tensor, count: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The mean (..., d), spread, number and mass (...) of rows, from their sums (..., d) and those of their squares."""
+    number = count.clamp(min=1)
+    mean = total / number[..., None]
+    spread = (squares / number - mean.square().sum(-1)).clamp(min=0) / total.shape[-1]
+    return mean, spread, count, mass
+
+
+def node_weights(
+    nearness: Tensor, spread: Tensor, count: Tensor, mass: Tensor, scale: float | Tensor, steering: Steering
+) -> Tensor:
+    """The log of what nodes weigh: of a docid what it weighs, of a prefix an estimate of all below it."""
+    sharp = scale * steering.sharpness
+    estimate = sharp * nearness + steering.spread * sharp**2 / 2 * spread
+    return torch.where(count <= 1, scale * nearness, estimate) + mass.log()
 
 
 @dataclass
@@ -113,9 +134,7 @@ class NodeGenerator:
         if self.counted is not None and state.shape[1] > 1:  # a single state was read before, as a child
             self.counted.append(int((count > 0).sum()) * (len(state) if same else 1))
         nearness = hidden @ mean[0].T if same else torch.einsum("nd,ncd->nc", hidden, mean)
-        sharp = self.scale * self.steering.sharpness
-        estimate = sharp * nearness + self.steering.spread * sharp**2 / 2 * spread
-        weights = torch.where(count <= 1, self.scale * nearness, estimate) + mass.log()
+        weights = node_weights(nearness, spread, count, mass, self.scale, self.steering)
         self._add_up_shared(weights, hidden, state, count)
         return weights.masked_fill(count == 0, -torch.inf)
 
@@ -142,6 +161,4 @@ class NodeGenerator:
             squares += torch.where(here, sums.squares[node], 0.0)
             count += torch.where(here, sums.count[node], 0.0)
             mass += torch.where(here, sums.mass[node], 0.0)
-        mean = total.div_(count.clamp(min=1)[..., None])
-        spread = (squares / count.clamp(min=1) - mean.square().sum(-1)).clamp(min=0) / size
-        return mean, spread, count, mass
+        return summarised(total, squares, count, mass)

@@ -41,10 +41,13 @@ class RowModel(nn.Module):
         """How many tokens of a text can be read, up to as many as are wanted."""
         return self.reader.at_most(wanted)
 
-    def forward(self, ids: Tensor | None = None, mask: Tensor | None = None, vectors: Tensor | None = None) -> Tensor:
+    def forward(
+        self, ids: Tensor | None = None, mask: Tensor | None = None, vectors: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The logs of the weights of documents for texts, or for their vectors (texts, d), as a training wants them.
 
-        They are (texts, documents), all of them or those that the training is `among`.
+        They are (texts, documents), all of them or those that the training is `among`; beside them are the vectors
+        (texts, d) that were compared.
         """
         if vectors is None:
             assert ids is not None  # one of the two is given
@@ -52,9 +55,10 @@ class RowModel(nn.Module):
             vectors = self.reader(ids, mask)
         vectors = functional.dropout(vectors, DROPOUT, self.training and self.turns_rows is not None)
         if self.among is None:
-            return self.weights(vectors)
+            return self.weights(vectors), self.questions(vectors)
         compared, owners = self.among
-        return self._weights(vectors, self.rows[compared], owners, int(owners[-1]) + 1)
+        weights = self._weights(vectors, self.rows[compared], owners, int(owners[-1]) + 1)
+        return weights, self.questions(vectors)
 
     def train_among(self, documents: Tensor) -> None:
         """Let a training compare questions with these documents alone, rising: the others have no say in it."""

@@ -131,6 +131,9 @@ class DocidTuning(TaughtTuning):
     rows: Literal["auto", "learned", "fixed"] = option(
         "auto", "whether rows of nodes learn; auto: where nine in ten documents have a question, since others suffer"
     )
+    order: float = option(
+        0.0, "with rows of nodes: how much a margin over confused documents counts, at every length of their docids"
+    )
     encoder_steps: int = option(
         400, "steps of dense retrieval before rows of nodes are made, if vectors names no retriever; 0 leaves them out"
     )
@@ -139,6 +142,7 @@ class DocidTuning(TaughtTuning):
         super().__post_init__()
         self._at_least("add_steps", 0)
         self._at_least("encoder_steps", 0)
+        self._at_least("order", 0)
         if not 0 <= self.reader <= 1:
             raise UsageError(f"reader = {self.reader} should be from 0 to 1", "it is a share of the learning rate")
 
