@@ -1,15 +1,22 @@
-"""Progress of long work: silent inside a program, a bar on the terminal once `show` has been called."""
+"""Progress of long work: silent inside a program, a bar on the terminal once `show` has been called.
+
+Where there is no terminal, `tell` has a line given out every few seconds instead.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from typing import TypeVar
 
 from triever.printable import printable
 
 T = TypeVar("T")
+EVERY = 5.0
+"""Seconds between two lines about work that goes on."""
 _shown = False
+_line: Callable[[str], object] | None = None
 
 
 def show(on: bool) -> None:
@@ -18,10 +25,34 @@ def show(on: bool) -> None:
     _shown = on
 
 
+def tell(line: Callable[[str], object] | None) -> None:
+    """Where no bars are shown, give a line about long work to this function every few seconds; None: no more."""
+    global _line
+    _line = line
+
+
+def _counter(title: str, total: int | None, done: int = 0) -> Callable[[int, str], object]:
+    """What is called with how much is done, and now and then gives a line about it."""
+    line, last = _line, time.monotonic()
+    of_all = f" of {total:,}" if total else ""
+
+    def count(done: int, note: str = "") -> None:
+        nonlocal last
+        if line is not None and time.monotonic() - last >= EVERY:
+            last = time.monotonic()
+            line(f"{title}: {done:,}{of_all}{f'; {note}' if note else ''}")
+
+    count(done)
+    return count
+
+
 def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
     """The same items, with a bar that counts them as they pass."""
     if not _shown:
-        yield from items
+        count = _counter(title, total if total is not None or not isinstance(items, Sized) else len(items))
+        for number, item in enumerate(items, 1):
+            yield item
+            count(number, "")
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -35,7 +66,7 @@ def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[
 def bar(title: str, total: int, done: int = 0) -> Generator[Callable[[int, str], object], None, None]:
     """A bar for work that is no iterable. It gives a function that takes how much is done, and a note to show."""
     if not _shown:
-        yield lambda _done, _note: None
+        yield _counter(title, total, done)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

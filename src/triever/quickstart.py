@@ -15,14 +15,18 @@ from triever.retrievers.bm25 import BM25
 BACKBONES = ("auto", "minilm", "scratch", "none")
 WORDS = "scratch:hidden=256,layers=0,vocabulary=8000"
 """A small model without pretrained weights, a bag of words: it can be trained in minutes."""
+STEPS = 100
+"""Steps of 256 questions: four passes over the training questions."""
 LENGTH = 64
 """How many tokens of a document are read; most entries have fewer."""
 
 NEXT = """
-Your own documents are the same commands:
+What to try next, on your own documents:
   triever fit generative --data FOLDER --out models/mine
   triever search models/mine "what you look for"
-  triever compare bm25 dense models/mine --data FOLDER --split test"""
+  triever compare bm25 dense models/mine --data FOLDER --split test
+With a GPU, `fit` trains the model that reads as well (here it stays as it is, and that takes minutes less); a teacher
+(--set teacher=multivector) and passages bring more: docs/generative.md says what to choose for which corpus."""
 
 
 def quickstart(questions: int, emit: Callable[[object], None], backbone: str = "auto") -> None:
@@ -58,31 +62,52 @@ def _learned(data: Dataset, start: str, emit: Callable[[object], None]) -> dict[
     """Dense retrieval, if there are pretrained weights, and a model that learns to write docids."""
     if start == "none":
         return {}
-    from triever.models.decoders import DecoderOptions
+    emit("Loading PyTorch.\n")
     from triever.retrievers.dense import Dense
+
+    if start == "scratch":
+        return {"generative": _from_nothing(data, emit)}
+    emit("Reading all entries with MiniLM: dense retrieval as it comes, and where generative retrieval begins.\n")
+    dense = Dense(document_length=LENGTH).fit(data)
+    return {"dense": dense, "generative": _from_vectors(data, dense, emit)}
+
+
+def _from_vectors(data: Dataset, dense: Retriever, emit: Callable[[object], None]) -> Retriever:
+    """Docids of several symbols, whose rows begin as vectors; what reads stays as it is, so a minute is enough."""
+    from triever.docids.schemes import Semantic
+    from triever.engines.docid_search import SearchOptions
     from triever.retrievers.generative import Generative
     from triever.training.tuning import DocidTuning
     from triever.training.views import ViewOptions
 
-    systems: dict[str, Retriever] = {}
-    if start == "minilm":
-        dense = systems["dense"] = Dense(document_length=LENGTH).fit(data)
-        model = Generative(
-            vectors=dense,
-            views=ViewOptions(names=("generated",)),
-            document_length=LENGTH,
-            training=DocidTuning(steps=120, batch=32, rounds=1, learning_rate=1e-4, reader=0.0),
-        )
-    else:
-        model = Generative(
-            backbone=WORDS,
-            decoder=DecoderOptions(layers=0),
-            views=ViewOptions(names=("generated", "chunks"), length=24),
-            document_length=LENGTH,
-            training=DocidTuning(steps=400, batch=256, rounds=2, learning_rate=3e-3),
-        )
-    emit(f"Training a model to write docids, {model.training.steps} steps.\n")
-    return {**systems, "generative": model.fit(data)}
+    emit(f"Training generative retrieval on {len(data.queries('train')):,} questions.\n")
+    model = Generative(
+        docids=Semantic(branch=20, leaf=20),
+        vectors=dense,
+        passages=0,
+        views=ViewOptions(names=("labelled",)),
+        training=DocidTuning(steps=STEPS, batch=256, rounds=2, learning_rate=1e-3, reader=0.0),
+        search_options=SearchOptions(width=50),
+    )
+    return model.fit(data)
+
+
+def _from_nothing(data: Dataset, emit: Callable[[object], None]) -> Retriever:
+    """Docids of one symbol, written by a small model that begins with random weights."""
+    from triever.models.decoders import DecoderOptions
+    from triever.retrievers.generative import Generative
+    from triever.training.tuning import DocidTuning
+    from triever.training.views import ViewOptions
+
+    emit("Training a small model to write docids.\n")
+    model = Generative(
+        backbone=WORDS,
+        decoder=DecoderOptions(layers=0),
+        views=ViewOptions(names=("generated", "chunks"), length=24),
+        document_length=LENGTH,
+        training=DocidTuning(steps=400, batch=256, rounds=2, learning_rate=3e-3),
+    )
+    return model.fit(data)
 
 
 def _answers(retriever: Retriever, data: Dataset, questions: int) -> list[str]:

@@ -124,8 +124,8 @@ def test_the_ends_of_the_dial_are_those_of_generative_retrieval(name: str) -> No
     assert at_depth(fitted, 0).search(QUERIES[0]).certificate.startswith("exact")
 
 
-def by_a_beam(retriever: GDR, query: str, width: int, depth: int) -> set[str]:
-    """The documents of the heaviest prefixes, step by step, each weighed by all that is known of it."""
+def below_a_beam(retriever: GDR, query: str, width: int, depth: int) -> set[int]:
+    """The passages of the heaviest prefixes, step by step, each weighed by all that is known of it."""
     engine = engine_of(retriever)
     hidden = engine.vectors([query])
     prefixes: list[torch.Tensor] = [engine.walk.root(1)[0]]
@@ -139,7 +139,7 @@ def by_a_beam(retriever: GDR, query: str, width: int, depth: int) -> set[str]:
         weights = [float(engine.generator.weights(hidden, state[None, None])[0, 0]) for state in open_ones]
         prefixes = [open_ones[at] for at in np.argsort(weights)[::-1][:width]]
     numbers |= {number for state in prefixes for number in engine.walk.documents(state.tolist())}
-    return {retriever.documents.ids[engine.rows.owners[engine.rows.numbers.tolist().index(one)]] for one in numbers}
+    return {engine.rows.numbers.tolist().index(number) for number in numbers}
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -149,12 +149,31 @@ def test_what_lies_below_the_heaviest_prefixes_is_found_and_nothing_else(depth: 
     )
     for query in ("number 3", "text of 7 and 5"):
         narrow = fitted.searching(width=2)
-        expected = by_a_beam(fitted, query, 2, depth)
+        owners = engine_of(fitted).rows.owners
+        expected = {fitted.documents.ids[owners[position]] for position in below_a_beam(fitted, query, 2, depth)}
         assert 0 < len(expected) < len(MANY)
         assert {hit.id for hit in narrow.search(query, len(expected))} == expected
         rows = by_rows(fitted, query)
         found = [hit.id for hit in narrow.search(query, 5)]
         assert found == sorted(expected, key=lambda one: -rows[one])[:5]
+
+
+@pytest.mark.parametrize("depth", [1, 2, None])
+def test_a_document_counts_with_all_of_its_passages_also_those_that_no_beam_came_to(depth: int | None) -> None:
+    words = [f"word{number % 17}" for number in range(600)]
+    texts = [". ".join(words[at : at + 6]) for at in range(0, 600, 6)]
+    many = triever.Dataset.of("many", [Document(str(number), text) for number, text in enumerate(texts)])
+    fitted = at_depth(by_nodes(Semantic(branch=4, leaf=4)).fit(many), depth, width=3)
+    engine, missed = engine_of(fitted), 0
+    for query in ("word3 word4", "word16"):
+        expected, hits = by_rows(fitted, query), fitted.search(query, 5)
+        ratios = [math.exp(hit.score - hits[0].score) for hit in hits]
+        assert ratios == pytest.approx([expected[hit.id] / expected[hits[0].id] for hit in hits], rel=1e-3)
+        if depth is not None:
+            reached = below_a_beam(fitted, query, 3, depth)
+            of_hits = [np.flatnonzero(engine.rows.owners == fitted.documents.row(hit.id)) for hit in hits]
+            missed += len(set(np.concatenate(of_hits).tolist()) - reached)
+    assert missed or depth is None, "else there is nothing to see here"
 
 
 def test_a_beam_that_holds_too_few_documents_is_widened() -> None:

@@ -21,6 +21,7 @@ from triever import (
     Document,
     Generative,
     MultiVector,
+    Query,
     SearchOptions,
     Semantic,
     Tuning,
@@ -28,12 +29,20 @@ from triever import (
     ViewOptions,
 )
 from triever.data.passages import passages
+from triever.data.store import DocumentStore
 from triever.docids.schemes import Scheme
 from triever.engines.docids import DocidEngine
-from triever.engines.nodes import NodeEngine
+from triever.engines.nodes import NodeEngine, passage_vectors
+from triever.learning.asked import Asked
 from triever.learning.nodes import row_loss
-from triever.models.row_model import log_sums
+from triever.models.backbones import load_backbone
+from triever.models.encoder import Encoder
+from triever.models.row_model import RowModel, log_sums
+from triever.models.tokens import Tokens
 from triever.training.opinions import Opinions, fitted_temperature
+from triever.training.pairs import Pairs, held_out, pairs_of
+from triever.training.tuning import quality
+from triever.training.views import Generated, Labelled
 
 BACKBONE = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
 NODES = DecoderOptions(rows="nodes")
@@ -76,7 +85,8 @@ def test_probabilities_are_the_softmax_of_rows_and_passages_add_up(docids: Schem
     fitted = nodes(docids).fit(dataset())
     engine = engine_of(fitted)
     for query in QUERIES:
-        weights = engine.scale * engine.rows.row.astype(np.float32) @ engine.vectors([query.text])[0].numpy()
+        near = engine.rows.row.astype(np.float32) @ engine.vectors([query.text])[0].numpy()
+        weights = engine.scale * near + np.log(engine.rows.mass)
         each = torch.from_numpy(weights).double().softmax(0).numpy()
         expected = [float(each[engine.rows.owners == row].sum()) for row in range(len(DOCUMENTS))]
         exact = {hit.id: math.exp(hit.score) for hit in fitted.searching(method="exact").search(query, 100)}
@@ -85,6 +95,83 @@ def test_probabilities_are_the_softmax_of_rows_and_passages_add_up(docids: Schem
         assert exact == pytest.approx(truth, abs=1e-4)
         assert wide == pytest.approx(truth, abs=1e-4)
         assert sum(exact.values()) == pytest.approx(1, abs=1e-4)
+
+
+QUESTIONS = [Query(f"t{number}", text) for number, text in enumerate(("hot leaves", "two wheels", "lava", "rye"))]
+ABOUT = {"t0": {"tea": 1}, "t1": {"bike": 1}, "t2": {"tea": 1}, "t3": {"bread": 1}}
+
+
+def asked_dataset() -> triever.Dataset:
+    """Documents with four training questions, two of them about one document."""
+    return triever.Dataset.of("asked", DOCUMENTS, QUESTIONS, {"train": ABOUT})
+
+
+def test_questions_are_docids_of_the_documents_that_answer_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Asked, "fitted_mass", lambda *_: 0.25)
+    training = DocidTuning(steps=1, batch=4, rounds=1, holdout=0.3, learning_rate=1e-9, encoder_steps=0)
+    data = asked_dataset()
+    _, held = held_out(pairs_of(data, "train", DocumentStore.of(DOCUMENTS)), 0.3)
+    assert 0 < len(held) < len(QUESTIONS)
+    fitted = nodes(training=training).fit(data)
+    engine = engine_of(fitted)
+    of_questions = np.flatnonzero(engine.rows.mass == 0.25)
+    known = [question for question in QUESTIONS if question.id not in held.ids]
+    assert len(of_questions) == len(known)
+    vectors = engine.vectors([question.text for question in known]).numpy()
+    for question, vector in zip(known, vectors, strict=True):
+        (document,) = ABOUT[question.id]
+        at = of_questions[np.abs(engine.rows.row[of_questions] - vector).max(1).argmin()]
+        np.testing.assert_allclose(engine.rows.row[at], vector, atol=1e-3)
+        assert DOCUMENTS[engine.rows.owners[at]].id == document
+    assert fitted.engine.trained["docids of questions"]["count"] == len(known)
+    without = nodes(training=training, asked=0).fit(data)
+    assert (engine_of(without).rows.mass == 1).all()
+
+
+def test_what_a_question_counts_never_takes_from_unseen_documents() -> None:
+    rows = torch.eye(4)
+    model = RowModel(Encoder(load_backbone(BACKBONE, texts=["a text"])), rows, torch.arange(4))
+    queries = torch.tensor([[0.7, 0.8, 0.0, 0.0], [0.0, 0.8, 0.7, 0.0]])  # both are nearer to 1
+    right = Pairs(["a", "b"], ["a", "b"], np.array([0, 1]), np.arange(3), np.zeros(2))
+    seen = np.array([True, False])
+    helps = Asked(np.array([[0.7, 0.8, 0.0, 0.0]], np.float32), np.array([0]))  # asked about document 0 before
+    assert helps.ranks(model, queries, right, 0.0) == [0.5, 1.0]
+    assert helps.ranks(model, queries, right, 1.0) == [1.0, 1.0]
+    assert helps.fitted_mass(model, queries, right, seen, {}) > 0
+    harms = Asked(np.array([[0.7, 0.8, 0.0, 0.0], [0.0, 0.8, 0.7, 0.0]], np.float32), np.array([0, 2]))
+    start = quality([0.5, 1.0], seen)
+    mass = harms.fitted_mass(model, queries, right, seen, start)
+    assert harms.ranks(model, queries, right, mass)[1] == 1.0
+
+
+def test_at_most_so_many_questions_of_a_document_are_kept_and_judged_ones_first() -> None:
+    tokens = Tokens.of([], load_backbone(BACKBONE, texts=["a text"]).tokenizer, 8)
+    judged = Pairs(["a", "b"], ["a", "b"], np.array([0, 2, 0]), np.array([0, 2, 3]), np.zeros(2))
+    views = {"generated": Generated(tokens, np.array([0, 1, 0])), "labelled": Labelled(judged, tokens)}
+    vectors = {"labelled": np.array([[1.0], [2.0]]), "generated": np.array([[3.0], [4.0], [5.0]])}
+    asked = Asked.of(views, vectors, 2)
+    kept = sorted(zip(asked.owners.tolist(), asked.vectors[:, 0].tolist(), strict=True))
+    assert kept == [(0, 1.0), (0, 2.0), (1, 4.0), (2, 1.0)]
+
+
+def test_a_reader_that_stays_as_it_is_has_its_vectors_turned(tmp_path: Path) -> None:
+    training = DocidTuning(steps=30, batch=4, rounds=2, learning_rate=3e-3, reader=0.0, holdout=0.0, encoder_steps=0)
+    before, after = nodes().fit(dataset()), nodes(training=training).fit(dataset())
+    plain, turned = engine_of(before), engine_of(after)
+    for name, weight in plain.reader.module.named_parameters():
+        assert torch.equal(weight, turned.reader.module.get_parameter(name))
+    right = {"q1": "tea", "q2": "bike", "q3": "東京", "q4": "bread"}
+    chances = [
+        sum(hit.score for query in QUERIES for hit in system.search(query, 100) if hit.id == right[query.id])
+        for system in (before, after)
+    ]
+    assert chances[1] > chances[0] + 1
+    again, _ = passage_vectors(turned.placer, turned.reading, DOCUMENTS, turned.limit)  # new ones would lie there
+    np.testing.assert_allclose(turned.rows.row, again, atol=2e-3)
+    after.save(tmp_path / "turned")
+    assert triever.load(tmp_path / "turned").search_many(QUERIES, 5) == after.search_many(QUERIES, 5)
+    with pytest.raises(UsageError, match="learns from questions only"):
+        nodes(training=training, views=ViewOptions(names=("labelled", "chunks"))).fit(dataset())
 
 
 def test_explanations_add_up_to_scores() -> None:
@@ -184,13 +271,12 @@ class Scored(torch.nn.Module):
         super().__init__()
         self.scores = scores
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, *_: object) -> torch.Tensor:
         return self.scores
 
 
 def test_a_text_that_no_teacher_was_asked_about_has_the_likelihood_alone() -> None:
-    module, nothing = Scored(torch.randn(2, 5)), torch.zeros(2, 0)
-    batch = {"ids": nothing, "mask": nothing, "targets": torch.tensor([[1], [2]])}
+    module, batch = Scored(torch.randn(2, 5)), {"targets": torch.tensor([[1], [2]])}
     likelihood = -module.scores.log_softmax(1)[[0, 1], [1, 2]].mean()
     assert set(row_loss(module, batch)) == {"likelihood"}
     candidates = torch.tensor([[0, 1], [0, 0]])

@@ -33,13 +33,28 @@ def rows_of(numbers: list[int]) -> Tensor:
     return torch.stack([torch.zeros(SIZE), *map(row, numbers)])[1:]
 
 
+def mass(number: int) -> Tensor:
+    """How much a docid counts."""
+    return torch.tensor((1.0, 0.1, 3.0)[number % 3])
+
+
+def mass_of(numbers: list[int]) -> Tensor:
+    return torch.stack([torch.zeros(()), *map(mass, numbers)])[1:]
+
+
+def weight(query: Tensor, number: int) -> Tensor:
+    """The log of what a docid weighs for a query."""
+    return SCALE * query @ row(number) + mass(number).log()
+
+
 def read(queries: list[str]) -> Tensor:
     return torch.stack([row(1000 + len(query)) for query in queries])
 
 
 def generator_of(trie: Trie) -> NodeGenerator:
     parts = zip(trie.parts, trie.alive, strict=True)
-    sums = [NodeSums.of(part, rows_of(part.document.tolist()), alive) for part, alive in parts]
+    numbers = ((part, part.document.tolist(), alive) for part, alive in parts)
+    sums = [NodeSums.of(part, rows_of(listed), mass_of(listed), alive) for part, listed, alive in numbers]
     return NodeGenerator(read, Walk(trie), sums, SCALE, Steering(), 3)
 
 
@@ -50,7 +65,7 @@ class TrueSums(NodeGenerator):
         below = [[self.walk.documents(node.tolist()) for node in nodes] for nodes in state]
         each = [
             [
-                torch.stack([SCALE * query @ row(number) for number in numbers]).logsumexp(0)
+                torch.stack([weight(query, number) for number in numbers]).logsumexp(0)
                 if numbers
                 else torch.tensor(-torch.inf)
                 for numbers in nodes
@@ -62,7 +77,7 @@ class TrueSums(NodeGenerator):
 
 def softmax(query: str, numbers: list[int]) -> dict[int, float]:
     """The probability of every docid, by its row alone."""
-    weights = torch.stack([SCALE * read([query])[0] @ row(number) for number in numbers])
+    weights = torch.stack([weight(read([query])[0], number) for number in numbers])
     return dict(zip(numbers, weights.softmax(0).tolist(), strict=True))
 
 
@@ -142,7 +157,7 @@ def test_to_a_depth_docids_are_weighed_and_prefixes_are_kept_apart(
         assert not set.union(set(), *below) & ended.keys()
         assert ended == pytest.approx(softmax(query, [*ended]) if ended else {}, abs=1e-4)
         root = float(generator.weights(hidden, walk.root(2)[:, None])[at, 0])
-        true = [SCALE * float(hidden[at] @ row(number)) for number in ended]
+        true = [float(weight(hidden[at], number)) for number in ended]
         total = float(np.logaddexp.reduce(true, initial=-np.inf)) if true else -math.inf
         assert float(frontier.weighed[at]) == pytest.approx(total - root, abs=1e-3)
         if width >= 3**depth:  # wide enough for all prefixes
@@ -176,7 +191,9 @@ def test_an_estimate_is_the_sum_where_rows_are_spread_evenly() -> None:
     rows = row(1) + 0.1 * torch.randn(20_000, SIZE, generator=chance)
     trie = Trie.of([((0, number), number) for number in range(len(rows))] + [((1, 0), len(rows))])
     each = torch.cat([rows, row(2)[None]])[torch.from_numpy(np.asarray(trie.parts[0].document))]
-    generator = NodeGenerator(read, Walk(trie), [NodeSums.of(trie.parts[0], each, None)], SCALE, Steering(1, 1), 2)
+    generator = NodeGenerator(
+        read, Walk(trie), [NodeSums.of(trie.parts[0], each, torch.ones(len(each)), None)], SCALE, Steering(1, 1), 2
+    )
     children = generator.walk.children(generator.walk.root(1), 0)
     estimate = generator.weights(read(["one"]), children.state)[0, 0]
     true = (SCALE * rows @ read(["one"])[0]).logsumexp(0)

@@ -1,7 +1,8 @@
 """Docids whose every node has a row: documents are found by following the heaviest prefixes to the nearest rows.
 
-A document has one docid for its whole text and one for each of its passages; its probability is the sum of theirs. A
-search follows prefixes to whole docids, or to a depth: then all docids below those that it has reached are compared.
+A document has one docid for its whole text, one for each of its passages, and one for each question that it is known to
+answer; its probability is the sum of theirs. They are all called passages here. A search follows prefixes to whole
+docids, or to a depth: then all docids below those that it has reached are compared.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import copy
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from triever import config
-from triever.arrays import starts_of
+from triever.arrays import places, starts_of
 from triever.artifact import Snapshot, Writer
 from triever.data.passages import passages
 from triever.data.records import Document, Hit, Result, ranked
@@ -57,6 +58,7 @@ class Rows:
     row: np.ndarray  # (passages, d) float16
     owners: np.ndarray  # (passages,) the document of each, rising
     numbers: np.ndarray  # (passages,) under which number each is in the trie, rising
+    mass: np.ndarray  # (passages,) float32, how much each counts
 
     def __len__(self) -> int:
         return len(self.owners)
@@ -65,12 +67,12 @@ class Rows:
         """Those of the documents that are kept (documents, bool), which move up."""
         chosen = keep[self.owners]
         owners = (np.cumsum(keep) - 1)[self.owners[chosen]]
-        return Rows(self.row[chosen], owners, self.numbers[chosen])
+        return Rows(self.row[chosen], owners, self.numbers[chosen], self.mass[chosen])
 
     def joined(self, other: Rows) -> Rows:
         """These, and then others."""
-        pairs = ((self.row, other.row), (self.owners, other.owners), (self.numbers, other.numbers))
-        return Rows(*(np.concatenate(pair) for pair in pairs))
+        names = [one.name for one in fields(self)]
+        return Rows(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
 
 
 @dataclass(frozen=True)
@@ -145,14 +147,39 @@ class NodeEngine:
         self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int, width: int
     ) -> list[dict[int, float]]:
         """The same by one beam that keeps so many prefixes."""
-        kept = max(FEWEST, (1 + self.limit) * k)  # as many docids as k documents have
+        kept = max(FEWEST, self._docids_each * k)
         options = replace(self.search_options.beam(k), width=width)
         frontier = beam(generator, cache, hidden, self.walk, options, depth=self.stops, keep=kept)
         listed = found_numbers(self.walk, frontier, kept)
         each = [{self._position(number): logprob for number, logprob in found} for found in listed]
         if any(sums.shared for sums in self.sums) or len(self.sums) > 1:
             each = [self._told_apart(*pair) for pair in zip(hidden, each, strict=True)]
-        return each if frontier.stopped is None else self._with_those_below(generator, hidden, frontier, each, k)
+        if frontier.stopped is not None:
+            each = self._with_those_below(generator, hidden, frontier, each, max(FEWEST, 2 * k))
+        if self._docids_each == 1 or self.search_options.normalisation != "documents":
+            return each  # no document has other passages, or what was found is no share of what all weigh
+        pairs = zip(hidden.cpu().numpy(), each, strict=True)
+        return [self._completed(generator, query, logprobs, k) for query, logprobs in pairs]
+
+    def _completed(
+        self, generator: NodeGenerator, query: np.ndarray, logprobs: Mapping[int, float], k: int
+    ) -> dict[int, float]:
+        """All passages of the k best documents of those that were found, also where the beam did not come."""
+        found, known = np.fromiter(logprobs, np.int64), np.fromiter(logprobs.values(), np.float64)
+        documents = np.unique(self.rows.owners[found])
+        first, end = (np.searchsorted(self.rows.owners, bound) for bound in (documents, documents + 1))
+        new = np.setdiff1d(places(first, end - first), found)
+        if generator.counted is not None:
+            generator.counted.append(len(new))
+        positions = np.concatenate([found, new])
+        products = self.rows.row[positions].astype(np.float32) @ query
+        weights = (self.scale * products + np.log(self.rows.mass[positions])) / self.options.temperature
+        # What probabilities are shares of is known from those that were found, and grows by the others.
+        everything = _log_sum(weights[: len(found)]) - _log_sum(known)
+        logs = np.concatenate([known, weights[len(found) :] - everything])
+        logs -= np.log1p(np.exp(_log_sum(logs[len(found) :])))
+        chosen = of_best(logs, self.rows.owners[positions], k)
+        return dict(zip(positions[chosen].tolist(), logs[chosen].tolist(), strict=True))
 
     def _with_those_below(
         self, generator: NodeGenerator, hidden: Tensor, frontier: Frontier, each: Sequence[dict[int, float]], k: int
@@ -180,9 +207,11 @@ class NodeEngine:
         """The probabilities of passages that a beam came to, and of those below prefixes, among all of them."""
         if generator.counted is not None:
             generator.counted.append(len(below.numbers))
-        inside = self.scale / self.options.temperature * below.products.astype(np.float64) - root
-        total = np.logaddexp(weighed, np.logaddexp.reduce(inside, initial=-np.inf))
-        positions = np.concatenate([np.array([*ended], np.int64), np.searchsorted(self.rows.numbers, below.numbers)])
+        there = np.searchsorted(self.rows.numbers, below.numbers)
+        weights = self.scale * below.products.astype(np.float64) + np.log(self.rows.mass[there])
+        inside = weights / self.options.temperature - root
+        total = np.logaddexp(weighed, _log_sum(inside))
+        positions = np.concatenate([np.array([*ended], np.int64), there])
         logprobs = np.concatenate([np.array([*ended.values()]) + weighed, inside]) - total
         chosen = of_best(logprobs, self.rows.owners[positions], k)
         return dict(zip(positions[chosen].tolist(), logprobs[chosen].tolist(), strict=True))
@@ -195,7 +224,9 @@ class NodeEngine:
         for positions in by_docid.values():
             if len(positions) > 1:
                 rows = torch.from_numpy(self.rows.row[positions].astype(np.float32)).to(query)
-                shares = (self.scale / self.options.temperature * (rows @ query)).log_softmax(0).tolist()
+                mass = torch.from_numpy(self.rows.mass[positions]).to(query)
+                weights = (self.scale * (rows @ query) + mass.log()) / self.options.temperature
+                shares = weights.log_softmax(0).tolist()
                 total = float(np.logaddexp.reduce([logprobs[position] for position in positions]))
                 logprobs |= {position: total + share for position, share in zip(positions, shares, strict=True)}
         return logprobs
@@ -228,6 +259,11 @@ class NodeEngine:
     def _documents(self) -> int:
         return int(self.rows.owners[-1]) + 1 if len(self.rows) else 1
 
+    @cached_property
+    def _docids_each(self) -> int:
+        """How many docids a document has at most."""
+        return int(np.bincount(self.rows.owners).max(initial=1))
+
     def _together(self, width: int) -> int:
         """How many queries beams of a width are searched for together, so that the rows they read have room."""
         lengths = len(self.trie.parts[0].widest)
@@ -243,7 +279,7 @@ class NodeEngine:
             vectors @ torch.from_numpy(self.rows.row[low : low + step]).to(vectors).T
             for low in range(0, len(self.rows), step)
         ]
-        return self.scale * torch.cat(parts, 1)
+        return self.scale * torch.cat(parts, 1) + torch.from_numpy(self.rows.mass).to(vectors).log()
 
     def _result(self, store: DocumentStore, logprobs: Mapping[int, float], k: int) -> Result:
         best: dict[int, tuple[float, int]] = {}
@@ -276,7 +312,7 @@ class NodeEngine:
     def sums(self) -> list[NodeSums]:
         """What nodes weigh, for each part of the trie."""
         return [
-            NodeSums.of(part, self._rows_of(part.document), alive)
+            NodeSums.of(part, self._rows_of(part.document), self._mass_of(part.document), alive)
             for part, alive in zip(self.trie.parts, self.trie.alive, strict=True)
         ]
 
@@ -286,6 +322,10 @@ class NodeEngine:
         rows = torch.from_numpy(self.rows.row[at].astype(np.float32))
         rows[torch.from_numpy(self.rows.numbers[at] != numbers)] = 0.0
         return rows.to(self.reader.device)
+
+    def _mass_of(self, numbers: np.ndarray) -> Tensor:
+        """(numbers,) how much passages count, by their numbers; anything for those that are deleted."""
+        return torch.from_numpy(self.rows.mass[self._positions(numbers)]).to(self.reader.device)
 
     def _positions(self, numbers: np.ndarray) -> np.ndarray:
         """(numbers,) the positions of passages by their numbers; those of others for the ones that are deleted."""
@@ -350,7 +390,7 @@ class NodeEngine:
         parts: Parts = tuple(zip(names, scores[:written], strict=True))
         parts += (("row", sum(scores[written:])),) if written < len(docid) else ()
         others = float(np.logaddexp.reduce(weights[low:high]) - weights[position])
-        parts += (("other passages", others),) if others else ()
+        parts += (("other docids", others),) if others else ()
         rest = hit.score - sum(weight for _, weight in parts)
         return (*parts, ("all documents", rest)) if abs(rest) > 1e-9 else parts
 
@@ -366,7 +406,8 @@ class NodeEngine:
         numbers = np.arange(first, first + len(placed))
         docids = numbered(scheme, placed, numbers)
         before = len(store) - len(documents)
-        rows = self.rows.joined(Rows(row.astype(np.float16), owners + before, numbers))
+        mass = np.ones(len(row), np.float32)
+        rows = self.rows.joined(Rows(row.astype(np.float16), owners + before, numbers, mass))
         trie = self.trie.with_added(zip(docids, numbers.tolist(), strict=True))
         return replace(self, scheme=scheme, rows=rows, trie=trie)
 
@@ -395,7 +436,7 @@ class NodeEngine:
             **self.trie.stored(),
             "walk": [*self.walk.stored(), *(part.leaves for part in self.walk.parts), *self._looked_up],
             "docids": listed,
-            "numbers": [self.rows.numbers, self.rows.owners],
+            "numbers": [self.rows.numbers, self.rows.owners, self.rows.mass],
             "placer": [*weights_in(self.placer)],
             "placing": self.scheme.stored(),
         }
@@ -407,7 +448,7 @@ class NodeEngine:
         nodes = scaled(sum(part.nodes for part in self.trie.parts), now, then)
         rows = [
             Product(count, "docids", 2 * width, f"rows of {width} numbers of 2"),
-            Product(nodes, "nodes", 4 * (width + 2), f"sums of {width} numbers of 4, and two more"),
+            Product(nodes, "nodes", 4 * (width + 3), f"sums of {width} numbers of 4, and three more"),
         ]
         looked_up = [Product(count, "docids", 8, "position of its row")] if self._looked_up else []
         return {
@@ -416,7 +457,7 @@ class NodeEngine:
             "trie": shape.products(),
             "walk": [*shape.walk_products(), Product(count + 1, "docids", 8), *looked_up],
             "docids": shape.path_products(),
-            "numbers": [Product(count, "docids", 16)],
+            "numbers": [Product(count, "docids", 20)],
             "placer": weight_products(weights_in(self.placer)),
             "placing": self.scheme.products(now, then),
         }
@@ -435,6 +476,7 @@ class NodeEngine:
         writer.array("node_rows", self.rows.row)
         writer.array("node_owners", self.rows.owners)
         writer.array("node_numbers", self.rows.numbers)
+        writer.array("node_mass", self.rows.mass)
         state = {"docids": self.scheme.write(writer), "trained": dict(self.trained), "reading": asdict(self.reading)}
         return {**state, "nodes": {"scale": self.scale, "limit": self.limit, **asdict(self.steering)}}
 
@@ -454,6 +496,11 @@ def numbered(scheme: Scheme, docids: Sequence[Docid], numbers: np.ndarray) -> Se
 def width_of(scheme: Scheme, numbers: np.ndarray) -> int:
     """How many symbols the docids of passages with these numbers may have."""
     return max(scheme.width, int(numbers[-1:].max(initial=-1)) + 1) if is_numbered(scheme) else scheme.width
+
+
+def _log_sum(logs: np.ndarray) -> float:
+    """The log of the sum of numbers given as logs; -inf for none."""
+    return float(np.logaddexp.reduce(logs, dtype=np.float64, initial=-np.inf))
 
 
 def of_best(logprobs: np.ndarray, owners: np.ndarray, k: int) -> np.ndarray:
@@ -477,6 +524,10 @@ def read(
     owners, numbers = (
         require_array(snapshot.array(name), name, ("int64",), (len(row),)) for name in ("node_owners", "node_numbers")
     )
+    mass = require_finite(
+        require_array(snapshot.array("node_mass"), "node_mass", ("float32",), (len(row),)), "node_mass"
+    )
+    require((np.asarray(mass) > 0).all(), "how much its passages count is not above zero")
     require((np.diff(numbers) > 0).all() and (numbers[:1] >= 0).all(), "the numbers of its passages do not rise")
     present = np.unique(owners)
     require((np.diff(owners) >= 0).all(), "the documents of its passages do not rise")
@@ -491,7 +542,7 @@ def read(
     return NodeEngine(
         reader,
         placer,
-        Rows(np.asarray(row), np.asarray(owners), np.asarray(numbers)),
+        Rows(np.asarray(row), np.asarray(owners), np.asarray(numbers), np.asarray(mass)),
         scheme,
         trie,
         float(values["scale"]),
@@ -515,16 +566,29 @@ def _symbols(scheme: Scheme, trie: Trie) -> np.ndarray:
 
 
 def passage_vectors(
-    encoder: Encoder, reading: Reading, documents: Iterable[Document], limit: int
+    encoder: Encoder,
+    reading: Reading,
+    documents: Iterable[Document],
+    limit: int,
+    whole: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors (passages, d) of whole texts and of their passages, and the number of each one's document."""
+    """The vectors (passages, d) of whole texts and of their passages, and the number of each one's document.
+
+    `whole` (documents, d) has the vectors of whole texts, where they are known.
+    """
     owners: list[int] = []
 
     def texts() -> Iterable[str]:
         for number, document in enumerate(documents):
-            for text in (document.full_text, *passages(document, limit)):
+            whole_text = (document.full_text,) if whole is None else ()
+            for text in (*whole_text, *passages(document, limit)):
                 owners.append(number)
                 yield reading.document_prefix + text
 
     tokens = Tokens.of(texts(), encoder.tokenizer, encoder.at_most(reading.document_length))
-    return encode(encoder, tokens), np.array(owners, np.int64)
+    vectors, of_documents = encode(encoder, tokens), np.array(owners, np.int64)
+    if whole is None:
+        return vectors, of_documents
+    of_documents = np.concatenate([np.arange(len(whole)), of_documents])
+    order = of_documents.argsort(kind="stable")
+    return np.concatenate([whole, vectors])[order], of_documents[order]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,14 +23,14 @@ from triever.engines import nodes
 from triever.engines.docids import Reading
 from triever.engines.nodes import NodeEngine, Rows, numbered, passage_vectors
 from triever.errors import UsageError
+from triever.learning.asked import NOTHING_ASKED, Asked
 from triever.learning.docids import ADVICE, DocidRetriever, DocidTeaching, R, VectorSystem, seen_by, view_names
 from triever.learning.encoders import check_memory, device_name
 from triever.learning.teachers import Teacher
-from triever.models.encoder import encode
+from triever.models.encoder import Encoder, encode
 from triever.models.precision import device_of
 from triever.models.row_model import RowModel
 from triever.models.tokens import Tokens
-from triever.ranks import reciprocal_rank
 from triever.retriever import Retriever
 from triever.training import fit_fingerprints
 from triever.training.loop import train
@@ -50,10 +51,15 @@ class TaughtBatches(ViewBatches):
     """Batches of texts with the rows of their documents, and with what a teacher thinks of them."""
 
     teaching: Teaching | None = None
+    vectors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The vectors of the texts of each view, where what reads stays as it is: then no batch is read again."""
 
     def batch_of(self, drawn: Sequence[Drawn]) -> dict[str, Tensor]:
         """The texts of all views together; `targets` (texts, 1) are the rows of their documents."""
         batch = super().batch_of(drawn)
+        if self.vectors:
+            read = np.concatenate([self.vectors[part.name][part.examples] for part in drawn])
+            batch = {"vectors": torch.from_numpy(read), "targets": batch["targets"]}
         if self.teaching is None:
             return batch
         parts = [self.teaching.of(part.name, part.examples) for part in drawn]
@@ -73,12 +79,76 @@ class Material:
     queries: tuple[int, str]
 
 
+@dataclass(frozen=True)
+class NodeLesson:
+    """What a training is about: a model, views of documents, and the questions that are held out, if there are any."""
+
+    model: RowModel
+    material: Material
+    views: Mapping[str, View]
+    held: Pairs | None
+
+    @cached_property
+    def _held_once(self) -> Tensor:
+        """The vectors of held-out questions, by the reader as it was first asked for them."""
+        return self._read_held()
+
+    def quality(self, asked: Asked = NOTHING_ASKED, mass: float = 0.0) -> dict[str, float]:
+        """How early held-out questions find their documents, where questions that were asked count so much."""
+        assert self.held is not None  # it is asked for only where there are some
+        return quality(asked.ranks(self.model, self._held_vectors(), self.held, mass), self._seen)
+
+    @property
+    def _seen(self) -> np.ndarray:
+        assert self.held is not None  # as above
+        return seen_by(self.views, self.held)
+
+    def _held_vectors(self) -> Tensor:
+        """The vectors of held-out questions, by the reader as it is now."""
+        return self._held_once if self.model.turns_rows is not None else self._read_held()
+
+    def _read_held(self) -> Tensor:
+        assert self.held is not None  # as above
+        length, prefix = self.material.queries
+        tokens = Tokens.of((prefix + text for text in self.held.texts), self.model.encoder.tokenizer, length)
+        return torch.from_numpy(encode(self.model.encoder, tokens))
+
+    def question_vectors(self) -> dict[str, np.ndarray]:
+        """The vectors of the questions of each view, by the reader as it is."""
+        views = {name: view for name, view in self.views.items() if isinstance(view, Labelled | Generated)}
+        return {name: encode(self.model.encoder, view.tokens) for name, view in views.items()}
+
+    def asked(
+        self, limit: int, vectors: Mapping[str, np.ndarray], start: Mapping[str, float]
+    ) -> tuple[Asked, float, dict[str, float]]:
+        """At most `limit` questions for each document, what each should count, and the quality with them.
+
+        `vectors` are those of all questions by the reader, if they are known. Without held-out questions, nothing says
+        what they should count: then it is 0.
+        """
+        if not limit or self.held is None:
+            return NOTHING_ASKED, 0.0, {}
+        vectors, device = vectors or self.question_vectors(), self.model.rows.device
+        with torch.inference_mode():
+            as_compared = {
+                name: self.model.questions(torch.from_numpy(of_view).to(device)).cpu().numpy()
+                for name, of_view in vectors.items()
+            }
+        asked = Asked.of(self.views, as_compared, limit)
+        mass = asked.fitted_mass(self.model, self._held_vectors(), self.held, self._seen, start)
+        found = self.quality(asked, mass)
+        return asked, mass, {f"held-out {name}": round(value, 4) for name, value in found.items()}
+
+
 @dataclass(eq=False)
 class NodeRetriever(DocidRetriever[R]):
     """The options of a retriever whose docids may have a row for every node: `decoder.rows = nodes`."""
 
     passages: int = option(
         7, "with rows of nodes: docids for at most so many passages of a document, besides one for its whole text"
+    )
+    asked: int = option(
+        8, "with rows of nodes: docids for at most so many training questions that a document answers; 0: for none"
     )
     teacher: Retriever[Any] | None = option(
         None, "with rows of nodes: a retriever, or its folder, whose order of documents the training follows too"
@@ -88,6 +158,8 @@ class NodeRetriever(DocidRetriever[R]):
         super().__post_init__()
         if self.passages < 0:
             raise UsageError(f"passages = {self.passages} should not be negative", "0 reads whole texts alone")
+        if self.asked < 0:
+            raise UsageError(f"asked = {self.asked} should not be negative", "0 gives questions no docids")
         if self.asks_for_nodes:
             self.check_nodes()
         elif self.teacher is not None:
@@ -125,7 +197,7 @@ class NodeRetriever(DocidRetriever[R]):
 
     def node_teaching(self, dataset: Dataset) -> NodeTeaching:
         """How rows and what reads questions are trained."""
-        return NodeTeaching(self, self.dense or self._own_dense(dataset), self.teacher, self.passages)
+        return NodeTeaching(self, self.dense or self._own_dense(dataset), self.teacher, self.passages, self.asked)
 
     def _own_dense(self, dataset: Dataset) -> VectorSystem:
         """Dense retrieval with the same backbone, trained first where there are judged queries, to begin rows with."""
@@ -164,30 +236,66 @@ class NodeTeaching:
     teacher: Retriever[Any] | None
     limit: int
     """Passages of a document that have docids, besides its whole text."""
+    asked: int
+    """Training questions about a document that have docids."""
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> NodeEngine:
-        """Give every passage a docid and a row, and train."""
+        """Train an encoder, or what turns its vectors, and give every text a docid and a row."""
         options = self.options
         names = self._view_names(dataset, store)
         if options.training.steps and names:
-            check_shares(names, options.views.weights or [1.0] * len(names), options.training.batch)
+            self._check_views(names)
         dense = self.vectors.engine_for(dataset, store, work / "vectors" if work else None)
         placer = dense.encoder
         reading = Reading(self.vectors.query_prefix, self.vectors.document_prefix, self.vectors.document_length)
-        row, owners = passage_vectors(placer, reading, store, self.limit)
-        scheme = copy.deepcopy(options.docids)
-        texts = list(store)
+        whole = np.asarray(dense.index.vectors(), np.float32)
+        row, owners = passage_vectors(placer, reading, store, self.limit, whole)
+        rows, turned = torch.from_numpy(row), self._keeps_reader and bool(names)
+        model = RowModel(copy.deepcopy(placer), rows, torch.from_numpy(owners), turned=turned)
+        model = model.to(device_name(options.device)).eval()
+        lesson = self._lesson(model, reading, dataset, store, work)
+        trained, asked, mass = self._train(lesson, dataset, store, work) if lesson else ({}, None, 0.0)
+        return self._engine(model, placer, reading, store, asked, mass, trained)
+
+    @property
+    def _keeps_reader(self) -> bool:
+        """Whether the reader stays as it is, and what turns its vectors learns instead."""
+        return self.options.training.reader == 0 and self.options.training.steps > 0
+
+    def _check_views(self, names: Sequence[str]) -> None:
+        options = self.options
+        check_shares(names, options.views.weights or [1.0] * len(names), options.training.batch)
+        if self._keeps_reader and not set(names) <= {"labelled", "generated"}:
+            problem = "training.reader = 0 learns from questions only where nodes have rows, and views.names has others"
+            raise UsageError(problem, "leave views.names out, or raise training.reader")
+
+    def _engine(
+        self,
+        model: RowModel,
+        placer: Encoder,
+        reading: Reading,
+        store: DocumentStore,
+        asked: Asked | None,
+        mass: float,
+        trained: Mapping[str, Any],
+    ) -> NodeEngine:
+        """What searches, with docids for texts, and for questions that count so much."""
+        options = self.options
+        row, owners = model.rows_now().detach().cpu().numpy(), model.owners.cpu().numpy()
+        counts = np.ones(len(row), np.float32)
+        if asked is not None and mass:
+            row, owners = np.concatenate([row, asked.vectors]), np.concatenate([owners, asked.owners])
+            counts = np.concatenate([counts, np.full(len(asked), mass, np.float32)])
+            order = owners.argsort(kind="stable")
+            row, owners, counts = row[order], owners[order], counts[order]
+        scheme, texts = copy.deepcopy(options.docids), list(store)
         fitted = scheme.fit([texts[owner] for owner in owners], torch.from_numpy(row), placer.device)
         numbers = np.arange(len(fitted))
         trie = Trie.of(zip(numbered(scheme, fitted, numbers), numbers.tolist(), strict=True))
-        model = RowModel(copy.deepcopy(placer), torch.from_numpy(row), torch.from_numpy(owners))
-        model = model.to(device_name(options.device)).eval()
-        trained = self._train(model, reading, dataset, store, work)
-        rows = Rows(model.rows.detach().half().cpu().numpy(), owners, numbers)
         return NodeEngine(
-            model.reader,
-            placer,
-            rows,
+            model.reader_now(),
+            model.placer_now(placer),
+            Rows(row.astype(np.float16), owners, numbers, counts),
             scheme,
             trie,
             float(model.scale.detach()),
@@ -203,50 +311,63 @@ class NodeTeaching:
         names = view_names(self.options, dataset, store.expanded)
         return names if self.options.views.names else [name for name in names if name != "chunks"]
 
-    def _train(
+    def _lesson(
         self, model: RowModel, reading: Reading, dataset: Dataset, store: DocumentStore, work: Path | None
-    ) -> dict[str, Any]:
-        options, names = self.options.training, self._view_names(dataset, store)
-        if not options.steps or not names:
-            return {}
+    ) -> NodeLesson | None:
+        """What the model is to learn from, if there is anything."""
+        names = self._view_names(dataset, store)
+        if not self.options.training.steps or not names:
+            return None
         material = Material(model, reading, (model.at_most(self.options.read_length), reading.query_prefix))
         asked = replace(self.options, views=replace(self.options.views, names=tuple(names)))
         views, held = DocidTeaching(asked, row_loss).views(material, dataset, store, work)
-        teaching = self._teaching(views, dataset, store, work)
-        learns = self._rows_learn(views, len(store))
+        return NodeLesson(model, material, views, held)
+
+    def _train(
+        self, lesson: NodeLesson, dataset: Dataset, store: DocumentStore, work: Path | None
+    ) -> tuple[dict[str, Any], Asked, float]:
+        """How the training went, the questions that documents are known to answer, and how much each should count."""
+        options, model = self.options.training, lesson.model
+        vectors = lesson.question_vectors() if self._keeps_reader else {}
+        teaching = self._teaching(lesson.views, dataset, store, work)
+        learns = self._rows_learn(lesson.views, len(store))
         model.rows.requires_grad_(learns)
+        start = lesson.quality() if lesson.held else {}
         trained = train(
             model,
             lambda module, batch: row_loss(module, batch, options.teacher_weight),
-            self._rounds(model, views, teaching, len(store)),
+            self._rounds(lesson, teaching, vectors, len(store)),
             options,
-            evaluate=(lambda _module: quality(_ranks(model, material, held), seen_by(views, held))) if held else None,
-            watch=WATCH if held else "",
+            evaluate=(lambda _module: lesson.quality()) if lesson.held else None,
+            watch=WATCH if lesson.held else "",
             folder=work / "training" if work else None,
             given={"rows": fit_fingerprints.of_array(model.rows.detach().cpu().numpy())},
             device=self.options.device,
             share=_rate_share(options.reader),
             advice=ADVICE if teaching else f"{ADVICE}, or a teacher",
         )
-        covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
-        about = {"rows": "learned" if learns else "fixed"}
+        asked, mass, quality_with = lesson.asked(self.asked, vectors, start)
+        about: dict[str, Any] = {"rows": "learned" if learns else "fixed"}
         if teaching:
             about |= teaching.about
-        return {**summary(trained), **about, **covered}
+        if mass:
+            about["docids of questions"] = {"count": len(asked), "mass": round(mass, 5), **quality_with}
+        covered = {f"view {name}": share for name, share in coverage(lesson.views, len(store)).items()}
+        return {**summary(trained), **about, **covered}, asked, mass
 
     def _rounds(
-        self, model: RowModel, views: Mapping[str, View], teaching: Teaching | None, documents: int
+        self, lesson: NodeLesson, teaching: Teaching | None, vectors: Mapping[str, np.ndarray], documents: int
     ) -> Callable[[int], TaughtBatches]:
-        options = self.options.training
-        weights = self.options.views.weights or [1.0] * len(views)
+        options, model = self.options.training, lesson.model
+        weights = self.options.views.weights or [1.0] * len(lesson.views)
         targets, pad = np.arange(documents)[:, None], model.encoder.tokenizer.pad
-        longest = max(self.options.read_length, self.options.views.length)
+        longest = 1 if vectors else max(self.options.read_length, self.options.views.length)
         scores, device = 2 * options.batch * len(model.rows), str(model.rows.device)
         check_memory(
             model.encoder, options, options.batch, longest, device, scores=scores, parameters=model.rows.numel()
         )
         return lambda number: TaughtBatches(
-            views, weights, targets, options.batch, options.batches, options.seed, number, pad, teaching
+            lesson.views, weights, targets, options.batch, options.batches, options.seed, number, pad, teaching, vectors
         )
 
     def _rows_learn(self, views: Mapping[str, View], documents: int) -> bool:
@@ -271,7 +392,7 @@ class NodeTeaching:
 
 def row_loss(module: nn.Module, batch: Mapping[str, Tensor], weight: float = 1.0) -> dict[str, Tensor]:
     """The likelihood of right documents, and the distance from a teacher's order."""
-    scores = module(batch["ids"], batch["mask"])
+    scores = module(batch.get("ids"), batch.get("mask"), batch.get("vectors"))
     losses = {"likelihood": functional.cross_entropy(scores, batch["targets"][:, 0])}
     if "taught" in batch:
         losses["teacher"] = weight * divergence(scores.gather(1, batch["candidates"]), batch["taught"])
@@ -279,17 +400,4 @@ def row_loss(module: nn.Module, batch: Mapping[str, Tensor], weight: float = 1.0
 
 
 def _rate_share(reader: float) -> Callable[[str], float]:
-    return lambda name: SCALE_RATE if name == "scale" else 1.0 if name == "rows" else reader
-
-
-@torch.inference_mode()
-def _ranks(model: RowModel, material: Material, held: Pairs) -> list[float]:
-    """How early each held-out question finds its documents, by the rows of all."""
-    length, prefix = material.queries
-    tokens = Tokens.of((prefix + text for text in held.texts), model.encoder.tokenizer, length)
-    vectors = torch.from_numpy(encode(model.encoder, tokens)).to(model.rows.device)
-    ranks: list[float] = []
-    for low in range(0, len(vectors), 64):
-        best = model.weights(vectors[low : low + 64]).topk(min(10, model.documents)).indices.cpu().numpy()
-        ranks += [reciprocal_rank(np.isin(rows, held.of(low + at)).tolist()) for at, rows in enumerate(best)]
-    return ranks
+    return lambda name: SCALE_RATE if name == "scale" else reader if name.startswith("reader.") else 1.0

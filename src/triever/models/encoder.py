@@ -6,11 +6,12 @@ one padded batch is ever in memory. Knows nothing about indexes or about trainin
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -130,6 +131,23 @@ class Encoder(nn.Module):
             padded.append(functional.pad(states, (0, 0, 0, ids.shape[1] - longest)))
         order = np.concatenate(pieces)
         return torch.cat(padded)[torch.from_numpy(np.argsort(order)).to(ids.device)]
+
+
+def turned(encoder: Encoder, matrix: Tensor) -> Encoder:
+    """The same encoder, whose vectors go through a matrix (size, size) at the end; it shares the backbone's weights."""
+    is_plain = encoder.shape.projection == "none"
+    shape = replace(encoder.shape, size=encoder.size, projection="linear") if is_plain else encoder.shape
+    other = Encoder(encoder.backbone, shape, empty=True)
+    other.module = encoder.module
+    if not is_plain:
+        other.projection = copy.deepcopy(encoder.projection)
+    last = other.projection[-1] if isinstance(other.projection, nn.Sequential) else other.projection
+    assert isinstance(last, nn.Linear)  # so all projections end
+    with torch.no_grad():
+        last.weight.copy_(matrix if is_plain else matrix @ last.weight)
+        if last.bias is not None:
+            last.bias.copy_(matrix @ last.bias)
+    return other.to(encoder.device).train(encoder.training)
 
 
 def _projection(kind: str, hidden: int, size: int) -> nn.Module:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from triever.models.encoder import Encoder
+from triever.models.encoder import Encoder, turned
 
+DROPOUT = 0.1
+"""The share of a question's vector that is dropped while matrices are learned."""
 SCALE = 30.0
 """What the product of a query and a row is multiplied by before it has learned better."""
 
 
 class RowModel(nn.Module):
-    """Scores documents by the rows of their docids; a document weighs as much as all of its docids together."""
+    """Scores documents by the rows of their docids; a document weighs as much as all of its docids together.
 
-    def __init__(self, reader: Encoder, rows: Tensor, owners: Tensor) -> None:
+    Where the reader stays as it is, matrices are learned that turn its vectors of questions and the rows: `turned`.
+    """
+
+    def __init__(self, reader: Encoder, rows: Tensor, owners: Tensor, *, turned: bool = False) -> None:
         super().__init__()
-        self.reader = reader
+        self.reader = reader.requires_grad_(not turned)
         self.rows = nn.Parameter(rows.float())
         self.scale = nn.Parameter(torch.tensor(SCALE))
+        self.turns_questions, self.turns_rows = (_no_turn(rows.shape[1]) if turned else None for _ in range(2))
         self.documents = int(owners[-1]) + 1 if len(owners) else 0
         self.register_buffer("owners", owners)
         self.owners: Tensor
@@ -32,17 +39,49 @@ class RowModel(nn.Module):
         """How many tokens of a text can be read, up to as many as are wanted."""
         return self.reader.at_most(wanted)
 
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(texts, documents) the logs of the weights of documents for texts."""
-        return self.weights(self.reader(ids, mask))
+    def forward(self, ids: Tensor | None = None, mask: Tensor | None = None, vectors: Tensor | None = None) -> Tensor:
+        """(texts, documents) the logs of the weights of documents for texts, or for their vectors (texts, d)."""
+        if vectors is None:
+            assert ids is not None  # one of the two is given
+            assert mask is not None  # with the ids
+            vectors = self.reader(ids, mask)
+        return self.weights(functional.dropout(vectors, DROPOUT, self.training and self.turns_rows is not None))
 
     def weights(self, vectors: Tensor) -> Tensor:
-        """The same for the vectors (texts, d) of texts."""
+        """The same for the vectors (texts, d) of texts, all of each vector."""
         with torch.autocast(vectors.device.type, enabled=False):  # half precision would blur near documents
-            each = self.scale * (vectors.float() @ self.rows.T)
+            each = self.scale * (self.questions(vectors) @ self.rows_now().T)
             if len(self.owners) == self.documents:
                 return each
             return log_sums(each, self.owners, self.documents)
+
+    def questions(self, vectors: Tensor) -> Tensor:
+        """(texts, d) the vectors of questions as they are compared with rows."""
+        return self._turned(vectors.float(), self.turns_questions)
+
+    def rows_now(self) -> Tensor:
+        """(docids, d) the rows as questions are compared with them."""
+        return self._turned(self.rows, self.turns_rows)
+
+    def _turned(self, vectors: Tensor, turn: nn.Linear | None) -> Tensor:
+        if turn is None:
+            return vectors
+        return functional.normalize(turn(vectors), dim=-1) if self.reader.shape.unit else turn(vectors)
+
+    def reader_now(self) -> Encoder:
+        """What reads questions, with what was learned."""
+        return self.reader if self.turns_questions is None else turned(self.reader, self.turns_questions.weight)
+
+    def placer_now(self, placer: Encoder) -> Encoder:
+        """What reads new documents, so that their rows are turned as those of others were."""
+        return placer if self.turns_rows is None else turned(placer, self.turns_rows.weight)
+
+
+def _no_turn(size: int) -> nn.Linear:
+    """A matrix that leaves vectors as they are."""
+    linear = nn.Linear(size, size, bias=False)
+    nn.init.eye_(linear.weight)
+    return linear
 
 
 def log_sums(values: Tensor, owners: Tensor, count: int) -> Tensor:
