@@ -48,6 +48,9 @@ KINDS = {
 }
 """Every retriever of Triever by its name on the command line; imported only when it is asked for."""
 
+EARLIER: Mapping[str, Mapping[str, object]] = {"codebook": {"balanced": False}}
+"""By kind, what options were before they existed, where that is not their default: older artifacts lack them."""
+
 ROOT = "root"
 """Where an origin notes the folder at which ids of text files begin."""
 
@@ -484,13 +487,24 @@ def load(path: str | Path) -> Retriever[Any]:
 def _opened(snapshot: artifact.Snapshot) -> Retriever[Any]:
     manifest, state = snapshot.manifest, snapshot.manifest.state
     _refuse_paths(system(manifest.kind), manifest.options)
-    retriever = config.build(system(manifest.kind), manifest.options)
+    retriever = config.build(system(manifest.kind), _with_earlier(manifest.options, manifest.kind))
     store = DocumentStore.opened(snapshot.table("documents", SCHEMA), snapshot.documents)
     store.fingerprint = require_text(state, "fingerprint")
     snapshot.text("card")  # which people read, so that it is checked as all else is
     hashes = {role: entry.sha256 for role, entry in manifest.files.items()}
     made = fit_fingerprints.fingerprint([hashes, dict(state)])
     return retriever.holding(Held(store, retriever.read(snapshot), require_table(state, "origin"), made))
+
+
+def _with_earlier(value: Any, kind: object = None) -> Any:
+    """Saved options, and in all their tables what EARLIER has for options that are missing."""
+    if isinstance(value, list):
+        return [_with_earlier(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    own = kind or value.get("kind")
+    earlier = EARLIER.get(own, {}) if isinstance(own, str) else {}
+    return config.merged(earlier, {key: _with_earlier(part) for key, part in value.items()})
 
 
 def _refuse_paths(kind: type[Retriever[Any]], options: Mapping[str, Any]) -> None:

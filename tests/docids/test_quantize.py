@@ -118,6 +118,46 @@ def test_each_level_quantizes_what_is_left() -> None:
     assert torch.equal(codes, torch.stack([first, second], 1))
 
 
+def noisy(count: int = 1000, size: int = 128) -> torch.Tensor:
+    """Unit vectors of which two levels of codes leave little but noise, as those of real documents do."""
+    chance = torch.Generator().manual_seed(0)
+    centres = torch.randn(30, size, generator=chance)[torch.randint(30, (count,), generator=chance)]
+    noise = torch.randn(count, size, generator=chance) * torch.linspace(0.2, 1.5, count)[:, None]
+    return torch.nn.functional.normalize(centres + noise, dim=1)
+
+
+def commonest(codes: torch.Tensor) -> list[float]:
+    """The share of the commonest code at each level."""
+    return [float(torch.bincount(level).max()) / len(level) for level in codes.T]
+
+
+def test_balanced_codebooks_use_their_codes_where_plain_ones_collapse() -> None:
+    vectors = noisy()
+    codes = {}
+    for balanced in (False, True):
+        books = residual_codebooks(vectors, 4, 64, balanced=balanced)
+        codes[balanced] = residual_codes(vectors, books)
+    assert max(commonest(codes[False])) > 0.5
+    assert max(commonest(codes[True])) < 0.15
+    different = {balanced: len(set(map(tuple, rows.tolist()))) for balanced, rows in codes.items()}
+    assert different[False] < 850 < 970 < different[True]
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_balanced_codebooks_are_those_of_the_obvious_way(seed: int) -> None:
+    vectors = clustered(300, 10)
+    books = residual_codebooks(vectors, 3, 8, seed=seed, balanced=True)
+    rest = vectors.clone()
+    for level, book in enumerate(books):
+        assert torch.equal(book, balanced_kmeans(rest, 8, seed=seed + level)[0])
+        for row, vector in enumerate(rest):
+            squared = [float((vector - one).square().sum()) for one in book]
+            rest[row] = vector - book[squared.index(min(squared))]
+    codes = residual_codes(vectors, books)
+    rebuilt = torch.stack([books[level][codes[:, level]] for level in range(3)]).sum(0)
+    torch.testing.assert_close(vectors - rebuilt, rest, atol=1e-5, rtol=1e-5)
+
+
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 5))
 def test_balanced_clusters_have_their_share_at_most(count: int, k: int, seed: int) -> None:
     torch.manual_seed(seed)
@@ -243,8 +283,9 @@ def test_clusters_that_are_apart_are_found_from_a_sample(centres: int, few_are_m
     vectors, heap = separated(2000, centres)
     assert len(sampled(vectors, centres)) < 200
     assert same_groups(nearest(vectors, kmeans(vectors, centres))[0], heap)
-    book = residual_codebooks(vectors, 1, centres)
-    assert same_groups(residual_codes(vectors, book)[:, 0], heap)
+    for balanced in (False, True):
+        book = residual_codebooks(vectors, 1, centres, balanced=balanced)
+        assert same_groups(residual_codes(vectors, book)[:, 0], heap)
     tree = cluster_tree(vectors, centres, leaf=1500)
     assert tree is not None
     assert same_groups(torch.tensor(tree.paths(vectors))[:, 0], heap)
@@ -362,7 +403,7 @@ def test_vectors_may_be_mapped_from_a_file(dtype: str, tmp_path: Path, few_are_m
     def made(vectors: torch.Tensor) -> list[torch.Tensor]:
         tree = cluster_tree(vectors, 4, leaf=10, seed=1)
         assert tree is not None
-        books = residual_codebooks(vectors, 2, 8, seed=1)
+        books = torch.cat([residual_codebooks(vectors, 2, 8, seed=1, balanced=each) for each in (False, True)])
         paths = torch.tensor([(*path, *[0] * 20)[:20] for path in tree.paths(vectors)])
         return [kmeans(vectors, 9), *balanced_kmeans(vectors, 9), books, residual_codes(vectors, books), paths]
 

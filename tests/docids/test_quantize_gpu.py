@@ -26,8 +26,9 @@ def test_clusters_are_the_same_each_time_and_as_good_as_the_processors(k: int) -
     assert first.device.type == "cuda"
     assert torch.equal(first, second)
     assert error(vectors, first.cpu()) <= 1.02 * error(vectors, kmeans(vectors, k))
-    books = [residual_codebooks(vectors, 2, 64, device="cuda") for _ in range(2)]
-    assert torch.equal(*books)
+    for balanced in (False, True):
+        books = [residual_codebooks(vectors, 2, 64, device="cuda", balanced=balanced) for _ in range(2)]
+        assert torch.equal(*books)
     shares = [balanced_kmeans(vectors, 50, device="cuda")[1] for _ in range(2)]
     assert torch.equal(*shares)
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from tests.docids.test_quantize import clustered
+from tests.docids.test_quantize import clustered, noisy
 from tests.marks import quick
 from triever import Document, UsageError, artifact, config
 from triever.docids import quantize
@@ -42,6 +42,7 @@ MAKE = {
     "semantic": lambda: Semantic(branch=4, leaf=10),
     "2d semantic": lambda: Semantic(branch=4, leaf=10, positions=True),
     "codebook": lambda: Codebook(levels=3, bits=3),
+    "plain codebook": lambda: Codebook(levels=3, bits=3, balanced=False),
     "codebook without positions": lambda: Codebook(levels=3, bits=3, positions=False),
     "cluster": lambda: Cluster(clusters=30, branch=4),
     "clusters of one symbol": lambda: Cluster(clusters=30),
@@ -137,6 +138,20 @@ def test_codebook_docids_are_unique_and_collisions_are_counted() -> None:
     assert scheme.collision_rate == sum(codes.count(code) > 1 for code in codes) / COUNT
     crowded = max(codes.count(code) for code in codes)
     assert crowded > 2**scheme.bits or len(set(docids)) == COUNT
+
+
+def test_codebooks_are_balanced_unless_that_is_declined() -> None:
+    documents, vectors = [Document(str(number), "") for number in range(1000)], noisy()
+    shares = {}
+    for balanced in (False, True):
+        scheme = Codebook(levels=4, bits=6) if balanced else Codebook(levels=4, bits=6, balanced=False)
+        docids = scheme.fit(documents, vectors)
+        shares[balanced] = max(Counter(docid[3] for docid in docids).values()) / 1000, scheme.collision_rate
+        again = [scheme.place(document, vector) for document, vector in zip(documents, vectors, strict=True)]
+        assert [docid[:4] for docid in again] == [docid[:4] for docid in docids], "equal vectors have equal codes"
+    assert shares[False] > (0.5, 0.2)
+    assert shares[True][0] < 0.15
+    assert shares[True][1] < 0.05
 
 
 def test_titles_may_be_equal_or_begin_others() -> None:

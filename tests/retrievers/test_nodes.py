@@ -271,12 +271,13 @@ class Scored(torch.nn.Module):
         super().__init__()
         self.scores = scores
 
-    def forward(self, *_: object) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, vectors: torch.Tensor | None = None) -> torch.Tensor:
         return self.scores
 
 
 def test_a_text_that_no_teacher_was_asked_about_has_the_likelihood_alone() -> None:
-    module, batch = Scored(torch.randn(2, 5)), {"targets": torch.tensor([[1], [2]])}
+    module, nothing = Scored(torch.randn(2, 5)), torch.zeros(2, 0)
+    batch = {"ids": nothing, "mask": nothing, "targets": torch.tensor([[1], [2]])}
     likelihood = -module.scores.log_softmax(1)[[0, 1], [1, 2]].mean()
     assert set(row_loss(module, batch)) == {"likelihood"}
     candidates = torch.tensor([[0, 1], [0, 0]])
@@ -285,6 +286,20 @@ def test_a_text_that_no_teacher_was_asked_about_has_the_likelihood_alone() -> No
     assert float(both["likelihood"]) == pytest.approx(float(likelihood), abs=1e-6)
     theirs, ours = taught[0].softmax(0), module.scores[0, [0, 1]].softmax(0)
     assert float(both["teacher"]) == pytest.approx(3 * float((theirs * (theirs / ours).log()).sum()) / 2, abs=1e-6)
+
+
+def test_documents_that_nobody_asked_about_are_no_negatives() -> None:
+    encoder = Encoder(load_backbone(BACKBONE, texts=["a text"]))
+    owners = torch.tensor([0, 0, 1, 2, 2, 3])
+    model = RowModel(encoder, torch.randn(6, 32), owners)
+    vectors = torch.randn(3, 32)
+    model.train_among(torch.tensor([1, 2]))
+    torch.testing.assert_close(model(vectors=vectors), model.weights(vectors)[:, [1, 2]])
+    model.rows.requires_grad_(True)
+    model(vectors=vectors).sum().backward()
+    assert model.rows.grad is not None
+    assert not model.rows.grad[[0, 1, 5]].any()
+    assert model.rows.grad[[2, 3, 4]].any(1).all()
 
 
 def test_log_sums_are_those_of_each_owner() -> None:

@@ -309,14 +309,25 @@ def _one_by_one(vectors: Tensor, distance: Tensor, chance: torch.Generator) -> T
     return torch.tensor(kept)
 
 
-def residual_codebooks(vectors: Tensor, levels: int, size: int, *, seed: int = 0, device: Device = None) -> Tensor:
-    """Codebooks (levels, size, d): each quantizes the residuals of those before."""
+def residual_codebooks(
+    vectors: Tensor, levels: int, size: int, *, seed: int = 0, device: Device = None, balanced: bool = False
+) -> Tensor:
+    """Codebooks (levels, size, d): each quantizes the residuals of those before.
+
+    With `balanced`, centroids are the means of equally many residuals. Those of plain k-means collapse: what two levels
+    leave over is much like noise, and most of it is nearest to the one centroid in its middle. Of 4,496 MiniLM vectors
+    94% have the same one of 256 codes at level 4; balanced, the commonest has 0.5%.
+    """
     rest = sampled(vectors, size, seed=seed, device=device).clone()
     books = []
     for level in range(levels):
-        books.append(kmeans(rest, size, seed=seed + level))
+        book = balanced_kmeans(rest, size, seed=seed + level)[0] if balanced else kmeans(rest, size, seed=seed + level)
+        # From the nearest centroid, which need not be the one that a balanced assignment gives. Codes that are balanced
+        # themselves gain little (the commonest has 0.4% instead of 0.7%), lie farther from their vectors (a squared
+        # error of .249 instead of .243), and a new vector would get another code than an old one that equals it.
         for part in _blocks(rest, size):
-            part -= books[-1][nearest(part, books[-1])[0]]
+            part -= book[nearest(part, book)[0]]
+        books.append(book)
     return torch.stack(books)
 
 

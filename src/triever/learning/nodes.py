@@ -38,7 +38,16 @@ from triever.training.losses import divergence
 from triever.training.opinions import LABELLED, Teaching
 from triever.training.pairs import Pairs
 from triever.training.tuning import WATCH, quality, summary
-from triever.training.views import Drawn, Generated, Labelled, View, ViewBatches, check_shares, coverage
+from triever.training.views import (
+    IGNORED,
+    Drawn,
+    Generated,
+    Labelled,
+    View,
+    ViewBatches,
+    check_shares,
+    coverage,
+)
 
 ASKED = 0.9
 """The share of documents with a question from which on rows learn: where fewer have one, the others' would suffer."""
@@ -55,7 +64,7 @@ class TaughtBatches(ViewBatches):
     """The vectors of the texts of each view, where what reads stays as it is: then no batch is read again."""
 
     def batch_of(self, drawn: Sequence[Drawn]) -> dict[str, Tensor]:
-        """The texts of all views together; `targets` (texts, 1) are the rows of their documents."""
+        """The texts of all views together; `targets` (texts, 1) say where their documents stand."""
         batch = super().batch_of(drawn)
         if self.vectors:
             read = np.concatenate([self.vectors[part.name][part.examples] for part in drawn])
@@ -332,11 +341,12 @@ class NodeTeaching:
         teaching = self._teaching(lesson.views, dataset, store, work)
         learns = self._rows_learn(lesson.views, len(store))
         model.rows.requires_grad_(learns)
+        positions = self._compared(lesson, teaching, len(store))
         start = lesson.quality() if lesson.held else {}
         trained = train(
             model,
             lambda module, batch: row_loss(module, batch, options.teacher_weight),
-            self._rounds(lesson, teaching, vectors, len(store)),
+            self._rounds(lesson, teaching, vectors, positions),
             options,
             evaluate=(lambda _module: lesson.quality()) if lesson.held else None,
             watch=WATCH if lesson.held else "",
@@ -355,19 +365,41 @@ class NodeTeaching:
         covered = {f"view {name}": share for name, share in coverage(lesson.views, len(store)).items()}
         return {**summary(trained), **about, **covered}, asked, mass
 
+    def _compared(self, lesson: NodeLesson, teaching: Teaching | None, documents: int) -> np.ndarray:
+        """(documents, 1) where each document stands among those that questions are compared with in the training.
+
+        Those that nobody asked about are left out: they would only ever be wrong, and sink. A teacher knows better.
+        """
+        if teaching:
+            return np.arange(documents)[:, None]
+        asked = np.unique(np.concatenate([view.covered() for view in lesson.views.values()]))
+        lesson.model.train_among(torch.from_numpy(asked))
+        positions = np.full((documents, 1), IGNORED)
+        positions[asked, 0] = np.arange(len(asked))
+        return positions
+
     def _rounds(
-        self, lesson: NodeLesson, teaching: Teaching | None, vectors: Mapping[str, np.ndarray], documents: int
+        self, lesson: NodeLesson, teaching: Teaching | None, vectors: Mapping[str, np.ndarray], positions: np.ndarray
     ) -> Callable[[int], TaughtBatches]:
         options, model = self.options.training, lesson.model
         weights = self.options.views.weights or [1.0] * len(lesson.views)
-        targets, pad = np.arange(documents)[:, None], model.encoder.tokenizer.pad
+        pad = model.encoder.tokenizer.pad
         longest = 1 if vectors else max(self.options.read_length, self.options.views.length)
         scores, device = 2 * options.batch * len(model.rows), str(model.rows.device)
         check_memory(
             model.encoder, options, options.batch, longest, device, scores=scores, parameters=model.rows.numel()
         )
         return lambda number: TaughtBatches(
-            lesson.views, weights, targets, options.batch, options.batches, options.seed, number, pad, teaching, vectors
+            lesson.views,
+            weights,
+            positions,
+            options.batch,
+            options.batches,
+            options.seed,
+            number,
+            pad,
+            teaching,
+            vectors,
         )
 
     def _rows_learn(self, views: Mapping[str, View], documents: int) -> bool:

@@ -17,7 +17,8 @@ SCALE = 30.0
 class RowModel(nn.Module):
     """Scores documents by the rows of their docids; a document weighs as much as all of its docids together.
 
-    Where the reader stays as it is, matrices are learned that turn its vectors of questions and the rows: `turned`.
+    Where the reader stays as it is, matrices are learned that turn its vectors of questions and the rows: `turned`. A
+    training may be `among` some of the documents alone.
     """
 
     def __init__(self, reader: Encoder, rows: Tensor, owners: Tensor, *, turned: bool = False) -> None:
@@ -29,6 +30,7 @@ class RowModel(nn.Module):
         self.documents = int(owners[-1]) + 1 if len(owners) else 0
         self.register_buffer("owners", owners)
         self.owners: Tensor
+        self.among: tuple[Tensor, Tensor] | None = None  # the rows that a training compares, and their owners
 
     @property
     def encoder(self) -> Encoder:
@@ -40,20 +42,33 @@ class RowModel(nn.Module):
         return self.reader.at_most(wanted)
 
     def forward(self, ids: Tensor | None = None, mask: Tensor | None = None, vectors: Tensor | None = None) -> Tensor:
-        """(texts, documents) the logs of the weights of documents for texts, or for their vectors (texts, d)."""
+        """The logs of the weights of documents for texts, or for their vectors (texts, d), as a training wants them.
+
+        They are (texts, documents), all of them or those that the training is `among`.
+        """
         if vectors is None:
             assert ids is not None  # one of the two is given
             assert mask is not None  # with the ids
             vectors = self.reader(ids, mask)
-        return self.weights(functional.dropout(vectors, DROPOUT, self.training and self.turns_rows is not None))
+        vectors = functional.dropout(vectors, DROPOUT, self.training and self.turns_rows is not None)
+        if self.among is None:
+            return self.weights(vectors)
+        compared, owners = self.among
+        return self._weights(vectors, self.rows[compared], owners, int(owners[-1]) + 1)
+
+    def train_among(self, documents: Tensor) -> None:
+        """Let a training compare questions with these documents alone, rising: the others have no say in it."""
+        compared = torch.isin(self.owners, documents.to(self.owners)).nonzero()[:, 0]
+        self.among = compared, torch.unique_consecutive(self.owners[compared], return_inverse=True)[1]
 
     def weights(self, vectors: Tensor) -> Tensor:
-        """The same for the vectors (texts, d) of texts, all of each vector."""
+        """(texts, documents) the logs of the weights of all documents for the vectors (texts, d) of texts."""
+        return self._weights(vectors, self.rows, self.owners, self.documents)
+
+    def _weights(self, vectors: Tensor, rows: Tensor, owners: Tensor, documents: int) -> Tensor:
         with torch.autocast(vectors.device.type, enabled=False):  # half precision would blur near documents
-            each = self.scale * (self.questions(vectors) @ self.rows_now().T)
-            if len(self.owners) == self.documents:
-                return each
-            return log_sums(each, self.owners, self.documents)
+            each = self.scale * (self.questions(vectors) @ self._turned(rows, self.turns_rows).T)
+            return each if len(owners) == documents else log_sums(each, owners, documents)
 
     def questions(self, vectors: Tensor) -> Tensor:
         """(texts, d) the vectors of questions as they are compared with rows."""

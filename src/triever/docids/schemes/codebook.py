@@ -32,6 +32,7 @@ class Codebook(Scheme):
     bits: int = option(8, "bits of a symbol: a codebook has 2 ** bits vectors")
     positions: bool = option(True, "give each codebook its own symbols, which then stand for its vectors")
     seed: int = option(0, "seed of the codebooks")
+    balanced: bool = option(True, "learn codebooks from equal shares of the vectors, so that all symbols are used")
 
     _books: Tensor | None = field(default=None, init=False, repr=False)
     _held: Numbering = field(default_factory=Numbering, init=False, repr=False)
@@ -65,7 +66,9 @@ class Codebook(Scheme):
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
         checked = self._vectors(vectors, len(documents))
-        books = residual_codebooks(checked, self.levels, self._size, seed=self.seed, device=device)
+        books = residual_codebooks(
+            checked, self.levels, self._size, seed=self.seed, device=device, balanced=self.balanced
+        )
         self._books, self._held = books.cpu(), Numbering()
         return self._numbered(residual_codes(checked, books).tolist())
 
