@@ -45,8 +45,13 @@ SCHEMES: dict[str, Scheme] = {
 }
 
 
+SYMBOLS = DecoderOptions(rows="symbols")
+"""What writes here: tests/retrievers/test_nodes.py has rows of nodes."""
+
+
 def generative(scheme: str = "atomic", **options: object) -> Generative:
-    return Generative(docids=(SCHEMES | SHARING)[scheme], **{"backbone": SMALL, "training": NOTHING} | options)  # ty: ignore[invalid-argument-type]
+    usual = {"backbone": SMALL, "training": NOTHING, "decoder": SYMBOLS}
+    return Generative(docids=(SCHEMES | SHARING)[scheme], **usual | options)  # ty: ignore[invalid-argument-type]
 
 
 class TestAtomic(Contract):
@@ -427,9 +432,8 @@ def test_vectors_of_a_dense_retriever_make_the_docids_and_the_reader(tmp_path: P
     data = dataset()
     dense = Dense(backbone=SMALL).fit(data)
     dense.save(tmp_path / "dense")
-    fitted = build(
-        Generative, {"docids": "semantic", "vectors": str(tmp_path / "dense"), "training": {"steps": "0"}}
-    ).fit(data)
+    given = {"docids": "semantic", "vectors": str(tmp_path / "dense"), "training": {"steps": "0"}}
+    fitted = build(Generative, given | {"decoder": {"rows": "symbols"}}).fit(data)
     engine = fitted.engine.docids
     for name, weight in dense.engine.encoder.state_dict().items():
         assert torch.equal(weight, engine.model.reader.state_dict()[name])

@@ -329,8 +329,8 @@ def test_a_training_for_order_makes_its_loss_smaller(reader: float, tmp_path: Pa
 def test_documents_that_nobody_asked_about_are_no_negatives() -> None:
     encoder = Encoder(load_backbone(BACKBONE, texts=["a text"]))
     owners = torch.tensor([0, 0, 1, 2, 2, 3])
-    model = RowModel(encoder, torch.randn(6, 32), owners)
-    vectors = torch.randn(3, 32)
+    model = RowModel(encoder, torch.randn(6, 32) / 32, owners)
+    vectors = torch.randn(3, 32) / 32
     model.train_among(torch.tensor([1, 2]))
     torch.testing.assert_close(model(vectors=vectors)[0], model.weights(vectors)[:, [1, 2]])
     model.rows.requires_grad_(True)
