@@ -67,6 +67,9 @@ def assert_counted(use: CodeUse, codes: list[Docid]) -> None:
         assert position.symbols == len(counts)
         assert position.commonest == pytest.approx(max(counts.values()) / len(codes), abs=1e-4)
         assert position.perplexity == pytest.approx(math.exp(entropy), abs=0.06)
+        beginnings = Counter(code[:at] for code in codes)
+        undecided = sum(beginnings[code[:at]] > 1 for code in codes if len(code) > at)
+        assert position.undecided == pytest.approx(undecided / len(codes), abs=1e-4)
     assert use.shared == pytest.approx(sum(codes.count(code) > 1 for code in codes) / len(codes), abs=1e-4)
 
 
@@ -138,6 +141,7 @@ def test_documents_that_are_alike_crowd_every_scheme(scheme: Scheme, remedy: str
         ([(0,)] * 1000, Cluster(clusters=1)),
         ([(0, number) for number in range(50)], Codebook(levels=1)),  # too few documents to say anything
         ([(number % 10, number // 10) for number in range(1000)], Semantic()),
+        ([(number, 0, 0) for number in range(1000)], Codebook(levels=2, bits=10)),  # the first symbol tells all
     ],
 )
 def test_what_cannot_be_better_is_no_ground_for_a_warning(docids: list[Docid], scheme: Scheme) -> None:
@@ -145,7 +149,7 @@ def test_what_cannot_be_better_is_no_ground_for_a_warning(docids: list[Docid], s
 
 
 def test_two_crowded_positions_are_one_warning() -> None:
-    docids = [(0, number % 4, min(number, 5), number) for number in range(200)]
+    docids: list[Docid] = [(0, number % 4, min(number, 5), number) for number in range(200)]
     [warning, _] = use_of(docids, Codebook(levels=3, bits=3)).warnings()
     assert warning.startswith("at positions 1, 3 of docids, one symbol stands for 100%, 98% of 200 docids, so")
 

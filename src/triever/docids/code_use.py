@@ -17,7 +17,7 @@ CROWDED = 0.5
 SHARED = 0.05
 """The share of docids with the code of another one above which codes are too few."""
 FEW = 100
-"""Fewer docids than these are no ground for a warning."""
+"""Fewer docids than these, or fewer that the symbols before a position leave undecided, are no ground for a warning."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,17 @@ class PositionUse:
     symbols: int  # different ones
     commonest: float  # the share of all docids that have the commonest one
     perplexity: float  # so many symbols that are equally common would say as much
+    undecided: float  # the share of all docids that the symbols before do not tell from every other one
 
     @classmethod
-    def of(cls, symbols: np.ndarray, docids: int) -> PositionUse:
-        """The use of these symbols, of the codes that are so long; there are so many docids in all."""
-        counts = np.unique(symbols, return_counts=True)[1]
+    def of(cls, symbols: np.ndarray, undecided: np.ndarray) -> PositionUse:
+        """The use of symbols (docids,), -1 where codes are shorter, given which docids are undecided (docids,)."""
+        inside = symbols >= 0
+        counts = np.unique(symbols[inside], return_counts=True)[1]
         share = counts / counts.sum()
         perplexity = float(np.exp(-(share * np.log(share)).sum()))
-        return cls(len(counts), round(float(counts.max()) / docids, 4), round(perplexity, 1))
+        common, left = float(counts.max()) / len(symbols), float((undecided & inside).mean())
+        return cls(len(counts), round(common, 4), round(perplexity, 1), round(left, 4))
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,12 @@ class CodeUse:
 
     @property
     def _crowded(self) -> Sequence[int]:
-        """The positions, from 1, whose commonest symbol has too large a share, also of so few choices."""
-        limit = CROWDED + (1 - CROWDED) / self.coding.choices
-        return [at for at, use in enumerate(self.positions, 1) if use.commonest > limit]
+        """The positions, from 1, whose commonest symbol has too large a share, also of so few choices.
+
+        Where nearly every docid is decided already, nothing is left to tell, and equal symbols do no harm.
+        """
+        limit, least = CROWDED + (1 - CROWDED) / self.coding.choices, FEW / self.docids
+        return [at for at, use in enumerate(self.positions, 1) if use.commonest > limit and use.undecided >= least]
 
 
 def code_use(trie: Trie, scheme: Scheme) -> CodeUse | None:
@@ -89,11 +95,17 @@ def code_use(trie: Trie, scheme: Scheme) -> CodeUse | None:
     if coding is None or not len(trie):
         return None
     codes = _codes(trie.paths(), numbered=coding.numbered)
-    positions = tuple(PositionUse.of(column[column >= 0], len(codes)) for column in codes.T)
-    # A trie lists docids in their order, so that equal codes lie side by side.
-    same = (codes[1:] == codes[:-1]).all(1)
-    shared = np.append(same, False) | np.insert(same, 0, False)
-    return CodeUse(coding, len(codes), positions, round(float(shared.mean()), 4))
+    # A trie lists docids in their order, so that those with the same beginning lie side by side.
+    positions, same = [], np.ones(len(codes) - 1, bool)
+    for symbols in codes.T:
+        positions.append(PositionUse.of(symbols, _beside(same)))
+        same &= symbols[1:] == symbols[:-1]
+    return CodeUse(coding, len(codes), tuple(positions), round(float(_beside(same).mean()), 4))
+
+
+def _beside(same: np.ndarray) -> np.ndarray:
+    """(n,) whether each of n is the same as one beside it, given whether the next one is (n - 1,)."""
+    return np.append(same, False) | np.insert(same, 0, False)
 
 
 def _codes(paths: Paths, *, numbered: bool) -> np.ndarray:
