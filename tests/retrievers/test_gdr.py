@@ -50,7 +50,7 @@ class TestTrained(Contract):
 
 
 def log_probabilities(fitted: GDR, query: str, depth: int | None) -> dict[tuple[int, ...], float]:
-    """Of every prefix of every docid, by a forward pass for each and the symbols that exist after each prefix."""
+    """Of every prefix of every docid, by a forward pass for each, over the symbols that the search is told of."""
     engine = engine_of(fitted)
     docids = {docid for docid, _ in engine.docids.trie.items()}
     ids = torch.tensor(engine.docids.model.encoder.tokenizer.ids([query], 64))
@@ -61,6 +61,8 @@ def log_probabilities(fitted: GDR, query: str, depth: int | None) -> dict[tuple[
         total = 0.0
         for place, symbol in enumerate(docid[:depth]):
             there = sorted({other[place] for other in docids if other[:place] == docid[:place] and len(other) > place})
+            if fitted.search_options.following(engine.docids.normalisation).normalisation == "vocabulary":
+                there = list(range(logits.shape[1]))
             total += float(logits[place, there].log_softmax(0)[there.index(symbol)])
         found[docid[:depth]] = total
     return found

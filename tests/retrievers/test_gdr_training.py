@@ -78,6 +78,29 @@ def test_the_loss_is_its_parts_by_the_formula(rule: str, joint: bool) -> None:
     model._modules.pop("document_encoder", None)
 
 
+@pytest.mark.parametrize("trained", ["vocabulary", "trie"])
+@pytest.mark.parametrize("depth", [1, None])
+def test_clusters_are_learned_and_searched_over_the_same_symbols(trained: str, depth: int | None) -> None:
+    training = DocidTuning(steps=1, batch=6, rounds=1, holdout=0.0, normalisation=trained)  # ty: ignore[invalid-argument-type]
+    options = {"matching": MatchOptions(depth=depth), "losses": LossWeights(contrastive=0.0), "search_options": ALL}
+    made = gdr("codebook", training=training, **options)
+    fitted = made.fit(dataset())
+    engine, query = engine_of(fitted), QUERIES[0].text
+    model, numbers = engine.docids.model.eval(), range(len(DOCUMENTS))
+    [(_, found)] = engine.searcher(depth).candidates([query])
+    ids, mask = model.tokenise([query], 64)
+    targets = [torch.tensor([engine.docids.docid(number)[:depth]]) for number in numbers]
+    loss = made._teaching._loss_for(engine.docids)
+    with torch.no_grad():
+        losses = [float(loss(model, {"ids": ids, "mask": mask, "targets": one})["likelihood"]) for one in targets]
+    assert dict(zip(found.numbers.tolist(), found.mass.tolist(), strict=True)) == pytest.approx(
+        {number: -each for number, each in zip(numbers, losses, strict=True)}, abs=1e-4
+    )
+    other = {"trie": "vocabulary", "vocabulary": "trie"}[trained]
+    [(_, unlike)] = engine_of(fitted.searching(normalisation=other)).searcher(depth).candidates([query])
+    assert not np.allclose(np.sort(unlike.mass), np.sort(found.mass), atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("source", "joint"),
     quick(

@@ -156,8 +156,89 @@ def test_parts_of_an_explanation_add_up_to_the_score(scheme: str) -> None:
 
 def test_probabilities_of_all_documents_sum_to_one_under_trie_normalisation() -> None:
     for scheme in SCHEMES:
-        result = generative(scheme).fit(dataset()).search("boiling water", 10)
+        result = generative(scheme).fit(dataset()).searching(normalisation="trie").search("boiling water", 10)
         assert sum(np.exp(hit.score) for hit in result) == pytest.approx(1, abs=1e-4)
+
+
+BOTH = ("vocabulary", "trie")
+SEVERAL = [scheme for scheme in SCHEMES if scheme != "atomic"] + ["title", "cluster"]
+
+
+def normalised(scheme: str, normalisation: str, **options: object) -> Generative:
+    training = DocidTuning(normalisation=normalisation, holdout=0.0, **{"steps": 0} | options)  # ty: ignore[invalid-argument-type]
+    return generative(scheme, training=training, views=ViewOptions(names=("labelled",)))
+
+
+@pytest.mark.parametrize("normalisation", BOTH)
+@pytest.mark.parametrize("scheme", quick("codebook", "title", of=SEVERAL))
+def test_a_model_learns_what_a_search_scores(scheme: str, normalisation: str) -> None:
+    """The loss of the docids of all documents is minus what their hits have as scores, whatever shares a docid."""
+    fitted = normalised(scheme, normalisation).fit(dataset())
+    engine = engine_of(fitted)
+    ids, mask = engine.model.tokenise([QUERIES[0].text], 64)
+    hits = fitted.search(QUERIES[0], len(DOCUMENTS))
+    assert len(hits) == len(DOCUMENTS)
+    docids = [engine.docid(row) for row in range(len(DOCUMENTS))]
+    for hit in hits:
+        docid = docids[data_ids(fitted).index(hit.id)]
+        batch = {"ids": ids, "mask": mask, "targets": torch.tensor([docid])}
+        with torch.no_grad():
+            loss = fitted._teaching._loss_for(engine)(engine.model.eval(), batch)["likelihood"]
+        assert -float(loss) == pytest.approx(hit.score + np.log(docids.count(docid)), abs=1e-4)
+
+
+@pytest.mark.parametrize("trained", BOTH)
+def test_a_search_that_leaves_it_open_has_the_normalisation_of_the_training(trained: str, tmp_path: Path) -> None:
+    fitted = normalised("codebook", trained).fit(dataset())
+    fitted.save(tmp_path / "m")
+    for retriever in (fitted, triever.load(tmp_path / "m")):
+        scores = {name: retriever.searching(normalisation=name).search("tea", 10) for name in ("auto", *BOTH)}
+        assert scores["auto"] == scores[trained]
+        assert scores["vocabulary"] != scores["trie"]
+        explanation = retriever.explain("tea", 3)
+        sums = [sum(weight for _, weight in parts) for parts in explanation.parts]
+        assert sums == pytest.approx([hit.score for hit in scores[trained]][:3], abs=1e-4)
+
+
+def test_docids_of_one_symbol_are_searched_among_those_that_are_left() -> None:
+    fitted = normalised("atomic", "vocabulary").fit(dataset())
+    fitted.delete(["tea", "bike"])
+    result = fitted.search("boiling water", 10)
+    assert sum(np.exp(hit.score) for hit in result) == pytest.approx(1, abs=1e-4)
+
+
+def test_what_was_saved_before_a_search_followed_the_training_is_searched_over_the_trie(tmp_path: Path) -> None:
+    fitted = normalised("codebook", "vocabulary").fit(dataset())
+    write = DocidEngine.write
+
+    def as_before(*given: object) -> dict:
+        state = write(*given)  # ty: ignore[invalid-argument-type]
+        del state["normalisation"]
+        return state
+
+    with mock.patch.object(DocidEngine, "write", as_before):
+        fitted.save(tmp_path / "m")
+    again = triever.load(tmp_path / "m")
+    assert again.search("tea", 10) == fitted.searching(normalisation="trie").search("tea", 10)
+    again.save(tmp_path / "again")
+    assert triever.load(tmp_path / "again").search("tea", 10) == again.search("tea", 10)
+
+
+@pytest.mark.parametrize("scheme", quick("codebook", of=["codebook", "semantic"]))
+def test_training_over_the_trie_learns_the_docids_of_queries_and_of_new_documents(scheme: str) -> None:
+    options = {"steps": 60, "batch": 8, "rounds": 1, "learning_rate": 5e-3, "add_steps": 60}
+    fitted = normalised(scheme, "trie", **options).fit(dataset())
+    assert [result[0].id for result in fitted.search_many(QUERIES, 1)] == ["tea", "bike", "東京", "bread"]
+    fitted.add([VOLCANO])
+    assert fitted.search(VOLCANO.full_text, 1)[0].id == "volcano"
+
+
+@pytest.mark.parametrize("system", [{"decoder": {"rows": "nodes"}}, {"kind": "contextual"}], ids=str)
+def test_what_is_not_trained_over_a_trie_says_so(system: dict) -> None:
+    kind = triever.Contextual if "kind" in system else Generative
+    options = {key: value for key, value in system.items() if key != "kind"}
+    with pytest.raises(UsageError, match=r"training.normalisation = trie, but .*; leave training.normalisation out"):
+        build(kind, {"training": {"normalisation": "trie"}, **options})
 
 
 def test_free_decoding_finds_what_exists_and_counts_what_does_not() -> None:

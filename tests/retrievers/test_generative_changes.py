@@ -18,6 +18,7 @@ from tests.retrievers.contract import DOCUMENTS, dataset
 from tests.retrievers.test_generative import engine_of, generative
 from triever import Document
 from triever.docids.schemes import Docid, Scheme
+from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import Docids
 from triever.models.encoder import encode
 from triever.models.tokens import Tokens
@@ -30,7 +31,7 @@ FITTED = DOCUMENTS[:6]
 @cache
 def fitted(scheme: str) -> Generative:
     tiny = "scratch:hidden=32,layers=1,heads=2,vocabulary=600"
-    return generative(scheme, backbone=tiny).fit(dataset(FITTED))
+    return generative(scheme, backbone=tiny, search_options=SearchOptions(normalisation="trie")).fit(dataset(FITTED))
 
 
 def placed(scheme: Scheme, engine: Docids, documents: list[Document]) -> dict[str, Docid]:

@@ -82,7 +82,8 @@ class ClusterEngine:
         """What searches with so many symbols of docids written."""
         self._check_depth()
         model = self.docids.model
-        return ClusterSearch(self, VectorGenerator(model, model.tokeniser(*self.docids.queries)), self.options, depth)
+        generator = VectorGenerator(model, model.tokeniser(*self.docids.queries))
+        return ClusterSearch(self, generator, self.options.following(self.docids.normalisation), depth)
 
     @property
     def scoring(self) -> Scoring:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from triever import config
@@ -29,7 +29,8 @@ class SearchOptions:
     normalisation: Literal["auto", "trie", "vocabulary", "documents"] = option(
         "auto",
         "probabilities over the symbols that exist (trie), over all (vocabulary, and always in a free search), or over "
-        "documents, where nodes have rows; auto: documents if they have, else trie",
+        "documents, where nodes have rows; auto: documents if they have, trie for docids of one symbol and contextual "
+        "titles, else what the model was trained with",
     )
     temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
     backoff: int = option(0, "how many of the best dropped prefixes a beam takes up again")
@@ -47,6 +48,10 @@ class SearchOptions:
         if self.method == "free":
             return "vocabulary"
         return "trie" if self.normalisation == "auto" else self.normalisation
+
+    def following(self, normalisation: Normalisation) -> SearchOptions:
+        """The same, where `auto` is this normalisation."""
+        return replace(self, normalisation=normalisation) if self.normalisation == "auto" else self
 
     def beam(self, k: int) -> BeamOptions:
         """The same for a beam that should find k."""

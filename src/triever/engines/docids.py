@@ -36,6 +36,7 @@ from triever.models.generator import Generator
 from triever.models.tokens import Tokens
 from triever.search.many import search_each
 from triever.search.paths import path_scores
+from triever.search.scores import Normalisation
 from triever.validation import require, require_array, require_table
 
 
@@ -64,6 +65,7 @@ class Docids(Generic[M]):
     query_length: int  # tokens of a query that are read
     vector_rows: bool  # whether the rows of symbols began as vectors of documents
     trained: Mapping[str, Any] = field(default_factory=dict)
+    normalisation: Normalisation = "trie"  # what probabilities are over in a search that leaves it open
 
     @cached_property
     def walk(self) -> Walk:
@@ -190,7 +192,7 @@ class Docids(Generic[M]):
         if self.placer:
             encoders.write(self.placer, writer, "placer")
         state = {"docids": self.scheme.write(writer), "trained": dict(self.trained)}
-        return {**state, "reading": asdict(self.reading)}
+        return {**state, "reading": asdict(self.reading), "normalisation": self.normalisation}
 
     def made_from(self, *, ranked: bool = False) -> dict[str, Any]:
         """The backbone, how the training went, and how docids use their symbols.
@@ -211,17 +213,22 @@ class DocidEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose docids the model writes with the highest probabilities."""
-        docids, generator = self.docids, self.docids.generator()
+        docids, generator, options = self.docids, self.docids.generator(), self.search_options
         scored_per_query = search_each(
             generator,
             queries,
-            lambda cache, hidden: found_by(self.options, docids.walk, docids.scheme.stop, generator, cache, hidden, k),
+            lambda cache, hidden: found_by(options, docids.walk, docids.scheme.stop, generator, cache, hidden, k),
         )
         return [found_result(docids, store, scored, k) for scored in scored_per_query]
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """The log-probability of each symbol of a docid after those before it."""
-        return explained(self.docids, self.docids.generator(), self.options, store, query, result)
+        return explained(self.docids, self.docids.generator(), self.search_options, store, query, result)
+
+    @property
+    def search_options(self) -> SearchOptions:
+        """How docids are searched, where nothing is left open."""
+        return self.options.following(self.docids.normalisation)
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With docids for more documents, which the model may have yet to learn."""
@@ -309,7 +316,10 @@ def read(
     reading = config.build(Reading, require_table(snapshot.state, "reading"))  # earlier ones read without prefixes
     trained = require_table(snapshot.state, "trained")
     begun = placer is not None and takes_vectors(placer, decoder)
-    return Docids(laid_out(model), scheme, trie, np.asarray(numbers), placer, reading, query_length, begun, trained)
+    over = snapshot.state.get("normalisation", "trie")  # which earlier ones were searched with, whatever they learned
+    require(over in ("trie", "vocabulary"), "its normalisation is not known")
+    rows = np.asarray(numbers)
+    return Docids(laid_out(model), scheme, trie, rows, placer, reading, query_length, begun, trained, over)
 
 
 def entries_of(

@@ -300,8 +300,7 @@ class NodeEngine:
     @property
     def search_options(self) -> SearchOptions:
         """How docids are searched, where nothing is left open."""
-        is_open = self.options.normalisation == "auto"
-        return replace(self.options, normalisation="documents") if is_open else self.options
+        return self.options.following("documents")
 
     @cached_property
     def walk(self) -> Walk:

@@ -7,6 +7,7 @@ and the docids, lays out the views, trains, and trains again when documents are 
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
+from triever.docids.branches import Branches
 from triever.docids.code_use import code_use
 from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Trie
@@ -44,8 +46,10 @@ from triever.models.precision import device_of
 from triever.models.tokens import Tokens
 from triever.ranks import reciprocal_rank
 from triever.retriever import Retriever
+from triever.search.scores import Normalisation
 from triever.training import fit_fingerprints
 from triever.training.loop import Batches, train
+from triever.training.loop import Loss as TrainLoss
 from triever.training.pairs import Pairs, held_out, pairs_there, written_pairs
 from triever.training.tuning import WATCH, DocidTuning, quality, summary
 from triever.training.views import (
@@ -74,8 +78,16 @@ M = TypeVar("M", bound=DocidModel)
 R = TypeVar("R", bound=Engine)
 Targets: TypeAlias = Callable[[Sequence[Document] | DocumentStore, Sequence[Docid]], Sequence[Docid]]
 """What a model is taught to write for documents with these docids."""
-Loss: TypeAlias = Callable[[nn.Module, Mapping[str, Tensor]], dict[str, Tensor]]
-"""What is made smaller: the parts of the loss of a batch, by what goes through the training."""
+
+
+class Loss(Protocol):
+    """What is made smaller: the parts of the loss of a batch, by what goes through the training."""
+
+    def __call__(
+        self, module: nn.Module, batch: Mapping[str, Tensor], branches: Branches | None = None, /
+    ) -> dict[str, Tensor]:
+        """Probabilities are over all symbols, or over those of branches."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -307,7 +319,8 @@ class DocidTeaching(Generic[E]):
         by_rows = placed is not None and takes_vectors(placed, self.options.decoder)
         numbers, length = np.arange(len(docids)), self.options.read_length
         model = self._model(scheme, placer)
-        made = Docids(model, scheme, trie, numbers, placed, self.reading, length, by_rows)
+        over = self._searched_over(scheme)
+        made = Docids(model, scheme, trie, numbers, placed, self.reading, length, by_rows, normalisation=over)
         return made, docid_rows(docids), vectors
 
     def placed(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> tuple[Encoder, Tensor | None]:
@@ -370,7 +383,7 @@ class DocidTeaching(Generic[E]):
         module, rounds = (course or self.course)(lesson)
         trained = train(
             module,
-            self.loss,
+            self._loss_for(engine.docids),
             rounds,
             options,
             evaluate=(lambda _module: quality(ranks(engine, store, held), seen_by(views, held))) if held else None,
@@ -383,6 +396,21 @@ class DocidTeaching(Generic[E]):
         )
         covered = {f"view {name}": about for name, about in coverage(views, len(store)).items()}
         return {**summary(trained), **covered}
+
+    def _searched_over(self, scheme: Scheme) -> Normalisation:
+        """What probabilities are over in a search that leaves it open: what they are over in training.
+
+        A docid of one symbol is as probable over all symbols as over the trie, but for documents that were deleted.
+        """
+        return "trie" if scheme.single else self.options.training.normalisation
+
+    def _loss_for(self, docids: Docids[Any]) -> TrainLoss:
+        """The loss, over what `training.normalisation` says."""
+        # Docids of one symbol are all symbols that there are.
+        if self.options.training.normalisation == "vocabulary" or docids.scheme.single:
+            return self.loss
+        branches = functools.cache(functools.partial(Branches, docids.trie))  # on the device that a process trains on
+        return lambda module, batch: self.loss(module, batch, branches(batch["targets"].device))
 
     def course(self, lesson: Lesson[E]) -> Course:
         """The model itself, and its views in every round."""
@@ -508,7 +536,8 @@ class DocidTeaching(Generic[E]):
         weights = [1 / len(views)] * len(views) + [1 / max(1, len(again))] * len(again)
         rounds = self.rounds(model, {**views, **again}, docid_rows(taught), options, weights)
         share, device = self.rate_share(model, options), self.options.device
-        train(model, self.loss, rounds, options, label="learning new documents", device=device, share=share)
+        loss = self._loss_for(docids)
+        train(model, loss, rounds, options, label="learning new documents", device=device, share=share)
         return laid_out(model)
 
 
@@ -540,9 +569,9 @@ def _sample(count: int, limit: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).permutation(count)[:limit])
 
 
-def likelihood(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def likelihood(model: nn.Module, batch: Mapping[str, Tensor], branches: Branches | None = None) -> dict[str, Tensor]:
     """Minus the log-probability of docids."""
-    return {"likelihood": written_by(model).loss(batch["ids"], batch["mask"], batch["targets"], IGNORED)}
+    return {"likelihood": written_by(model).loss(batch["ids"], batch["mask"], batch["targets"], IGNORED, branches)}
 
 
 def written_by(module: nn.Module) -> DocidModel:

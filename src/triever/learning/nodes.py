@@ -30,6 +30,7 @@ from triever.learning.docids import (
     DocidTeaching,
     R,
     VectorSystem,
+    likelihood,
     seen_by,
     view_names,
     warn_of_codes,
@@ -208,6 +209,9 @@ class NodeRetriever(DocidRetriever[R]):
                 "rows of nodes score no symbols, so a free search or a vocabulary normalisation has nothing to score"
             )
             raise UsageError(problem, "leave search_options.method and search_options.normalisation out")
+        if self.training.normalisation == "trie":
+            problem = "training.normalisation = trie, but rows of nodes are trained over all documents"
+            raise UsageError(problem, "leave training.normalisation out")
         if self.training.add_steps:
             problem = "training.add_steps has nothing to train where nodes have rows: new documents bring theirs"
             raise UsageError(problem, "leave training.add_steps out")
@@ -355,7 +359,7 @@ class NodeTeaching:
             return None
         material = Material(model, reading, (model.at_most(self.options.read_length), reading.query_prefix))
         asked = replace(self.options, views=replace(self.options.views, names=tuple(names)))
-        views, held = DocidTeaching(asked, row_loss).views(material, dataset, store, work)
+        views, held = DocidTeaching(asked, likelihood).views(material, dataset, store, work)
         return NodeLesson(model, material, views, held)
 
     def _train(

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from triever.docids.branches import Branches
 from triever.models.docid_model import DocidModel, SymbolShape, Tokenise
 from triever.models.encoder import pooled
 from triever.models.layers import CrossLayer, LayerShape, Memory, additive
@@ -104,10 +105,10 @@ class CrossDecoder(DocidModel[C]):
         begin = torch.full_like(ids[:, :1], self.shape.start)
         return self.decode(begin, None, self.read(ids, mask))[0][:, 0]
 
-    def loss_after(self, read: Read, targets: Tensor, ignored: int) -> Tensor:
+    def loss_after(self, read: Read, targets: Tensor, ignored: int, branches: Branches | None = None) -> Tensor:
         """The loss of targets after texts that were read already."""
         known = targets.masked_fill(targets == ignored, 0)
-        return self.loss_of(self._before_each(read, known), targets, ignored)
+        return self.loss_of(self._before_each(read, known), targets, ignored, branches)
 
     def _before_each(self, read: Read, targets: Tensor) -> Tensor:
         begin = torch.full_like(targets[:, :1], self.shape.start)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triever.docids.branches import Branches
 from triever.models.encoder import Encoder
 from triever.models.generator import Generator, of_candidates
 from triever.models.rows import ShardedRows
@@ -116,17 +117,25 @@ class DocidModel(nn.Module, ABC, Generic[S]):
         """Scores of every symbol at every place of the targets (rows, length): (rows, length, width)."""
         return self.logits(self.states_before(ids, mask, targets))
 
-    def loss(self, ids: Tensor, mask: Tensor, targets: Tensor, ignored: int) -> Tensor:
+    def loss(
+        self, ids: Tensor, mask: Tensor, targets: Tensor, ignored: int, branches: Branches | None = None
+    ) -> Tensor:
         """Minus the mean log-probability of targets (rows, length), each the sum of its symbols but for those ignored.
 
         A mean over rows, not over symbols: so the mean over several batches is that of all their rows as one.
+        Probabilities are over all symbols, or over those that may follow a prefix where branches are given.
         """
         known = targets.masked_fill(targets == ignored, 0)
-        return self.loss_of(self.states_before(ids, mask, known), targets, ignored)
+        return self.loss_of(self.states_before(ids, mask, known), targets, ignored, branches)
 
-    def loss_of(self, states: Tensor, targets: Tensor, ignored: int) -> Tensor:
+    def loss_of(self, states: Tensor, targets: Tensor, ignored: int, branches: Branches | None = None) -> Tensor:
         """The same of states (rows, length, d_model) that are there already."""
         there = targets != ignored
+        if branches is not None:
+            nodes = branches.nodes(targets)
+            there &= nodes >= 0
+            scores = self.logits(states[there]).float()
+            return branches.cross_entropy(scores, targets[there], nodes[there]) / len(targets)
         # Scores of all symbols are the most that is computed here: not for places behind the ends of docids.
         return self._cross_entropy(states[there], targets[there]) / len(targets)
 

@@ -128,6 +128,9 @@ class Contextual(DocidRetriever[TitleEngine]):
         if self.search_options.method == "exact" and self.spelling.join != "sum":
             problem = f"spelling.join = {self.spelling.join}, but an exact search adds up all spellings of a title"
             raise UsageError(problem, "use search_options.method=beam, or spelling.join=sum")
+        if self.training.normalisation == "trie":
+            problem = "training.normalisation = trie, but contextual learns its ids against all others"
+            raise UsageError(problem, "leave training.normalisation out, or use generative with title docids")
         if self.contrast.steps and not self.vocabulary.k:
             problem = f"contrast.steps = {self.contrast.steps}, but with vocabulary.k = 0 there are no ids to contrast"
             raise UsageError(problem, "leave contrast.steps out, or raise vocabulary.k")

@@ -24,6 +24,7 @@ from triever import artifact, config
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
+from triever.docids.branches import Branches
 from triever.docids.schemes import Cluster, Scheme
 from triever.engines import clusters
 from triever.engines.clusters import ClusterEngine
@@ -324,13 +325,16 @@ class GDR(NodeRetriever[ClusterEngine | NodeEngine]):
 
         return find
 
-    def _loss_of_batch(self, module: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _loss_of_batch(
+        self, module: nn.Module, batch: Mapping[str, Tensor], branches: Branches | None = None
+    ) -> dict[str, Tensor]:
         model = written_by(module)
         assert isinstance(model, CrossDecoder)  # the teaching refuses others
         states, weights = model.encode(batch["ids"], batch["mask"]), self.losses
         parts: dict[str, Tensor] = {}
         if weights.likelihood and batch["targets"].shape[1]:
-            likelihood = model.loss_after(model.looked_up(states, batch["mask"]), batch["targets"], IGNORED)
+            read = model.looked_up(states, batch["mask"])
+            likelihood = model.loss_after(read, batch["targets"], IGNORED, branches)
             parts["likelihood"] = weights.likelihood * likelihood
         if weights.contrastive:
             queries = model.encoder.vectors(states, batch["mask"])

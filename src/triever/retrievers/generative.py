@@ -39,9 +39,11 @@ class Generative(NodeRetriever[DocidEngine | NodeEngine]):
     @property
     def _leaves_room_for_nodes(self) -> bool:
         """Whether nothing that is set has a meaning for rows of symbols only."""
-        search = self.search_options
-        by_symbols = search.method == "free" or search.normalisation == "vocabulary" or self.training.add_steps > 0
-        return self.decoder == DecoderOptions() and not is_numbered(self.docids) and not by_symbols
+        search, training = self.search_options, self.training
+        searched = search.method == "free" or search.normalisation == "vocabulary"
+        trained = training.add_steps > 0 or training.normalisation == "trie"
+        plain = self.decoder == DecoderOptions() and not is_numbered(self.docids)
+        return plain and not searched and not trained
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> DocidEngine | NodeEngine:
         """Give every document a docid, and teach a model to write them."""

@@ -128,6 +128,9 @@ class DocidTuning(TaughtTuning):
     rounds: int = option(4, "number of rounds that the steps are split into; each ends with an evaluation")
     reader: float = option(0.2, "share of the learning rate for the part that reads, if pretrained; 0 freezes it")
     add_steps: int = option(0, "steps for added documents; half of each batch is about old documents")
+    normalisation: Literal["vocabulary", "trie"] = option(
+        "vocabulary", "what the probabilities of the loss are over: all symbols, or those that may follow in the trie"
+    )
     rows: Literal["auto", "learned", "fixed"] = option(
         "auto", "whether rows of nodes learn; auto: where nine in ten documents have a question, since others suffer"
     )
