@@ -38,7 +38,7 @@ def quickstart(questions: int, emit: Callable[[object], None], backbone: str = "
     systems: dict[str, Retriever] = {"bm25": BM25(expand=False).fit(data), "bm25, written questions": BM25().fit(data)}
     systems |= _learned(data, _start(backbone, emit), emit)
     emit(compare(systems, data, split="test", measures=["Success@1", "Success@10", "RR@10"]).table())
-    emit("\n".join(_answers(list(systems.values())[-1], data, questions)))
+    emit("\n".join(_answers(*list(systems.items())[-1], data, questions)))
     emit(NEXT)
 
 
@@ -110,8 +110,9 @@ def _from_nothing(data: Dataset, emit: Callable[[object], None]) -> Retriever:
     return model.fit(data)
 
 
-def _answers(retriever: Retriever, data: Dataset, questions: int) -> list[str]:
-    lines = []
+def _answers(name: str, retriever: Retriever, data: Dataset, questions: int) -> list[str]:
+    """Some questions, evenly spread over all, and what a system answers."""
+    lines = [f"\nSome of the questions, and what {name} answers:"] if questions else []
     for query in _spread(data.queries("test"), questions):
         right = data.qrels("test")[query.id]
         hits = retriever.search(query, 3)
