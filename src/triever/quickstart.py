@@ -37,7 +37,9 @@ def quickstart(questions: int, emit: Callable[[object], None], backbone: str = "
     emit("The documentation of your Python, questions about it as people ask them, and some that a model wrote.\n")
     systems: dict[str, Retriever] = {"bm25": BM25(expand=False).fit(data), "bm25, written questions": BM25().fit(data)}
     systems |= _learned(data, _start(backbone, emit), emit)
-    emit(compare(systems, data, split="test", measures=["Success@1", "Success@10", "RR@10"]).table())
+    against = "dense" if "dense" in systems else "bm25"
+    measures = ["Success@1", "Success@10", "RR@10"]
+    emit(compare(systems, data, split="test", measures=measures, baseline=against).table())
     emit("\n".join(_answers(*list(systems.items())[-1], data, questions)))
     emit(NEXT)
 

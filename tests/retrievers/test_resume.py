@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import multiprocessing
@@ -107,7 +108,8 @@ SHORT = {**SETTINGS, "training.steps": 16, "negatives.source": "bm25"}
 def replacing(folder: str, out: str, seed: int, begun: Any = None) -> None:
     """What `triever fit dense --replace` does; `begun` is told when the slow imports are over."""
     for name in OPENED:
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):  # not every platform has all of them
+            importlib.import_module(name)
     torch.set_num_threads(1)
     if begun is not None:
         begun.value = True

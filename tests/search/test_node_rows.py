@@ -150,7 +150,9 @@ def test_to_a_depth_docids_are_weighed_and_prefixes_are_kept_apart(
     for at, query in enumerate(["one", "three"]):
         below = [set(walk.documents(state)) for state in stopped[at] if max(state) >= 0]
         assert len(below) <= width
-        assert all(len(numbers) > 1 for numbers in below if walk.trie.changes.none), "others are weighed already"
+        assert all(len(numbers) > 1 for numbers in below if depth and walk.trie.changes.none), (
+            "others are weighed already"
+        )
         prefixes = [{listed[number][:depth] for number in numbers} for numbers in below]
         assert all(len(prefix) == 1 for prefix in prefixes)
         ended = {number: math.exp(logprob) for number, logprob in weighed[at]}
