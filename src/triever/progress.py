@@ -17,6 +17,7 @@ EVERY = 5.0
 """Seconds between two lines about work that goes on."""
 _shown = False
 _line: Callable[[str], object] | None = None
+_last = 0.0  # when the last line was given out, whatever it was about: short pieces of work add up
 
 
 def show(on: bool) -> None:
@@ -27,20 +28,19 @@ def show(on: bool) -> None:
 
 def tell(line: Callable[[str], object] | None) -> None:
     """Where no bars are shown, give a line about long work to this function every few seconds; None: no more."""
-    global _line
-    _line = line
+    global _line, _last
+    _line, _last = line, time.monotonic()
 
 
 def _counter(title: str, total: int | None, done: int = 0) -> Callable[[int, str], object]:
     """What is called with how much is done, and now and then gives a line about it."""
-    line, last = _line, time.monotonic()
     of_all = f" of {total:,}" if total else ""
 
     def count(done: int, note: str = "") -> None:
-        nonlocal last
-        if line is not None and time.monotonic() - last >= EVERY:
-            last = time.monotonic()
-            line(f"{title}: {done:,}{of_all}{f'; {note}' if note else ''}")
+        global _last
+        if _line is not None and (now := time.monotonic()) - _last >= EVERY:
+            _last = now
+            _line(f"{title}: {done:,}{of_all}{f'; {note}' if note else ''}")
 
     count(done)
     return count

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from triever.models.row_model import RowModel, log_sums
+from triever.progress import track
 from triever.ranks import reciprocal_rank
 from triever.training.pairs import Pairs
 from triever.training.views import Generated, Labelled, View
@@ -66,7 +67,8 @@ class Asked:
 
         They are compared with their ranks before the training, `start`. What a standard error explains is no loss.
         """
-        each = {mass: np.array(self.ranks(model, queries, held, mass)) for mass in (0.0, *MASSES)}
+        masses = track((0.0, *MASSES), "weighing questions", 1 + len(MASSES))
+        each = {mass: np.array(self.ranks(model, queries, held, mass)) for mass in masses}
         before = np.array(start)
         allowed = [mass for mass, ranks in each.items() if not mass or not _is_worse(ranks[~seen], before[~seen])]
         return max(allowed, key=lambda mass: float(each[mass][seen].sum()))
