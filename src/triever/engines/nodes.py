@@ -497,6 +497,15 @@ def numbered(scheme: Scheme, docids: Sequence[Docid], numbers: np.ndarray) -> Se
     return [(*docid, number) for docid, number in zip(docids, numbers.tolist(), strict=True)]
 
 
+def fitted_trie(
+    scheme: Scheme, documents: Sequence[Document], owners: np.ndarray, rows: Tensor, device: torch.device
+) -> Trie:
+    """The trie of the docids that a scheme gives to passages with these rows (passages, d), of documents `owners`."""
+    docids = scheme.fit([documents[owner] for owner in owners], rows, device)
+    numbers = np.arange(len(docids))
+    return Trie.of(zip(numbered(scheme, docids, numbers), numbers.tolist(), strict=True))
+
+
 def width_of(scheme: Scheme, numbers: np.ndarray) -> int:
     """How many symbols the docids of passages with these numbers may have."""
     return max(scheme.width, int(numbers[-1:].max(initial=-1)) + 1) if is_numbered(scheme) else scheme.width

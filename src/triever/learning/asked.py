@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from triever.arrays import starts_of
 from triever.models.row_model import RowModel, log_sums
 from triever.progress import track
 from triever.ranks import reciprocal_rank
 from triever.training.pairs import Pairs
-from triever.training.views import Generated, Labelled, View
+from triever.training.views import Generated, Labelled, View, questions_of
 
 MASSES = tuple(math.exp(logarithm) for logarithm in (-8, -7, -6, -5, -4, -3, -2, -1, 0))
 """What a docid of a question may count, where that of a text counts 1: from hardly anything to as much."""
@@ -38,26 +39,37 @@ class Asked:
     @classmethod
     def of(cls, views: Mapping[str, View], vectors: Mapping[str, np.ndarray], limit: int) -> Asked:
         """Of the questions of views with these vectors, at most `limit` for each document, judged ones first."""
-        pairs = [_with_documents(view, vectors[name]) for name, view in _questions(views).items()]
+        pairs = [_with_documents(view, vectors[name]) for name, view in questions_of(views).items()]
         if not pairs:
             return NOTHING_ASKED
         each, owners = (np.concatenate(part) for part in zip(*pairs, strict=True))
         kept = np.flatnonzero(_places(owners) < limit)
         return cls(each[kept], owners[kept])
 
-    @torch.inference_mode()
     def ranks(self, model: RowModel, queries: torch.Tensor, right: Pairs, mass: float) -> list[float]:
         """How early each query, by its vector, finds its documents where a question counts so much."""
-        device, ranks = model.rows.device, []
+        return self._ranks_by_mass(model, queries, right, (mass,))[mass]
+
+    @torch.inference_mode()
+    def _ranks_by_mass(
+        self, model: RowModel, queries: torch.Tensor, right: Pairs, masses: Sequence[float]
+    ) -> dict[float, list[float]]:
+        """The same for several masses: texts and questions are compared once for all of them."""
+        device = model.rows.device
         owners, known = torch.from_numpy(self.owners).to(device), torch.from_numpy(self.vectors).to(device)
-        for low in range(0, len(queries), TOGETHER):
+        ranks: dict[float, list[float]] = {mass: [] for mass in masses}
+        for low in track(range(0, len(queries), TOGETHER), "judging held-out questions"):
             some = queries[low : low + TOGETHER].to(device)
-            weights = model.weights(some)
-            if mass and len(self):
-                near = model.scale * (model.questions(some) @ known.T) + math.log(mass)
-                weights = torch.logaddexp(weights, log_sums(near, owners, model.documents))
-            best = weights.topk(min(10, model.documents)).indices.cpu().numpy()
-            ranks += [reciprocal_rank(np.isin(rows, right.of(low + at)).tolist()) for at, rows in enumerate(best)]
+            by_texts, by_questions = model.weights(some), None
+            if len(self) and any(masses):
+                near = model.scale * (model.questions(some) @ known.T)
+                by_questions = log_sums(near, owners, model.documents)
+            for mass in masses:
+                is_joined = mass > 0 and by_questions is not None
+                weights = torch.logaddexp(by_texts, by_questions + math.log(mass)) if is_joined else by_texts
+                best = weights.topk(min(10, model.documents)).indices.cpu().numpy()
+                found = (np.isin(rows, right.of(low + at)).tolist() for at, rows in enumerate(best))
+                ranks[mass] += [reciprocal_rank(hits) for hits in found]
         return ranks
 
     def fitted_mass(
@@ -67,8 +79,8 @@ class Asked:
 
         They are compared with their ranks before the training, `start`. What a standard error explains is no loss.
         """
-        masses = track((0.0, *MASSES), "weighing questions", 1 + len(MASSES))
-        each = {mass: np.array(self.ranks(model, queries, held, mass)) for mass in masses}
+        by_mass = self._ranks_by_mass(model, queries, held, (0.0, *MASSES))
+        each = {mass: np.array(ranks) for mass, ranks in by_mass.items()}
         before = np.array(start)
         allowed = [mass for mass, ranks in each.items() if not mass or not _is_worse(ranks[~seen], before[~seen])]
         return max(allowed, key=lambda mass: float(each[mass][seen].sum()))
@@ -83,12 +95,6 @@ def _is_worse(now: np.ndarray, before: np.ndarray) -> bool:
 NOTHING_ASKED = Asked(np.empty((0, 0), np.float32), np.empty(0, np.int64))
 
 
-def _questions(views: Mapping[str, View]) -> dict[str, Labelled | Generated]:
-    """The views of questions, judged ones first."""
-    found = {name: view for name, view in views.items() if isinstance(view, Labelled | Generated)}
-    return dict(sorted(found.items(), key=lambda item: isinstance(item[1], Generated)))
-
-
 def _with_documents(view: Labelled | Generated, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Vectors of questions, each as often as it has documents, and the rows of these."""
     if isinstance(view, Generated):
@@ -96,10 +102,9 @@ def _with_documents(view: Labelled | Generated, vectors: np.ndarray) -> tuple[np
     return vectors.repeat(np.diff(view.pairs.start), 0), view.pairs.relevant
 
 
-def _places(owners: Sequence[int] | np.ndarray) -> np.ndarray:
+def _places(owners: np.ndarray) -> np.ndarray:
     """(n,) how many of the same owner stand before each."""
-    order = np.argsort(owners, kind="stable")
-    _, counts = np.unique(np.asarray(owners)[order], return_counts=True)
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    _, counts = np.unique(owners, return_counts=True)
+    places = np.empty(len(owners), np.int64)
+    places[owners.argsort(kind="stable")] = np.arange(len(owners)) - np.repeat(starts_of(counts)[:-1], counts)
     return places

@@ -18,10 +18,9 @@ from triever import artifact
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
-from triever.docids.trie import Trie
 from triever.engines import nodes
 from triever.engines.docids import Reading
-from triever.engines.nodes import NodeEngine, Rows, numbered, passage_vectors
+from triever.engines.nodes import NodeEngine, Rows, fitted_trie, passage_vectors
 from triever.errors import UsageError
 from triever.learning.asked import NOTHING_ASKED, Asked
 from triever.learning.docids import (
@@ -53,12 +52,12 @@ from triever.training.tuning import WATCH, quality, summary
 from triever.training.views import (
     IGNORED,
     Drawn,
-    Generated,
     Labelled,
     View,
     ViewBatches,
     check_shares,
     coverage,
+    questions_of,
 )
 
 ASKED = 0.9
@@ -124,14 +123,14 @@ class NodeLesson:
         """The vectors of held-out questions, by the reader as it was first asked for them."""
         return self._read_held()
 
-    def ranks(self, asked: Asked = NOTHING_ASKED, mass: float = 0.0) -> list[float]:
-        """How early each held-out question finds its documents, where questions that were asked count so much."""
+    def ranks(self) -> list[float]:
+        """How early each held-out question finds its documents, by the rows of texts."""
         assert self.held is not None  # it is asked for only where there are some
-        return asked.ranks(self.model, self._held_vectors(), self.held, mass)
+        return NOTHING_ASKED.ranks(self.model, self._held_vectors(), self.held, 0.0)
 
-    def quality(self, asked: Asked = NOTHING_ASKED, mass: float = 0.0) -> dict[str, float]:
+    def quality(self) -> dict[str, float]:
         """The same as measures of all, and of those about seen and unseen documents."""
-        return quality(self.ranks(asked, mass), self._seen)
+        return quality(self.ranks(), self._seen)
 
     @property
     def _seen(self) -> np.ndarray:
@@ -150,8 +149,7 @@ class NodeLesson:
 
     def question_vectors(self) -> dict[str, np.ndarray]:
         """The vectors of the questions of each view, by the reader as it is."""
-        views = {name: view for name, view in self.views.items() if isinstance(view, Labelled | Generated)}
-        return {name: encode(self.model.encoder, view.tokens) for name, view in views.items()}
+        return {name: encode(self.model.encoder, view.tokens) for name, view in questions_of(self.views).items()}
 
     def asked(
         self, limit: int, vectors: Mapping[str, np.ndarray], start: Sequence[float]
@@ -170,8 +168,9 @@ class NodeLesson:
                 for name, of_view in vectors.items()
             }
         asked = Asked.of(self.views, as_compared, limit)
-        mass = asked.fitted_mass(self.model, self._held_vectors(), self.held, self._seen, start)
-        found = self.quality(asked, mass)
+        held = self._held_vectors()
+        mass = asked.fitted_mass(self.model, held, self.held, self._seen, start)
+        found = quality(asked.ranks(self.model, held, self.held, mass), self._seen)
         return asked, mass, {f"held-out {name}": round(value, 4) for name, value in found.items()}
 
 
@@ -235,7 +234,7 @@ class NodeRetriever(DocidRetriever[R]):
 
     def node_teaching(self, dataset: Dataset) -> NodeTeaching:
         """How rows and what reads questions are trained."""
-        return NodeTeaching(self, self.dense or self._own_dense(dataset), self.teacher, self.passages, self.asked)
+        return NodeTeaching(self, self.dense or self._own_dense(dataset))
 
     def _own_dense(self, dataset: Dataset) -> VectorSystem:
         """Dense retrieval with the same backbone, trained first where there are judged queries, to begin rows with."""
@@ -269,13 +268,8 @@ class NodeRetriever(DocidRetriever[R]):
 class NodeTeaching:
     """How an encoder and rows are trained, by the options of a retriever that holds this."""
 
-    options: DocidRetriever[Any]
+    options: NodeRetriever[Any]
     vectors: VectorSystem
-    teacher: Retriever[Any] | None
-    limit: int
-    """Passages of a document that have docids, besides its whole text."""
-    asked: int
-    """Training questions about a document that have docids."""
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> NodeEngine:
         """Train an encoder, or what turns its vectors, and give every text a docid and a row."""
@@ -287,7 +281,7 @@ class NodeTeaching:
         placer = dense.encoder
         reading = Reading(self.vectors.query_prefix, self.vectors.document_prefix, self.vectors.document_length)
         whole = np.asarray(dense.index.vectors(), np.float32)
-        row, owners = passage_vectors(placer, reading, store, self.limit, whole)
+        row, owners = passage_vectors(placer, reading, store, options.passages, whole)
         rows, turned = torch.from_numpy(row), self._keeps_reader and bool(names)
         model = RowModel(copy.deepcopy(placer), rows, torch.from_numpy(owners), turned=turned)
         model = model.to(device_name(options.device)).eval()
@@ -326,10 +320,8 @@ class NodeTeaching:
             counts = np.concatenate([counts, np.full(len(asked), mass, np.float32)])
             order = owners.argsort(kind="stable")
             row, owners, counts = row[order], owners[order], counts[order]
-        scheme, texts = copy.deepcopy(options.docids), list(store)
-        fitted = scheme.fit([texts[owner] for owner in owners], torch.from_numpy(row), placer.device)
-        numbers = np.arange(len(fitted))
-        trie = Trie.of(zip(numbered(scheme, fitted, numbers), numbers.tolist(), strict=True))
+        scheme, numbers = copy.deepcopy(options.docids), np.arange(len(row))
+        trie = fitted_trie(scheme, list(store), owners, torch.from_numpy(row), placer.device)
         warn_of_codes(trie, scheme, ranked=True)
         return NodeEngine(
             model.reader_now(),
@@ -340,7 +332,7 @@ class NodeTeaching:
             float(model.scale.detach()),
             reading,
             options.read_length,
-            self.limit,
+            options.passages,
             options.search_options,
             trained=trained,
         )
@@ -387,7 +379,7 @@ class NodeTeaching:
             share=_rate_share(options.reader),
             advice=ADVICE if teaching else f"{ADVICE}, or a teacher",
         )
-        asked, mass, quality_with = lesson.asked(self.asked, vectors, start)
+        asked, mass, quality_with = lesson.asked(self.options.asked, vectors, start)
         about: dict[str, Any] = {"rows": "learned" if learns else "fixed"}
         if teaching:
             about |= teaching.about
@@ -442,7 +434,7 @@ class NodeTeaching:
     def _rows_learn(self, views: Mapping[str, View], documents: int) -> bool:
         """Whether rows learn too: by default where nearly every document has a question."""
         wanted = self.options.training.rows
-        asked = [view.covered() for view in views.values() if isinstance(view, Labelled | Generated)]
+        asked = [view.covered() for view in questions_of(views).values()]
         share = len(np.unique(np.concatenate(asked))) / max(1, documents) if asked else 0.0
         return wanted == "learned" or (wanted == "auto" and share >= ASKED)
 
@@ -450,12 +442,12 @@ class NodeTeaching:
         self, views: Mapping[str, View], dataset: Dataset, store: DocumentStore, work: Path | None
     ) -> Teaching | None:
         """What the teacher thinks of labelled and written questions."""
-        if self.teacher is None:
+        if self.options.teacher is None:
             return None
-        texts = {name: view.texts for name, view in views.items() if isinstance(view, Labelled | Generated)}
+        texts = {name: view.texts for name, view in questions_of(views).items()}
         labelled = views.get(LABELLED)
         judged = labelled.pairs if isinstance(labelled, Labelled) else None
-        teacher = Teacher(self.teacher, dataset, store, work / "teacher" if work else None)
+        teacher = Teacher(self.options.teacher, dataset, store, work / "teacher" if work else None)
         return teacher.teaching(texts, judged, self.options.training)
 
 

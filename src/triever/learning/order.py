@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from triever.data.records import Document
-from triever.docids.schemes import Docid, Scheme
-from triever.docids.trie import Arrays, Trie
-from triever.engines.nodes import numbered
+from triever.docids.schemes import Scheme
+from triever.docids.trie import Arrays
+from triever.engines.nodes import fitted_trie
 from triever.models.node_rows import NodeSums, Steering, node_weights
 from triever.models.row_model import RowModel
-from triever.training.views import Generated, Labelled, View
+from triever.training.views import Generated, Labelled, View, questions_of
 
 CONFUSED = 8
 """Wrong documents that each question is compared with."""
@@ -42,11 +42,9 @@ class PrefixTree:
     def of(cls, scheme: Scheme, documents: Sequence[Document], model: RowModel) -> PrefixTree:
         """With docids that a scheme gives to the rows of a model as they are now."""
         owners = model.owners.cpu().numpy()
-        rows, texts = model.rows_now().detach(), [documents[owner] for owner in owners]
-        docids = copy.deepcopy(scheme).fit(texts, rows.cpu(), rows.device)
-        numbers = np.arange(len(docids))
-        arrays = Trie.of(_pairs(numbered(scheme, docids, numbers), numbers)).parts[0]
-        leaf = np.empty(len(docids), np.int64)
+        rows = model.rows_now().detach()
+        arrays = fitted_trie(copy.deepcopy(scheme), documents, owners, rows.cpu(), rows.device).parts[0]
+        leaf = np.empty(len(owners), np.int64)
         leaf[arrays.document] = arrays.leaf_of_entry()
         whole = np.flatnonzero(np.diff(owners, prepend=-1))  # a whole text stands before its passages
         return cls(arrays, torch.from_numpy(_prefixes(arrays, leaf[whole])).to(rows.device))
@@ -56,10 +54,6 @@ class PrefixTree:
         rows = model.rows_now().detach()[torch.from_numpy(np.asarray(self.arrays.document)).to(model.rows.device)]
         sums = NodeSums.of(self.arrays, rows, torch.ones(len(rows), device=rows.device), None)
         return PrefixTables(self.nodes, sums, steering)
-
-
-def _pairs(docids: Sequence[Docid], numbers: np.ndarray) -> list[tuple[Docid, int]]:
-    return list(zip(docids, numbers.tolist(), strict=True))
 
 
 def _prefixes(arrays: Arrays, leaves: np.ndarray) -> np.ndarray:
@@ -102,11 +96,8 @@ def confused(model: RowModel, views: Mapping[str, View], vectors: Mapping[str, n
 
     `vectors` are those of the questions by the reader as it is now.
     """
-    found = {}
-    for name, view in views.items():
-        if isinstance(view, Labelled | Generated):
-            found[name] = _first_wrong(model, view, torch.from_numpy(vectors[name]))
-    return found
+    each = questions_of(views).items()
+    return {name: _first_wrong(model, view, torch.from_numpy(vectors[name])) for name, view in each}
 
 
 def _first_wrong(model: RowModel, view: Labelled | Generated, vectors: Tensor) -> np.ndarray:

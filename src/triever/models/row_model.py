@@ -54,11 +54,11 @@ class RowModel(nn.Module):
             assert mask is not None  # with the ids
             vectors = self.reader(ids, mask)
         vectors = functional.dropout(vectors, DROPOUT, self.training and self.turns_rows is not None)
+        questions = self.questions(vectors)
         if self.among is None:
-            return self.weights(vectors), self.questions(vectors)
+            return self._weights(questions, self.rows, self.owners, self.documents), questions
         compared, owners = self.among
-        weights = self._weights(vectors, self.rows[compared], owners, int(owners[-1]) + 1)
-        return weights, self.questions(vectors)
+        return self._weights(questions, self.rows[compared], owners, int(owners[-1]) + 1), questions
 
     def train_among(self, documents: Tensor) -> None:
         """Let a training compare questions with these documents alone, rising: the others have no say in it."""
@@ -67,11 +67,12 @@ class RowModel(nn.Module):
 
     def weights(self, vectors: Tensor) -> Tensor:
         """(texts, documents) the logs of the weights of all documents for the vectors (texts, d) of texts."""
-        return self._weights(vectors, self.rows, self.owners, self.documents)
+        return self._weights(self.questions(vectors), self.rows, self.owners, self.documents)
 
-    def _weights(self, vectors: Tensor, rows: Tensor, owners: Tensor, documents: int) -> Tensor:
-        with torch.autocast(vectors.device.type, enabled=False):  # half precision would blur near documents
-            each = self.scale * (self.questions(vectors) @ self._turned(rows, self.turns_rows).T)
+    def _weights(self, questions: Tensor, rows: Tensor, owners: Tensor, documents: int) -> Tensor:
+        rows = self._turned(rows, self.turns_rows)
+        with torch.autocast(questions.device.type, enabled=False):  # half precision would blur near documents
+            each = self.scale * (questions @ rows.T)
             return each if len(owners) == documents else log_sums(each, owners, documents)
 
     def questions(self, vectors: Tensor) -> Tensor:
@@ -85,7 +86,8 @@ class RowModel(nn.Module):
     def _turned(self, vectors: Tensor, turn: nn.Linear | None) -> Tensor:
         if turn is None:
             return vectors
-        return functional.normalize(turn(vectors), dim=-1) if self.reader.shape.unit else turn(vectors)
+        with torch.autocast(vectors.device.type, enabled=False):  # as where they are compared
+            return functional.normalize(turn(vectors), dim=-1) if self.reader.shape.unit else turn(vectors)
 
     def reader_now(self) -> Encoder:
         """What reads questions, with what was learned."""

@@ -123,6 +123,12 @@ class Generated:
         return np.unique(self.documents)
 
 
+def questions_of(views: Mapping[str, View]) -> dict[str, Labelled | Generated]:
+    """The views that have questions, judged ones first."""
+    found = {name: view for name, view in views.items() if isinstance(view, Labelled | Generated)}
+    return dict(sorted(found.items(), key=lambda item: isinstance(item[1], Generated)))
+
+
 @dataclass(frozen=True)
 class Chunks:
     """Pieces of documents: fresh ones each time, `count` fixed ones, or with `count` 0 only the beginning.
