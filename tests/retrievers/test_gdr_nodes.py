@@ -29,7 +29,8 @@ from triever import (
     ViewOptions,
 )
 from triever.docids.schemes import Scheme
-from triever.engines.nodes import NodeEngine, of_best
+from triever.engines.node_search import of_best
+from triever.engines.nodes import NodeEngine
 from triever.retrievers.gdr import LossWeights
 from triever.training.clusters import ClusterNegatives
 

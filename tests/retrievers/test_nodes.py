@@ -33,7 +33,8 @@ from triever.data.passages import passages
 from triever.data.store import DocumentStore
 from triever.docids.schemes import Scheme
 from triever.engines.docids import DocidEngine
-from triever.engines.nodes import NodeEngine, passage_vectors
+from triever.engines.node_docids import passage_vectors
+from triever.engines.nodes import NodeEngine
 from triever.learning.asked import Asked
 from triever.learning.nodes import row_loss
 from triever.learning.order import PrefixTree

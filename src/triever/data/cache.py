@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-PATTERNS = ("python-*.jsonl", ".python-*.tmp", "teacher-*.npz", ".teacher-*.tmp")
+PATTERNS = ("python-*.jsonl", ".python-*.tmp", "teacher-*.npz", "teacher-*.lock", ".teacher-*.tmp")
 """Triever's own files, and those that a killed writer leaves; no other file is listed or removed."""
 
 

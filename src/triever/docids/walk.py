@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triever.arrays import starts_of
+from triever.arrays import places, starts_of
 from triever.docids.trie import Arrays, Trie
 from triever.memory_parts import Thing
 
@@ -105,6 +105,12 @@ class Walk:
         """The living documents at and below one state (parts,)."""
         living = [part.documents(at) for part, at in zip(self.parts, state, strict=True) if at >= 0]
         return [document for documents in living for document in documents]
+
+    def documents_of(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The living documents at and below many states (n, parts): which state each is below, and its number."""
+        parts = [part.documents_of(states[:, at]) for at, part in enumerate(self.parts)]
+        which, documents = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return which, documents
 
     @cached_property
     def counts(self) -> tuple[int, dict[int, int]]:
@@ -247,6 +253,19 @@ class _Part:
         span = self.span(state)
         documents = self.arrays.document[span]
         return (documents if self.mask is None else documents[self.mask[span]]).tolist()
+
+    def documents_of(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For many states (n,), of which -1 has none: which of them each living document is below, and its number."""
+        starts, is_node = self.arrays.tail_start, states < self.nodes
+        node = np.where(is_node & (states >= 0), states, 0)
+        tail = (states - self.nodes - 1).clip(min=0).astype(starts.dtype)
+        entry = np.searchsorted(starts, tail, side="right") - 1
+        first = np.where(is_node, np.asarray(self.arrays.first)[node], entry)
+        count = np.where(is_node, np.asarray(self.arrays.count)[node], 1) * (states >= 0)
+        entries, which = places(first, count), np.repeat(np.arange(len(states)), count)
+        if self.mask is not None:
+            entries, which = entries[self.mask[entries]], which[self.mask[entries]]
+        return which, np.asarray(self.arrays.document)[entries]
 
     def _is_node(self, state: Tensor) -> Tensor:
         return state < self.nodes

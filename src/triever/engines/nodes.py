@@ -1,17 +1,14 @@
 """Docids whose every node has a row: documents are found by following the heaviest prefixes to the nearest rows.
 
-A document has one docid for its whole text, one for each of its passages, and one for each question that it is known to
-answer; its probability is the sum of theirs. They are all called passages here. A search follows prefixes to whole
-docids, or to a depth: then all docids below those that it has reached are compared.
+A document has several docids, see `node_docids`; its probability is the sum of theirs.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -20,61 +17,26 @@ import torch
 from torch import Tensor
 
 from triever import config
-from triever.arrays import places, starts_of
 from triever.artifact import Snapshot, Writer
-from triever.data.passages import passages
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.docids.code_use import code_use
-from triever.docids.schemes import Atomic, Docid, Scheme
+from triever.docids.schemes import Docid, Scheme
 from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
 from triever.engines.base import Parts
 from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import Reading
-from triever.index.top import shared
-from triever.index.trie_vectors import EntryVectors, LookedUp, PrefixEntries
+from triever.engines.node_docids import Rows, is_numbered, numbered, passage_vectors, width_of
+from triever.engines.node_search import Found, NodeSearch
 from triever.index.vectors import Vectors
 from triever.memory_parts import Product, Products, Stored, scaled, weight_products, weights_in
 from triever.models import encoder as encoders
 from triever.models.encoder import Encoder, encode, source_of
 from triever.models.node_rows import NodeGenerator, NodeSums, Steering
-from triever.models.row_model import log_sums
 from triever.models.tokens import Tokens
-from triever.search.beam import Frontier, beam
-from triever.search.hits import documents as found_numbers
-from triever.search.many import ROWS, search_each
 from triever.search.paths import path_scores
 from triever.validation import require, require_array, require_finite, require_table
-
-FEWEST = 64
-"""Docids that it keeps where few documents are wanted."""
-AT_ONCE = 2**26
-"""Numbers that are read or computed at once."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The docids of passages, and the row of each: passage i is that of document owners[i]."""
-
-    row: np.ndarray  # (passages, d) float16
-    owners: np.ndarray  # (passages,) the document of each, rising
-    numbers: np.ndarray  # (passages,) under which number each is in the trie, rising
-    mass: np.ndarray  # (passages,) float32, how much each counts
-
-    def __len__(self) -> int:
-        return len(self.owners)
-
-    def taken(self, keep: np.ndarray) -> Rows:
-        """Those of the documents that are kept (documents, bool), which move up."""
-        chosen = keep[self.owners]
-        owners = (np.cumsum(keep) - 1)[self.owners[chosen]]
-        return Rows(self.row[chosen], owners, self.numbers[chosen], self.mass[chosen])
-
-    def joined(self, other: Rows) -> Rows:
-        """These, and then others."""
-        names = [one.name for one in fields(self)]
-        return Rows(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
 
 
 @dataclass(frozen=True)
@@ -99,16 +61,30 @@ class NodeEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose docids weigh most."""
-        return [self._result(store, logprobs, k) for logprobs in self._found(self.generator, queries, k)]
+        return [self._result(store, found, k) for found in self._searching.search(queries, k)]
 
-    def _found(self, generator: NodeGenerator, queries: Sequence[str], k: int) -> list[dict[int, float]]:
-        """For each query, the log-probabilities of the passages that are found, by their positions."""
-        find, rows = self._all if self._compares_all else self._by_beams, self._together(self._first_width(k))
-        return search_each(generator, queries, lambda cache, hidden: find(generator, cache, hidden, k), rows=rows)
+    def _result(self, store: DocumentStore, found: Found, k: int) -> Result:
+        """The k best documents, each with the docid of its passage that weighs most."""
+        owners = self.rows.owners[found.positions]
+        order = np.lexsort((found.positions, found.logprobs, owners))  # the heaviest passage of a document comes last
+        owners, positions, logprobs = owners[order], found.positions[order], found.logprobs[order]
+        first = np.flatnonzero(np.diff(owners, prepend=-1))
+        heaviest = np.append(first[1:], len(owners))[: len(first)] - 1
+        masses = np.logaddexp.reduceat(logprobs, first) if len(first) else logprobs
+        lowest = np.partition(masses, len(masses) - k)[len(masses) - k] if len(masses) > k else -np.inf
+        best = masses >= lowest  # with all that tie with the last: which of them go is decided by their ids
+        rows = zip(owners[heaviest][best].tolist(), masses[best].tolist(), positions[heaviest][best], strict=True)
+        hits = (Hit(store.ids[row], mass, logprob=mass, docid=self._readable(at)) for row, mass, at in rows)
+        certificate = f"exact: {len(self.rows)} rows compared" if self._searching.compares_all else ""
+        return Result(ranked(hits)[:k], "", certificate)
 
-    @property
-    def _compares_all(self) -> bool:
-        return self.options.method == "exact" or self.depth == 0
+    def compared(self, queries: Sequence[str], k: int) -> float:
+        """How many rows of nodes and docids are read for a query, as a share of the documents."""
+        return self._searching.counted(queries, k) / max(1, len(queries)) / self._searching.documents
+
+    @cached_property
+    def _searching(self) -> NodeSearch:
+        return NodeSearch(self.rows, self._row_vectors, self.generator, self.search_options, self.stops)
 
     @property
     def stops(self) -> int | None:
@@ -121,177 +97,8 @@ class NodeEngine:
     @cached_property
     def deepest(self) -> int:
         """How many symbols docids have at most."""
-        longest = int(np.diff(self._paths[0].start).max(initial=0))
+        longest = int(np.diff(self._paths.start).max(initial=0))
         return max(0, longest - is_numbered(self.scheme))
-
-    def _first_width(self, k: int) -> int:
-        """How many prefixes a beam keeps at first; one that goes to the ends of docids keeps k at least."""
-        return max(self.options.width, k) if self.stops is None else self.options.width
-
-    def _by_beams(self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int) -> list[dict[int, float]]:
-        """The same for queries that were read; a beam to a depth is doubled until it holds enough documents."""
-        width = self._first_width(k)
-        each = self._beam(generator, cache, hidden, k, width)
-        if self.stops is None:
-            return each
-        while width < len(self.rows) and (short := [at for at, found in enumerate(each) if self._count(found) < k]):
-            width, step = 2 * width, self._together(2 * width)
-            for part in (short[low : low + step] for low in range(0, len(short), step)):
-                wider = self._beam(generator, cache[part], hidden[part], k, width)
-                each = [dict(zip(part, wider, strict=True)).get(at, found) for at, found in enumerate(each)]
-        return each
-
-    def _count(self, logprobs: Mapping[int, float]) -> int:
-        """How many documents these passages are of."""
-        return len(np.unique(self.rows.owners[[*logprobs]]))
-
-    def _beam(
-        self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int, width: int
-    ) -> list[dict[int, float]]:
-        """The same by one beam that keeps so many prefixes."""
-        kept = max(FEWEST, self._docids_each * k)
-        options = replace(self.search_options.beam(k), width=width)
-        frontier = beam(generator, cache, hidden, self.walk, options, depth=self.stops, keep=kept)
-        listed = found_numbers(self.walk, frontier, kept)
-        each = [{self._position(number): logprob for number, logprob in found} for found in listed]
-        if any(sums.shared for sums in self.sums) or len(self.sums) > 1:
-            each = [self._told_apart(*pair) for pair in zip(hidden, each, strict=True)]
-        if frontier.stopped is not None:
-            each = self._with_those_below(generator, hidden, frontier, each, max(FEWEST, 2 * k))
-        if self._docids_each == 1 or self.search_options.normalisation != "documents":
-            return each  # no document has other passages, or what was found is no share of what all weigh
-        pairs = zip(hidden.cpu().numpy(), each, strict=True)
-        return [self._completed(generator, query, logprobs, k) for query, logprobs in pairs]
-
-    def _completed(
-        self, generator: NodeGenerator, query: np.ndarray, logprobs: Mapping[int, float], k: int
-    ) -> dict[int, float]:
-        """All passages of the k best documents of those that were found, also where the beam did not come."""
-        found, known = np.fromiter(logprobs, np.int64), np.fromiter(logprobs.values(), np.float64)
-        documents = np.unique(self.rows.owners[found])
-        first, end = (np.searchsorted(self.rows.owners, bound) for bound in (documents, documents + 1))
-        new = np.setdiff1d(places(first, end - first), found)
-        if generator.counted is not None:
-            generator.counted.append(len(new))
-        positions = np.concatenate([found, new])
-        products = self.rows.row[positions].astype(np.float32) @ query
-        weights = (self.scale * products + np.log(self.rows.mass[positions])) / self.options.temperature
-        # What probabilities are shares of is known from those that were found, and grows by the others.
-        everything = _log_sum(weights[: len(found)]) - _log_sum(known)
-        logs = np.concatenate([known, weights[len(found) :] - everything])
-        logs -= np.log1p(np.exp(_log_sum(logs[len(found) :])))
-        chosen = of_best(logs, self.rows.owners[positions], k)
-        return dict(zip(positions[chosen].tolist(), logs[chosen].tolist(), strict=True))
-
-    def _with_those_below(
-        self, generator: NodeGenerator, hidden: Tensor, frontier: Frontier, each: Sequence[dict[int, float]], k: int
-    ) -> list[dict[int, float]]:
-        """With the passages below the prefixes at which a beam stopped: those of the k best documents of all."""
-        assert frontier.stopped is not None  # the caller has seen to it
-        assert frontier.weighed is not None  # as in every search by documents
-        root = generator.weights(hidden, self.walk.root(len(hidden))[:, None])[:, 0]
-        states = [[state for state in of_query if max(state) >= 0] for of_query in frontier.stopped.tolist()]
-        weighed = zip(each, frontier.weighed.tolist(), (root / self.options.temperature).tolist(), strict=True)
-        below = self._below.below(self.walk, hidden, states)
-        return [
-            self._joined(generator, *of_query, entries, k) for of_query, entries in zip(weighed, below, strict=True)
-        ]
-
-    def _joined(
-        self,
-        generator: NodeGenerator,
-        ended: Mapping[int, float],
-        weighed: float,
-        root: float,
-        below: PrefixEntries,
-        k: int,
-    ) -> dict[int, float]:
-        """The probabilities of passages that a beam came to, and of those below prefixes, among all of them."""
-        if generator.counted is not None:
-            generator.counted.append(len(below.numbers))
-        there = np.searchsorted(self.rows.numbers, below.numbers)
-        weights = self.scale * below.products.astype(np.float64) + np.log(self.rows.mass[there])
-        inside = weights / self.options.temperature - root
-        total = np.logaddexp(weighed, _log_sum(inside))
-        positions = np.concatenate([np.array([*ended], np.int64), there])
-        logprobs = np.concatenate([np.array([*ended.values()]) + weighed, inside]) - total
-        chosen = of_best(logprobs, self.rows.owners[positions], k)
-        return dict(zip(positions[chosen].tolist(), logprobs[chosen].tolist(), strict=True))
-
-    def _told_apart(self, query: Tensor, logprobs: dict[int, float]) -> dict[int, float]:
-        """The same, where passages that share a docid share its probability as their own rows say."""
-        by_docid: dict[Docid, list[int]] = defaultdict(list)
-        for position in logprobs:
-            by_docid[self.docid(position)].append(position)
-        for positions in by_docid.values():
-            if len(positions) > 1:
-                rows = torch.from_numpy(self.rows.row[positions].astype(np.float32)).to(query)
-                mass = torch.from_numpy(self.rows.mass[positions]).to(query)
-                weights = (self.scale * (rows @ query) + mass.log()) / self.options.temperature
-                shares = weights.log_softmax(0).tolist()
-                total = float(np.logaddexp.reduce([logprobs[position] for position in positions]))
-                logprobs |= {position: total + share for position, share in zip(positions, shares, strict=True)}
-        return logprobs
-
-    def _position(self, number: int) -> int:
-        return int(np.searchsorted(self.rows.numbers, number))
-
-    def _all(self, generator: NodeGenerator, cache: Tensor, hidden: Tensor, k: int) -> list[dict[int, float]]:
-        """The same by comparing every row: all passages of the best documents, and of those that tie with the last."""
-        weights = (self.weights(hidden) / self.options.temperature).double()
-        logprobs = weights.log_softmax(1)
-        owners = torch.from_numpy(self.rows.owners).to(weights.device)
-        masses = log_sums(logprobs, owners, self._documents)
-        lowest = masses.topk(min(k, self._documents)).values[:, -1:]
-        chosen = (masses >= lowest)[:, owners]
-        return [
-            dict(zip(kept.nonzero()[:, 0].tolist(), row[kept].tolist(), strict=True))
-            for kept, row in zip(chosen, logprobs, strict=True)
-        ]
-
-    def compared(self, queries: Sequence[str], k: int) -> float:
-        """How many rows of nodes and docids are read for a query, as a share of the documents."""
-        if self._compares_all:
-            return len(self.rows) / self._documents
-        generator = replace(self.generator, counted=[])
-        self._found(generator, queries, k)
-        return sum(generator.counted or []) / max(1, len(queries)) / self._documents
-
-    @property
-    def _documents(self) -> int:
-        return int(self.rows.owners[-1]) + 1 if len(self.rows) else 1
-
-    @cached_property
-    def _docids_each(self) -> int:
-        """How many docids a document has at most."""
-        return int(np.bincount(self.rows.owners).max(initial=1))
-
-    def _together(self, width: int) -> int:
-        """How many queries beams of a width are searched for together, so that the rows they read have room."""
-        lengths = len(self.trie.parts[0].widest)
-        lengths = lengths if self.stops is None else min(lengths, self.stops)
-        slots = max((self.walk.slots(length) for length in range(1, lengths)), default=1)
-        numbers = width * slots * self.reader.size
-        return max(1, min(ROWS, AT_ONCE // max(1, numbers)))
-
-    def weights(self, vectors: Tensor) -> Tensor:
-        """(queries, passages) the logs of the weights of all docids for the vectors of queries."""
-        step = max(1, AT_ONCE // max(1, len(vectors)))
-        slices = (slice(low, low + step) for low in range(0, len(self.rows), step))
-        products = torch.cat([vectors @ self._row_vectors.read(rows).to(vectors).T for rows in slices], 1)
-        return self.scale * products + shared(self.rows.mass).to(vectors).log()
-
-    def _result(self, store: DocumentStore, logprobs: Mapping[int, float], k: int) -> Result:
-        best: dict[int, tuple[float, int]] = {}
-        masses: dict[int, float] = {}
-        for position, logprob in logprobs.items():
-            row = int(self.rows.owners[position])
-            masses[row] = float(np.logaddexp(masses.get(row, -math.inf), logprob))
-            best[row] = max(best.get(row, (-math.inf, -1)), (logprob, position))
-        hits = ranked(Hit(store.ids[row], mass, logprob=mass) for row, mass in masses.items())[:k]
-        named = (replace(hit, docid=self._readable(best[store.row(hit.id)][1])) for hit in hits)
-        certificate = f"exact: {len(self.rows)} rows compared" if self._compares_all else ""
-        return Result(tuple(named), "", certificate)
 
     def _readable(self, position: int) -> str:
         docid = self.docid(position)
@@ -317,24 +124,14 @@ class NodeEngine:
 
     def _rows_of(self, numbers: np.ndarray) -> Tensor:
         """(numbers, d) the rows of passages by their numbers; zeros for those that are deleted."""
-        at = self._positions(numbers)
+        at = self.rows.places_of(numbers)
         rows = torch.from_numpy(self.rows.row[at].astype(np.float32))
         rows[torch.from_numpy(self.rows.numbers[at] != numbers)] = 0.0
         return rows.to(self.reader.device)
 
     def _mass_of(self, numbers: np.ndarray) -> Tensor:
         """(numbers,) how much passages count, by their numbers; anything for those that are deleted."""
-        return torch.from_numpy(self.rows.mass[self._positions(numbers)]).to(self.reader.device)
-
-    def _positions(self, numbers: np.ndarray) -> np.ndarray:
-        """(numbers,) the positions of passages by their numbers; those of others for the ones that are deleted."""
-        return np.searchsorted(self.rows.numbers, numbers).clip(max=max(0, len(self.rows) - 1))
-
-    @cached_property
-    def _below(self) -> EntryVectors:
-        """The rows of docids, as they are compared below prefixes."""
-        parts = (LookedUp(self._row_vectors, self._positions(part.document)) for part in self.trie.parts)
-        return EntryVectors(self.trie, tuple(parts))
+        return torch.from_numpy(self.rows.mass[self.rows.places_of(numbers)]).to(self.reader.device)
 
     @cached_property
     def _row_vectors(self) -> Vectors:
@@ -358,20 +155,24 @@ class NodeEngine:
 
     def docid(self, position: int) -> Docid:
         """The docid of a passage."""
-        paths, order = self._paths
-        entry = order[np.searchsorted(paths.document, int(self.rows.numbers[position]), sorter=order)]
-        return tuple(paths.flat[paths.start[entry] : paths.start[entry + 1]].tolist())
+        entry = self._entries[position]
+        return tuple(self._paths.flat[self._paths.start[entry] : self._paths.start[entry + 1]].tolist())
 
     @cached_property
-    def _paths(self) -> tuple[Paths, np.ndarray]:
-        paths = self.trie.paths()
-        return paths, paths.document.argsort(kind="stable")
+    def _paths(self) -> Paths:
+        return self.trie.paths()
+
+    @cached_property
+    def _entries(self) -> np.ndarray:
+        """(passages,) where in the paths the docid of each passage is."""
+        order = self._paths.document.argsort(kind="stable")
+        return order[np.searchsorted(self._paths.document, self.rows.numbers, sorter=order)]
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What each symbol of a document's best docid adds to its weight, its other docids, and all documents."""
         generator = self.generator
         cache, hidden = generator.prefill([query])
-        weights = self.weights(hidden)[0].cpu().numpy() / self.options.temperature
+        weights = self._searching.weights(hidden)[0].cpu().numpy() / self.options.temperature
         return tuple(self._explained(generator, cache, hidden, weights, store, hit) for hit in result)
 
     def _explained(
@@ -421,23 +222,16 @@ class NodeEngine:
 
     # Memory
 
-    @property
-    def _looked_up(self) -> list[np.ndarray]:
-        """Where the rows of docids below prefixes are, which is looked up only if rows are compared there."""
-        if self._compares_all or self.stops is None:
-            return []
-        return [part.rows for part in self._below.parts if isinstance(part, LookedUp)]
-
     def stored(self) -> Stored:
         """All that it holds, by what it is for."""
-        paths, order = self._paths
-        listed = [paths.flat, paths.start, paths.document, order, *(part.parent for part in self.trie.parts)]
+        paths = self._paths
+        listed = [paths.flat, paths.start, paths.document, self._entries, *(part.parent for part in self.trie.parts)]
         sums = [tensor for part in self.sums for tensor in part.stored()]
         return {
             "weights": [*weights_in(self.reader)],
             "docid rows": [self.rows.row, *sums],
             **self.trie.stored(),
-            "walk": [*self.walk.stored(), *(part.leaves for part in self.walk.parts), *self._looked_up],
+            "walk": [*self.walk.stored(), *(part.leaves for part in self.walk.parts), *self._searching.looked_up()],
             "docids": listed,
             "numbers": [self.rows.numbers, self.rows.owners, self.rows.mass],
             "placer": [*weights_in(self.placer)],
@@ -451,9 +245,9 @@ class NodeEngine:
         nodes = scaled(sum(part.nodes for part in self.trie.parts), now, then)
         rows = [
             Product(count, "docids", 2 * width, f"rows of {width} numbers of 2"),
-            Product(nodes, "nodes", 4 * (width + 3), f"sums of {width} numbers of 4, and three more"),
+            Product(nodes, "nodes", 4 * (width + 5), f"sums of {width} numbers of 4, and five more"),
         ]
-        looked_up = [Product(count, "docids", 8, "position of its row")] if self._looked_up else []
+        looked_up = [Product(count, "docids", 8, "position of its row")] if self._searching.looked_up() else []
         return {
             "weights": weight_products(weights_in(self.reader)),
             "docid rows": rows,
@@ -483,46 +277,6 @@ class NodeEngine:
         writer.array("node_mass", self.rows.mass)
         state = {"docids": self.scheme.write(writer), "trained": dict(self.trained), "reading": asdict(self.reading)}
         return {**state, "nodes": {"scale": self.scale, "limit": self.limit, **asdict(self.steering)}}
-
-
-def is_numbered(scheme: Scheme) -> bool:
-    """Whether a scheme may give one docid to many vectors: then the number of a passage stands behind its docid."""
-    return scheme.shared or not (scheme.needs_vectors or isinstance(scheme, Atomic))
-
-
-def numbered(scheme: Scheme, docids: Sequence[Docid], numbers: np.ndarray) -> Sequence[Docid]:
-    """Docids for passages with these numbers: those of a scheme, each of which is the docid of few."""
-    if not is_numbered(scheme):
-        return docids
-    return [(*docid, number) for docid, number in zip(docids, numbers.tolist(), strict=True)]
-
-
-def fitted_trie(
-    scheme: Scheme, documents: Sequence[Document], owners: np.ndarray, rows: Tensor, device: torch.device
-) -> Trie:
-    """The trie of the docids that a scheme gives to passages with these rows (passages, d), of documents `owners`."""
-    docids = scheme.fit([documents[owner] for owner in owners], rows, device)
-    numbers = np.arange(len(docids))
-    return Trie.of(zip(numbered(scheme, docids, numbers), numbers.tolist(), strict=True))
-
-
-def width_of(scheme: Scheme, numbers: np.ndarray) -> int:
-    """How many symbols the docids of passages with these numbers may have."""
-    return max(scheme.width, int(numbers[-1:].max(initial=-1)) + 1) if is_numbered(scheme) else scheme.width
-
-
-def _log_sum(logs: np.ndarray) -> float:
-    """The log of the sum of numbers given as logs; -inf for none."""
-    return float(np.logaddexp.reduce(logs, dtype=np.float64, initial=-np.inf))
-
-
-def of_best(logprobs: np.ndarray, owners: np.ndarray, k: int) -> np.ndarray:
-    """(n,) bool: which passages (n,) are of the k documents with the greatest sums, or of those that tie with them."""
-    _, document, counts = np.unique(owners, return_inverse=True, return_counts=True)
-    first = starts_of(counts)[:-1]
-    masses = np.logaddexp.reduceat(logprobs[document.argsort(kind="stable")], first) if len(first) else logprobs
-    lowest = np.partition(masses, len(masses) - k)[len(masses) - k] if len(masses) > k else -np.inf
-    return (masses >= lowest)[document]
 
 
 def read(
@@ -576,32 +330,3 @@ def _symbols(scheme: Scheme, trie: Trie) -> np.ndarray:
     last = paths.start[1:] - 1
     require(np.array_equal(paths.flat[last], paths.document), "a docid does not end with the number of its passage")
     return np.unique(np.delete(paths.flat, last))
-
-
-def passage_vectors(
-    encoder: Encoder,
-    reading: Reading,
-    documents: Iterable[Document],
-    limit: int,
-    whole: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors (passages, d) of whole texts and of their passages, and the number of each one's document.
-
-    `whole` (documents, d) has the vectors of whole texts, where they are known.
-    """
-    owners: list[int] = []
-
-    def texts() -> Iterable[str]:
-        for number, document in enumerate(documents):
-            whole_text = (document.full_text,) if whole is None else ()
-            for text in (*whole_text, *passages(document, limit)):
-                owners.append(number)
-                yield reading.document_prefix + text
-
-    tokens = Tokens.of(texts(), encoder.tokenizer, encoder.at_most(reading.document_length))
-    vectors, of_documents = encode(encoder, tokens), np.array(owners, np.int64)
-    if whole is None:
-        return vectors, of_documents
-    of_documents = np.concatenate([np.arange(len(whole)), of_documents])
-    order = of_documents.argsort(kind="stable")
-    return np.concatenate([whole, vectors])[order], of_documents[order]

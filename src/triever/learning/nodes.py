@@ -20,7 +20,8 @@ from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
 from triever.engines import nodes
 from triever.engines.docids import Reading
-from triever.engines.nodes import NodeEngine, Rows, fitted_trie, passage_vectors
+from triever.engines.node_docids import Rows, fitted_trie, passage_vectors
+from triever.engines.nodes import NodeEngine
 from triever.errors import UsageError
 from triever.learning.asked import NOTHING_ASKED, Asked
 from triever.learning.docids import (

@@ -18,7 +18,7 @@ from torch import Tensor
 from triever.data.records import Document
 from triever.docids.schemes import Scheme
 from triever.docids.trie import Arrays
-from triever.engines.nodes import fitted_trie
+from triever.engines.node_docids import fitted_trie
 from triever.models.node_rows import NodeSums, Steering, node_weights
 from triever.models.row_model import RowModel
 from triever.training.views import Generated, Labelled, View, questions_of

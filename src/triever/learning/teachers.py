@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +19,8 @@ from triever.data.cache import cache_folder
 from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
 from triever.engines.base import Engine
-from triever.errors import DataError
-from triever.files import atomic
+from triever.errors import DataError, TrieverError
+from triever.files import atomic, locked
 from triever.progress import track
 from triever.retriever import Retriever, learned_by
 from triever.training import fit_fingerprints
@@ -62,12 +63,13 @@ class Teacher:
         depth = min(DEPTH, len(self.store))
         key = fit_fingerprints.fingerprint([self._made, self.store.fingerprint, depth, list(texts)])[:16]
         file = cache_folder() / f"teacher-{key}.npz"
-        if (kept := _kept(file, (len(texts), depth))) is not None:
-            return kept
-        asked = _asked(self._engine, self.store, texts, depth)
-        with contextlib.suppress(DataError), atomic(file) as opened:
-            np.savez(opened, rows=asked.rows, scores=asked.scores)
-        return asked
+        with _alone(file):  # of several trainings one asks, and the others wait for what it keeps
+            if (kept := _kept(file, (len(texts), depth))) is not None:
+                return kept
+            asked = _asked(self._engine, self.store, texts, depth)
+            with contextlib.suppress(DataError), atomic(file) as opened:
+                np.savez(opened, rows=asked.rows, scores=asked.scores)
+            return asked
 
     @cached_property
     def _engine(self) -> Engine:
@@ -91,6 +93,15 @@ class Teacher:
                 "training.holdout of its %s is %s, here it is %s"
             )
             _log.warning(message, split, system.kind, system.tuning.holdout, training.holdout)
+
+
+@contextlib.contextmanager
+def _alone(file: Path) -> Generator[None]:
+    """Wait until no other process makes this file; where there can be no lock, everyone makes it."""
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(TrieverError):
+            held.enter_context(locked(file.with_suffix(".lock"), math.inf))
+        yield
 
 
 def _kept(file: Path, shape: tuple[int, int]) -> Opinions | None:

@@ -8,8 +8,9 @@ Nothing is learned for prefixes, so that adding and deleting docids needs no tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -41,7 +42,9 @@ class NodeSums:
     squares: Tensor  # (nodes,) the sum of their squared lengths
     count: Tensor  # (nodes,)
     mass: Tensor  # (nodes,) the sum of their masses
-    shared: Mapping[int, tuple[Tensor, Tensor]]  # rows and masses of docids that several entries share, by their nodes
+    shared: Tensor  # (shared entries, d) the rows of entries whose docids others have too, docid by docid
+    shared_mass: Tensor  # (shared entries,)
+    shared_start: Tensor  # (nodes,) int32, where in these the entries of a docid begin that several have
 
     @classmethod
     def of(cls, arrays: Arrays, rows: Tensor, mass: Tensor, alive: np.ndarray | None) -> NodeSums:
@@ -59,34 +62,60 @@ class NodeSums:
         for low, high in reversed(levels):  # from the bottom: a node is the sum of its children
             sums.index_add_(0, parent[low:high], sums[low:high].clone())
         total, (squares, count, mass_below) = sums[:, :-3].contiguous(), sums[:, -3:].T.contiguous()
-        several = (torch.from_numpy(arrays.leaf).to(count.device) & (count > 1)).nonzero()[:, 0].tolist()
-        entries = ((node, arrays.entries_of(node)) for node in several)
-        kept = ((node, rows[at], mass[at], living[at] > 0) for node, at in entries)
-        shared = {node: (each[alive_there], masses[alive_there]) for node, each, masses, alive_there in kept}
-        return cls(total, squares, count, mass_below, shared)
+        several = torch.from_numpy(arrays.leaf).to(count.device) & (count > 1)
+        among = (several[leaf] & (living > 0)).nonzero()[:, 0]
+        among = among[leaf[among].argsort(stable=True)]
+        lengths = torch.where(several, count, 0).long()
+        starts = lengths.cumsum(0) - lengths
+        return cls(total, squares, count, mass_below, rows[among], mass[among], starts.to(torch.int32))
+
+    def at(self, node: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The sums of the rows (..., d) and squares, the number and the mass (...) at and below nodes.
+
+        For -1 the last three are zero, and the first is anything.
+        """
+        here, node = node >= 0, node.clamp(min=0)
+        squares, count, mass = (torch.where(here, each[node], 0.0) for each in (self.squares, self.count, self.mass))
+        return self.total[node], squares, count, mass
+
+    @cached_property
+    def spread(self) -> Tensor:
+        """(nodes,) how far the rows below each node lie from their mean."""
+        mean = self.total / self.count.clamp(min=1)[:, None]
+        return spread_of(self.squares, self.count, mean)
 
     def summaries(self, node: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The mean (..., d), spread, number and mass (...) of the rows at and below nodes (...)."""
         return summarised(self.total[node], self.squares[node], self.count[node], self.mass[node])
 
-    def entries_at(self, node: int) -> tuple[Tensor, Tensor]:
-        """The rows (entries, d) and masses (entries,) of the docid that ends at a node; none for -1."""
-        if node < 0 or self.count[node] == 0:
-            return self.total[:0], self.mass[:0]
-        return self.shared[node] if node in self.shared else (self.total[node][None], self.mass[node][None])
+    def entries_at(self, node: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The entries of docids that end at nodes (m,), none for -1: which node each is at, its row and its mass."""
+        there = (node >= 0).nonzero()[:, 0]
+        count = torch.zeros_like(node).index_put_((there,), self.count[node[there]].long())
+        lone, several = (count == 1).nonzero()[:, 0], (count > 1).nonzero()[:, 0]
+        lengths = count[several]
+        ends = lengths.cumsum(0)
+        begin = self.shared_start[node[several]].long() - (ends - lengths)
+        entry = begin.repeat_interleave(lengths) + torch.arange(int(lengths.sum()), device=node.device)
+        which = torch.cat([lone, several.repeat_interleave(lengths)])
+        rows = torch.cat([self.total[node[lone]], self.shared[entry]])
+        return which, rows, torch.cat([self.mass[node[lone]], self.shared_mass[entry]])
 
     def stored(self) -> list[Thing]:
         """What takes memory."""
-        shared = (tensor for pair in self.shared.values() for tensor in pair)
-        return [self.total, self.squares, self.count, self.mass, *shared]
+        of_nodes = [self.total, self.squares, self.count, self.mass, self.spread, self.shared_start]
+        return [*of_nodes, self.shared, self.shared_mass]
 
 
 def summarised(total: Tensor, squares: Tensor, count: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The mean (..., d), spread, number and mass (...) of rows, from their sums (..., d) and those of their squares."""
-    number = count.clamp(min=1)
-    mean = total / number[..., None]
-    spread = (squares / number - mean.square().sum(-1)).clamp(min=0) / total.shape[-1]
-    return mean, spread, count, mass
+    mean = total / count.clamp(min=1)[..., None]
+    return mean, spread_of(squares, count, mean), count, mass
+
+
+def spread_of(squares: Tensor, count: Tensor, mean: Tensor) -> Tensor:
+    """(...) how far rows lie from their mean (..., d), in each direction, from the sum of their squared lengths."""
+    return (squares / count.clamp(min=1) - mean.square().sum(-1)).clamp(min=0) / mean.shape[-1]
 
 
 def node_weights(
@@ -130,35 +159,34 @@ class NodeGenerator:
     def weights(self, hidden: Tensor, state: Tensor) -> Tensor:
         """(n, C) the log of the weight of nodes (n, C, parts), for queries (n, d)."""
         same = len(state) > 1 and bool((state == state[:1]).all())  # as at the root: rows are read once for all
-        mean, spread, count, mass = self._summaries(state[:1] if same else state)
+        total, spread, count, mass = self._summaries(state[:1] if same else state)
         if self.counted is not None and state.shape[1] > 1:  # a single state was read before, as a child
             self.counted.append(int((count > 0).sum()) * (len(state) if same else 1))
-        nearness = hidden @ mean[0].T if same else torch.einsum("nd,ncd->nc", hidden, mean)
-        weights = node_weights(nearness, spread, count, mass, self.scale, self.steering)
+        products = hidden @ total[0].T if same else torch.einsum("nd,ncd->nc", hidden, total)
+        weights = node_weights(products / count.clamp(min=1), spread, count, mass, self.scale, self.steering)
         self._add_up_shared(weights, hidden, state, count)
         return weights.masked_fill(count == 0, -torch.inf)
 
     def _add_up_shared(self, weights: Tensor, hidden: Tensor, state: Tensor, count: Tensor) -> None:
-        """Replace the estimates of docids that several entries share, which are few, by their sums."""
-        if len(self.sums) == 1 and not self.sums[0].shared:
+        """Replace the estimates of docids that several entries share by their sums."""
+        if len(self.sums) == 1 and not len(self.sums[0].shared):
             return
-        nodes = [part.node_of(state[..., at]) for at, part in enumerate(self.walk.parts)]
-        for prefix, child in (self.walk.ended(state) & (count > 1)).nonzero().tolist():
-            each = zip(nodes, self.sums, strict=True)
-            entries = [sums.entries_at(int(node[prefix, child])) for node, sums in each]
-            rows, mass = (torch.cat(parts) for parts in zip(*entries, strict=True))
-            weights[prefix, child] = (self.scale * rows @ hidden[prefix] + mass.log()).logsumexp(0)
+        prefix, child = (self.walk.ended(state) & (count > 1)).nonzero().T
+        nodes = (part.node_of(state[..., at])[prefix, child] for at, part in enumerate(self.walk.parts))
+        entries = [sums.entries_at(node) for sums, node in zip(self.sums, nodes, strict=True)]
+        which, rows, mass = (torch.cat(parts) for parts in zip(*entries, strict=True))
+        each = self.scale * torch.einsum("ed,ed->e", rows, hidden[prefix[which]]) + mass.log()
+        top = torch.full((len(prefix),), -torch.inf, device=each.device).scatter_reduce(0, which, each, "amax")
+        sums = torch.zeros_like(top).index_add(0, which, (each - top[which]).exp())
+        weights[prefix, child] = top + sums.log()
 
     def _summaries(self, state: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The mean (n, C, d), spread (n, C), number and mass (n, C) of the rows at and below nodes (n, C, parts)."""
-        shape, size = state.shape[:2], self.sums[0].total.shape[1]
-        total = torch.zeros(*shape, size, device=state.device)
-        squares, count, mass = (torch.zeros(shape, device=state.device) for _ in range(3))
-        for at, (sums, part) in enumerate(zip(self.sums, self.walk.parts, strict=True)):
-            node = part.node_of(state[..., at])
-            here, node = node >= 0, node.clamp(min=0)
-            total += torch.where(here[..., None], sums.total[node], 0.0)
-            squares += torch.where(here, sums.squares[node], 0.0)
-            count += torch.where(here, sums.count[node], 0.0)
-            mass += torch.where(here, sums.mass[node], 0.0)
-        return summarised(total, squares, count, mass)
+        """The sum (n, C, d), spread (n, C), number and mass (n, C) of the rows at and below nodes (n, C, parts)."""
+        nodes = [part.node_of(state[..., at]) for at, part in enumerate(self.walk.parts)]
+        each = [sums.at(node) for sums, node in zip(self.sums, nodes, strict=True)]
+        if len(each) == 1:  # whose spread is known
+            [(total, _, count, mass)], [sums], [node] = each, self.sums, nodes
+            return total, sums.spread[node.clamp(min=0)], count, mass
+        total = torch.stack([torch.where((sums[2] > 0)[..., None], sums[0], 0.0) for sums in each]).sum(0)
+        squares, count, mass = (torch.stack(columns).sum(0) for columns in [*zip(*each, strict=True)][1:])
+        return total, summarised(total, squares, count, mass)[1], count, mass

@@ -16,7 +16,8 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.engines.docids import DocidEngine
-from triever.engines.nodes import NodeEngine, is_numbered
+from triever.engines.node_docids import is_numbered
+from triever.engines.nodes import NodeEngine
 from triever.learning.docids import DocidTeaching, likelihood
 from triever.learning.nodes import NodeRetriever
 from triever.models.decoders import DecoderOptions, brings_decoder
