@@ -1,8 +1,8 @@
 """Counts how many of a million decoded hits are invalid, repeated or not finite. Each count should be 0.
 
 It draws random tries (several documents on a docid, several docids for a document, some deleted, some added), a
-T5-shaped model with random weights, both normalisations, and random widths. Under `trie` normalisation, the
-probabilities in a beam that is wide enough for the whole corpus must also sum to one.
+T5-shaped model with random weights, random rows for every node, all normalisations, and random widths. In a beam that
+is wide enough for the whole corpus, probabilities over the trie and over documents must also sum to one.
 
     python benchmarks/million_hits.py [--hits 1000000]
 """
@@ -18,16 +18,18 @@ from collections import Counter
 from pathlib import Path
 
 import torch
+from torch.nn import functional
 
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.lab.results import benchmark
 from triever.models.cross_decoder import Seq2SeqGenerator
+from triever.models.node_rows import NodeGenerator, NodeSums, Steering
 from triever.models.t5 import T5, T5Shape
 from triever.search.beam import BeamOptions, beam
 from triever.search.hits import documents
 
-SYMBOLS, QUERIES = 32, 128
+SYMBOLS, QUERIES, SIZE = 32, 128, 16
 
 
 def make_generator(seed: int) -> Seq2SeqGenerator:
@@ -36,6 +38,18 @@ def make_generator(seed: int) -> Seq2SeqGenerator:
     model = T5(T5Shape.for_docids(vocabulary=100, width=SYMBOLS, **sizes))
     ids = torch.randint(0, 100, (QUERIES, 8))
     return Seq2SeqGenerator(model, lambda _texts: (ids, torch.ones_like(ids)))
+
+
+def make_nodes(walk: Walk, seed: int) -> NodeGenerator:
+    """Random rows and masses for the docids of a trie, and random vectors of queries."""
+    torch.manual_seed(seed)
+    vectors = functional.normalize(torch.randn(QUERIES, SIZE), dim=1)
+    parts = zip(walk.trie.parts, walk.trie.alive, strict=True)
+    sums = [
+        NodeSums.of(part, functional.normalize(torch.randn(part.entries, SIZE), dim=1), torch.rand(part.entries), alive)
+        for part, alive in parts
+    ]
+    return NodeGenerator(lambda _texts: vectors, walk, sums, 20.0, Steering(), SYMBOLS)
 
 
 def make_trie(chance: random.Random, count: int) -> tuple[Walk, set[int]]:
@@ -59,12 +73,15 @@ def judge(results: list[list[tuple[int, float]]], valid: set[int], counts: Count
 
 def worst_sum(chance: random.Random) -> float:
     """The largest error of the sum of all documents' probabilities, on a corpus that fits into the beam."""
-    generator = make_generator(0)
     walk, valid = make_trie(chance, 300)
-    frontier = beam(generator, *generator.prefill([""] * QUERIES), walk, BeamOptions(width=1000))
-    results = documents(walk, frontier, 1000)
-    assert all({number for number, _ in hits} == valid for hits in results)
-    return max(abs(sum(math.exp(mass) for _, mass in hits) - 1) for hits in results)
+    errors = []
+    for generator, normalisation in ((make_generator(0), "trie"), (make_nodes(walk, 0), "documents")):
+        options = BeamOptions(width=1000, normalisation=normalisation)
+        frontier = beam(generator, *generator.prefill([""] * QUERIES), walk, options)
+        results = documents(walk, frontier, 1000)
+        assert all({number for number, _ in hits} == valid for hits in results)
+        errors += [abs(sum(math.exp(mass) for _, mass in hits) - 1) for hits in results]
+    return max(errors)
 
 
 def main() -> None:
@@ -74,9 +91,14 @@ def main() -> None:
     chance, counts, started, round_ = random.Random(0), Counter(), time.perf_counter(), 0
     while counts["hits"] < wanted:
         round_ += 1
-        generator = make_generator(round_)
         walk, valid = make_trie(chance, chance.choice([50, 1000, 20_000]))
-        for normalisation in ("trie", "vocabulary"):
+        written, weighed = make_generator(round_), make_nodes(walk, round_)
+        for generator, normalisation in (
+            (written, "trie"),
+            (written, "vocabulary"),
+            (weighed, "trie"),
+            (weighed, "documents"),
+        ):
             options = BeamOptions(width=chance.choice([10, 40, 100]), normalisation=normalisation)
             frontier = beam(generator, *generator.prefill([""] * QUERIES), walk, options)
             judge(documents(walk, frontier, 100), valid, counts)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 
+from triever.data.cache import cache_folder
 from triever.data.datasets import Dataset, load_dataset
 from triever.data.records import Hit, Query
 from triever.errors import TrieverError, UsageError, nearest
 from triever.evaluation.compare import compare
-from triever.retriever import Retriever
+from triever.retriever import Retriever, load
 from triever.retrievers.bm25 import BM25
+from triever.version import __version__
 
 BACKBONES = ("auto", "minilm", "scratch", "none")
 WORDS = "scratch:hidden=256,layers=0,vocabulary=8000"
 """A small model without pretrained weights, a bag of words: it can be trained in minutes."""
 STEPS = 150
 """Steps of 256 questions: six passes over the training questions."""
+SHOWN = 5
+"""Hits that are shown for a question."""
 LENGTH = 64
 """How many tokens of a document are read; most entries have fewer."""
 
@@ -25,8 +30,8 @@ What to try next, on your own documents:
   triever fit generative --data FOLDER --out models/mine
   triever search models/mine "what you look for"
   triever compare bm25 dense models/mine --data FOLDER --split test
-`fit` trains the model that reads as well, which wants a GPU; with --set training.reader=0 it stays as it is, as here,
-and a processor is enough. docs/generative.md says what else to choose for which corpus."""
+`fit` teaches dense retrieval first, which wants a GPU; with --set training.encoder_steps=0 it begins with MiniLM as it
+comes, as here, and a processor is enough. docs/generative.md says what else to choose for which corpus."""
 
 
 def quickstart(questions: int, emit: Callable[[object], None], backbone: str = "auto") -> None:
@@ -65,13 +70,28 @@ def _learned(data: Dataset, start: str, emit: Callable[[object], None]) -> dict[
     if start == "none":
         return {}
     emit("Loading PyTorch.\n")
-    from triever.retrievers.dense import Dense
+    import torch  # noqa: F401, which takes seconds
 
     if start == "scratch":
         return {"generative": _from_nothing(data, emit)}
+    dense = _as_it_comes(data, emit)
+    return {"dense": dense, "generative": _from_vectors(data, dense, emit)}
+
+
+def _as_it_comes(data: Dataset, emit: Callable[[object], None]) -> Retriever:
+    """Dense retrieval without any training; it is kept in the cache folder, as reading all entries takes a while."""
+    from triever.retrievers.dense import Dense
+
+    kept = cache_folder() / f"quickstart-{__version__}-{data.fingerprint[:16]}-{LENGTH}"
+    with contextlib.suppress(TrieverError):
+        dense = load(kept)
+        emit(f"All entries were read with MiniLM before; their vectors are kept in {kept}.\n")
+        return dense
     emit("Reading all entries with MiniLM: dense retrieval as it comes, and where generative retrieval begins.\n")
     dense = Dense(document_length=LENGTH).fit(data)
-    return {"dense": dense, "generative": _from_vectors(data, dense, emit)}
+    with contextlib.suppress(TrieverError):  # without a folder to write to, they are read again next time
+        dense.save(kept)
+    return dense
 
 
 def _from_vectors(data: Dataset, dense: Retriever, emit: Callable[[object], None]) -> Retriever:
@@ -117,7 +137,7 @@ def _answers(name: str, retriever: Retriever, data: Dataset, questions: int) -> 
     lines = [f"\nSome of the questions, and what {name} answers:"] if questions else []
     for query in _spread(data.queries("test"), questions):
         right = data.qrels("test")[query.id]
-        hits = retriever.search(query, 3)
+        hits = retriever.search(query, SHOWN)
         lines.append(f"\n{query.text}")
         lines += [f"  {'*' if hit.id in right else ' '} {_weight(hit)}  {hit.id}" for hit in hits]
         if not any(hit.id in right for hit in hits):

@@ -42,6 +42,9 @@ def walked(trie: Trie) -> tuple[dict[tuple[int, ...], dict[int, int]], list[Pair
     ends: list[Pair] = []
     prefixes, state = [()] if len(trie) else [], walk.root(1)
     while prefixes:
+        which, numbers = walk.documents_of(state.numpy())
+        for row in range(len(state)):
+            assert sorted(numbers[which == row].tolist()) == sorted(walk.documents(state[row].tolist()))
         ended = walk.ended(state)
         for row in ended.nonzero()[:, 0].tolist():
             ends += [(prefixes[row], document) for document in walk.documents(state[row].tolist())]

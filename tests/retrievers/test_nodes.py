@@ -32,11 +32,11 @@ from triever import (
 from triever.data.passages import passages
 from triever.data.store import DocumentStore
 from triever.docids.schemes import Scheme
-from triever.engines.docids import DocidEngine
+from triever.engines.docids import DocidEngine, Reading
 from triever.engines.node_docids import passage_vectors
 from triever.engines.nodes import NodeEngine
 from triever.learning.asked import Asked
-from triever.learning.nodes import row_loss
+from triever.learning.node_lesson import Material, NodeLesson, row_loss
 from triever.learning.order import PrefixTree
 from triever.models.backbones import load_backbone
 from triever.models.encoder import Encoder
@@ -144,6 +144,73 @@ def test_what_a_question_counts_never_takes_from_unseen_documents() -> None:
     harms = Asked(np.array([[0.7, 0.8, 0.0, 0.0], [0.0, 0.8, 0.7, 0.0]], np.float32), np.array([0, 2]))
     mass = harms.fitted_mass(model, queries, right, seen, [0.5, 1.0])
     assert harms.ranks(model, queries, right, mass)[1] == 1.0
+
+
+def lesson_of(model: RowModel, queries: torch.Tensor, right: list[int]) -> NodeLesson:
+    """A lesson whose held-out questions have these vectors, and these documents as answers."""
+    count = len(right)
+    ids = [str(number) for number in range(count)]
+    held = Pairs(ids, ids, np.array(right), np.arange(count + 1), np.zeros(count))
+    lesson = NodeLesson(model, Material(model, Reading("", "", 8), (8, "")), {}, held)
+    lesson.__dict__["_held_once"] = queries  # as if they had been read
+    return lesson
+
+
+def test_a_passage_counts_as_much_as_held_out_questions_ask_for() -> None:
+    encoder = Encoder(load_backbone(BACKBONE, texts=["a text"]))
+    rows, owners = torch.zeros(4, 32), torch.tensor([0, 0, 1, 1])
+    rows[0, 0] = rows[1, 1] = rows[2, 2] = rows[3, 3] = 1.0  # a whole text and a passage of each of two documents
+    queries = torch.zeros(40, 32)
+    queries[:, [0, 3]] = torch.tensor([0.7, 0.71])  # nearest to the passage of the second document
+    for right, expected in ((1, 1.0), (0, 0.3)):
+        model = RowModel(encoder, rows, owners, turned=True).eval()
+        lesson = lesson_of(model, queries, [right] * 40)
+        before = lesson.ranks()
+        lesson.choose_start()
+        assert model.passage_mass == expected
+        assert min(lesson.ranks()) == 1.0 >= max(before)
+        assert model.masses().tolist() == pytest.approx([1.0, expected, 1.0, expected])
+
+
+def test_as_much_of_the_matrices_is_kept_as_held_out_questions_ask_for() -> None:
+    encoder = Encoder(load_backbone(BACKBONE, texts=["a text"]))
+    rows = torch.eye(32)[:2]
+    for nearness, expected in ((0.9, 0.5), (-0.4, 0.75), (-0.8, 1.0)):
+        model = RowModel(encoder, rows, torch.arange(2), turned=True).eval()
+        assert model.turns_questions is not None
+        with torch.no_grad():  # learned: what points to the first document points to the second
+            model.turns_questions.weight[:2, :2] = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
+        queries = torch.zeros(30, 32)
+        queries[:, :2] = torch.tensor([1.0, nearness])
+        lesson = lesson_of(model, queries, [1] * 30)
+        lesson.choose_kept()
+        assert model.kept == expected
+        vector = model.questions(queries[:1])
+        again = torch.nn.functional.normalize(queries[:1] @ model._kept(model.turns_questions).T, dim=-1)
+        torch.testing.assert_close(vector, again)
+
+
+def test_questions_are_learned_by_turning_vectors_unless_something_else_is_said() -> None:
+    training = DocidTuning(steps=2, batch=4, rounds=1, holdout=0.0, encoder_steps=0)
+    assert "kept of matrices" in engine_of(nodes(training=training).fit(dataset())).trained
+    for options in ({"training": replace(training, reader=0.2)}, {"views": ViewOptions(names=("chunks",))}):
+        fitted = nodes(**{"training": training} | options).fit(dataset())
+        assert "kept of matrices" not in engine_of(fitted).trained
+
+
+def test_passages_of_new_documents_count_as_much_as_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NodeLesson, "choose_start", lambda lesson: lesson._begin(0.25, 30.0))
+    fitted = nodes(steps=1).fit(dataset())
+    fitted.add([Document("new", "One sentence. Another one follows it. And a third one ends it.")])
+    fitted.save(tmp_path / "grown")
+    for retriever in (fitted, triever.load(tmp_path / "grown")):
+        rows = engine_of(retriever).rows
+        for row in range(len(DOCUMENTS) + 1):
+            first, *others = rows.mass[rows.owners == row].tolist()
+            assert first == 1.0
+            assert set(others) <= {0.25}
+        assert len(rows.mass[rows.owners == len(DOCUMENTS)]) == 4
+        assert engine_of(retriever).passage_mass == 0.25
 
 
 def test_at_most_so_many_questions_of_a_document_are_kept_and_judged_ones_first() -> None:

@@ -59,15 +59,15 @@ def data_sample(
 
 
 def cache_list(json_: Json = False) -> None:
-    """List the files in Triever's cache on this computer."""
-    from triever.data.cache import entries
+    """List what is in Triever's cache on this computer."""
+    from triever.data.cache import entries, size
 
-    rows = [{"file": str(path), "bytes": path.stat().st_size} for path in entries()]
+    rows = [{"file": str(path), "bytes": size(path)} for path in entries()]
     emit(rows if json_ else table(rows) if rows else "nothing is cached")
 
 
 def cache_clear() -> None:
-    """Remove all files from the cache; they are made again when they are needed."""
+    """Remove everything from the cache; it is made again when it is needed."""
     from triever.data.cache import clear
 
-    note(f"removed {clear()} files")
+    note(f"removed {clear()} files and folders")

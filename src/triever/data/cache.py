@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
-PATTERNS = ("python-*.jsonl", ".python-*.tmp", "teacher-*.npz", "teacher-*.lock", ".teacher-*.tmp")
-"""Triever's own files, and those that a killed writer leaves; no other file is listed or removed."""
+PATTERNS = ("python-*.jsonl", ".python-*.tmp", "teacher-*.npz", "teacher-*.lock", ".teacher-*.tmp", "quickstart-*")
+"""Triever's own files and folders, and those that a killed writer leaves; no other is listed or removed."""
 
 
 def cache_folder() -> Path:
@@ -18,15 +19,23 @@ def cache_folder() -> Path:
 
 
 def entries() -> list[Path]:
-    """The cached files."""
+    """The cached files and folders."""
     return sorted(path for pattern in PATTERNS for path in _folder().glob(pattern))
 
 
+def size(path: Path) -> int:
+    """The bytes of a cached file, or of all files in a cached folder."""
+    return sum(file.stat().st_size for file in path.rglob("*")) if path.is_dir() else path.stat().st_size
+
+
 def clear() -> int:
-    """Remove the cached files; returns how many there were."""
+    """Remove the cached files and folders; returns how many there were."""
     cached = entries()
     for path in cached:
-        path.unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
     return len(cached)
 
 

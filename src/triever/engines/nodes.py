@@ -54,6 +54,7 @@ class NodeEngine:
     limit: int  # passages of a document, at most, besides its whole text
     options: SearchOptions
     steering: Steering = field(default_factory=Steering)
+    passage_mass: float = 1.0  # how much a passage counts beside a whole text
     trained: Mapping[str, Any] = field(default_factory=dict)
     depth: int | None = None  # symbols of docids that a beam follows before rows are compared; None: all
 
@@ -210,7 +211,7 @@ class NodeEngine:
         numbers = np.arange(first, first + len(placed))
         docids = numbered(scheme, placed, numbers)
         before = len(store) - len(documents)
-        mass = np.ones(len(row), np.float32)
+        mass = np.where(np.diff(owners, prepend=-1) > 0, 1.0, self.passage_mass).astype(np.float32)
         rows = self.rows.joined(Rows(row.astype(np.float16), owners + before, numbers, mass))
         trie = self.trie.with_added(zip(docids, numbers.tolist(), strict=True))
         return replace(self, scheme=scheme, rows=rows, trie=trie)
@@ -276,7 +277,8 @@ class NodeEngine:
         writer.array("node_numbers", self.rows.numbers)
         writer.array("node_mass", self.rows.mass)
         state = {"docids": self.scheme.write(writer), "trained": dict(self.trained), "reading": asdict(self.reading)}
-        return {**state, "nodes": {"scale": self.scale, "limit": self.limit, **asdict(self.steering)}}
+        weighed = {"scale": self.scale, "limit": self.limit, "passage_mass": self.passage_mass, **asdict(self.steering)}
+        return {**state, "nodes": weighed}
 
 
 def read(
@@ -301,10 +303,11 @@ def read(
     require(np.array_equal(present, np.arange(snapshot.documents)), "its passages are not those of its documents")
     trie = Trie.read(snapshot, width_of(scheme, numbers), numbers)
     require(scheme.has_symbols(_symbols(scheme, trie)), "a docid has a symbol that its scheme does not know")
-    values = dict(require_table(snapshot.state, "nodes"))
-    numbers_there = {"scale", "limit", "sharpness", "spread"}
+    values = {"passage_mass": 1.0, **require_table(snapshot.state, "nodes")}  # which older artifacts do not have
+    numbers_there = {"scale", "limit", "passage_mass", "sharpness", "spread"}
     is_number = all(type(value) in (int, float) and math.isfinite(value) for value in values.values())
     require(set(values) == numbers_there and is_number, "what its nodes are weighed by is not there")
+    require(values["passage_mass"] > 0, "how much its passages count is not above zero")
     reading = config.build(Reading, require_table(snapshot.state, "reading"))
     return NodeEngine(
         reader,
@@ -318,6 +321,7 @@ def read(
         int(values["limit"]),
         options,
         Steering(float(values["sharpness"]), float(values["spread"])),
+        float(values["passage_mass"]),
         require_table(snapshot.state, "trained"),
     )
 

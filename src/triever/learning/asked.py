@@ -82,11 +82,11 @@ class Asked:
         by_mass = self._ranks_by_mass(model, queries, held, (0.0, *MASSES))
         each = {mass: np.array(ranks) for mass, ranks in by_mass.items()}
         before = np.array(start)
-        allowed = [mass for mass, ranks in each.items() if not mass or not _is_worse(ranks[~seen], before[~seen])]
+        allowed = [mass for mass, ranks in each.items() if not mass or not is_worse(ranks[~seen], before[~seen])]
         return max(allowed, key=lambda mass: float(each[mass][seen].sum()))
 
 
-def _is_worse(now: np.ndarray, before: np.ndarray) -> bool:
+def is_worse(now: np.ndarray, before: np.ndarray) -> bool:
     """Whether reciprocal ranks have fallen by more than a standard error of their differences."""
     change = now - before
     return len(change) > 0 and bool(change.mean() < -change.std() / math.sqrt(len(change)))

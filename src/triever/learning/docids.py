@@ -443,7 +443,7 @@ class DocidTeaching(Generic[E]):
 
         An encoder that goes through the training beside the model learns as the reader does.
         """
-        share = 1.0 if self.options.begins_anew else options.reader
+        share = 1.0 if self.options.begins_anew else options.reader_share
         model.reader.requires_grad_(share > 0)
         return lambda name: share if name.startswith(("reader.", "model.reader.", "encoder.")) else 1.0
 

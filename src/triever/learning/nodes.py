@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from triever import artifact
 from triever.config import option
@@ -23,7 +20,7 @@ from triever.engines.docids import Reading
 from triever.engines.node_docids import Rows, fitted_trie, passage_vectors
 from triever.engines.nodes import NodeEngine
 from triever.errors import UsageError
-from triever.learning.asked import NOTHING_ASKED, Asked
+from triever.learning.asked import Asked
 from triever.learning.docids import (
     ADVICE,
     DocidRetriever,
@@ -31,148 +28,35 @@ from triever.learning.docids import (
     R,
     VectorSystem,
     likelihood,
-    seen_by,
     view_names,
     warn_of_codes,
 )
 from triever.learning.encoders import check_memory, device_name
-from triever.learning.order import CONFUSED, PrefixTables, PrefixTree, confused
+from triever.learning.node_lesson import Material, NodeLesson, Order, TaughtBatches, row_loss
 from triever.learning.teachers import Teacher
-from triever.models.encoder import Encoder, encode
-from triever.models.node_rows import Steering
+from triever.models.encoder import Encoder
 from triever.models.precision import device_of
 from triever.models.row_model import RowModel
-from triever.models.tokens import Tokens
 from triever.retriever import Retriever
 from triever.training import fit_fingerprints
 from triever.training.loop import train
-from triever.training.losses import divergence
 from triever.training.opinions import LABELLED, Teaching
-from triever.training.pairs import Pairs
-from triever.training.tuning import WATCH, quality, summary
+from triever.training.tuning import WATCH, summary
 from triever.training.views import (
     IGNORED,
-    Drawn,
     Labelled,
     View,
-    ViewBatches,
     check_shares,
     coverage,
     questions_of,
 )
 
+QUESTIONS = {"labelled", "generated"}
+"""The views that are questions."""
 ASKED = 0.9
 """The share of documents with a question from which on rows learn: where fewer have one, the others' would suffer."""
 SCALE_RATE = 20.0
 """How many times faster the scale learns than rows do: it is a single number, and far from 0."""
-
-
-@dataclass(frozen=True)
-class TaughtBatches(ViewBatches):
-    """Batches of texts with the rows of their documents, and with what a teacher thinks of them."""
-
-    teaching: Teaching | None = None
-    vectors: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """The vectors of the texts of each view, where what reads stays as it is: then no batch is read again."""
-    confused: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """The wrong documents (texts, c) that the texts of each view are compared with, if there are any."""
-
-    def batch_of(self, drawn: Sequence[Drawn]) -> dict[str, Tensor]:
-        """The texts of all views together; `targets` (texts, 1) say where their documents stand."""
-        batch = super().batch_of(drawn)
-        if self.vectors:
-            read = np.concatenate([self.vectors[part.name][part.examples] for part in drawn])
-            batch = {"vectors": torch.from_numpy(read), "targets": batch["targets"]}
-        if self.confused:
-            batch["compared"] = torch.from_numpy(np.concatenate([self._compared(part) for part in drawn]))
-        if self.teaching is None:
-            return batch
-        parts = [self.teaching.of(part.name, part.examples) for part in drawn]
-        names = ("candidates", "taught")
-        return batch | {
-            name: torch.from_numpy(np.concatenate(part))
-            for name, part in zip(names, zip(*parts, strict=True), strict=True)
-        }
-
-    def _compared(self, part: Drawn) -> np.ndarray:
-        """(texts, 1 + c) the right documents, and those that they are confused with; -1 for views without any."""
-        nothing = np.full((len(part.rows), CONFUSED), -1)
-        others = self.confused[part.name][part.examples] if part.name in self.confused else nothing
-        return np.concatenate([part.rows[:, None], others], 1)
-
-
-@dataclass(frozen=True)
-class Material:
-    """What stands for documents in a training, and how questions are read: what views are made for."""
-
-    model: RowModel
-    reading: Reading
-    queries: tuple[int, str]
-
-
-@dataclass(frozen=True)
-class NodeLesson:
-    """What a training is about: a model, views of documents, and the questions that are held out, if there are any."""
-
-    model: RowModel
-    material: Material
-    views: Mapping[str, View]
-    held: Pairs | None
-
-    @cached_property
-    def _held_once(self) -> Tensor:
-        """The vectors of held-out questions, by the reader as it was first asked for them."""
-        return self._read_held()
-
-    def ranks(self) -> list[float]:
-        """How early each held-out question finds its documents, by the rows of texts."""
-        assert self.held is not None  # it is asked for only where there are some
-        return NOTHING_ASKED.ranks(self.model, self._held_vectors(), self.held, 0.0)
-
-    def quality(self) -> dict[str, float]:
-        """The same as measures of all, and of those about seen and unseen documents."""
-        return quality(self.ranks(), self._seen)
-
-    @property
-    def _seen(self) -> np.ndarray:
-        assert self.held is not None  # as above
-        return seen_by(self.views, self.held)
-
-    def _held_vectors(self) -> Tensor:
-        """The vectors of held-out questions, by the reader as it is now."""
-        return self._held_once if self.model.turns_rows is not None else self._read_held()
-
-    def _read_held(self) -> Tensor:
-        assert self.held is not None  # as above
-        length, prefix = self.material.queries
-        tokens = Tokens.of((prefix + text for text in self.held.texts), self.model.encoder.tokenizer, length)
-        return torch.from_numpy(encode(self.model.encoder, tokens))
-
-    def question_vectors(self) -> dict[str, np.ndarray]:
-        """The vectors of the questions of each view, by the reader as it is."""
-        return {name: encode(self.model.encoder, view.tokens) for name, view in questions_of(self.views).items()}
-
-    def asked(
-        self, limit: int, vectors: Mapping[str, np.ndarray], start: Sequence[float]
-    ) -> tuple[Asked, float, dict[str, float]]:
-        """At most `limit` questions for each document, what each should count, and the quality with them.
-
-        `vectors` are those of all questions by the reader, if they are known, and `start` has the ranks of held-out
-        questions before the training. Without held-out questions, nothing says what they should count: then it is 0.
-        """
-        if not limit or self.held is None:
-            return NOTHING_ASKED, 0.0, {}
-        vectors, device = vectors or self.question_vectors(), self.model.rows.device
-        with torch.inference_mode():
-            as_compared = {
-                name: self.model.questions(torch.from_numpy(of_view).to(device)).cpu().numpy()
-                for name, of_view in vectors.items()
-            }
-        asked = Asked.of(self.views, as_compared, limit)
-        held = self._held_vectors()
-        mass = asked.fitted_mass(self.model, held, self.held, self._seen, start)
-        found = quality(asked.ranks(self.model, held, self.held, mass), self._seen)
-        return asked, mass, {f"held-out {name}": round(value, 4) for name, value in found.items()}
 
 
 @dataclass(eq=False)
@@ -283,22 +167,26 @@ class NodeTeaching:
         reading = Reading(self.vectors.query_prefix, self.vectors.document_prefix, self.vectors.document_length)
         whole = np.asarray(dense.index.vectors(), np.float32)
         row, owners = passage_vectors(placer, reading, store, options.passages, whole)
-        rows, turned = torch.from_numpy(row), self._keeps_reader and bool(names)
+        learns = bool(names) and options.training.steps > 0
+        rows, turned = torch.from_numpy(row), learns and not self._reader_share(names)
         model = RowModel(copy.deepcopy(placer), rows, torch.from_numpy(owners), turned=turned)
         model = model.to(device_name(options.device)).eval()
         lesson = self._lesson(model, reading, dataset, store, work)
         trained, asked, mass = self._train(lesson, dataset, store, work) if lesson else ({}, None, 0.0)
         return self._engine(model, placer, reading, store, asked, mass, trained)
 
-    @property
-    def _keeps_reader(self) -> bool:
-        """Whether the reader stays as it is, and what turns its vectors learns instead."""
-        return self.options.training.reader == 0 and self.options.training.steps > 0
+    def _reader_share(self, names: Sequence[str]) -> float:
+        """The reader's share of the learning rate; with 0 it stays as it is, and what turns its vectors learns instead.
+
+        Where none is given, that is how questions are learned: it is faster by far, and other documents suffer less.
+        """
+        training = self.options.training
+        return 0.0 if training.reader is None and set(names) <= QUESTIONS else training.reader_share
 
     def _check_views(self, names: Sequence[str]) -> None:
         options = self.options
         check_shares(names, options.views.weights or [1.0] * len(names), options.training.batch)
-        if self._keeps_reader and not set(names) <= {"labelled", "generated"}:
+        if not self._reader_share(names) and not set(names) <= QUESTIONS:
             problem = "training.reader = 0 learns from questions only where nodes have rows, and views.names has others"
             raise UsageError(problem, "leave views.names out, or raise training.reader")
 
@@ -315,7 +203,7 @@ class NodeTeaching:
         """What searches, with docids for texts, and for questions that count so much."""
         options = self.options
         row, owners = model.rows_now().detach().cpu().numpy(), model.owners.cpu().numpy()
-        counts = np.ones(len(row), np.float32)
+        counts = model.masses().cpu().numpy().astype(np.float32)
         if asked is not None and mass:
             row, owners = np.concatenate([row, asked.vectors]), np.concatenate([owners, asked.owners])
             counts = np.concatenate([counts, np.full(len(asked), mass, np.float32)])
@@ -335,6 +223,7 @@ class NodeTeaching:
             options.read_length,
             options.passages,
             options.search_options,
+            passage_mass=model.passage_mass,
             trained=trained,
         )
 
@@ -360,13 +249,14 @@ class NodeTeaching:
     ) -> tuple[dict[str, Any], Asked, float]:
         """How the training went, the questions that documents are known to answer, and how much each should count."""
         options, model = self.options.training, lesson.model
-        vectors = lesson.question_vectors() if self._keeps_reader else {}
+        vectors = lesson.question_vectors() if model.turns_rows is not None else {}
+        lesson.choose_start()
+        start = lesson.ranks() if lesson.held else []
         teaching = self._teaching(lesson.views, dataset, store, work)
         learns = self._rows_learn(lesson.views, len(store))
         model.rows.requires_grad_(learns)
         positions = self._compared(lesson, teaching, len(store))
         order = Order.of(lesson, self.options, store) if options.order else None
-        start = lesson.ranks() if lesson.held else []
         trained = train(
             model,
             lambda module, batch: row_loss(module, batch, options.teacher_weight, order),
@@ -377,11 +267,16 @@ class NodeTeaching:
             folder=work / "training" if work else None,
             given={"rows": fit_fingerprints.of_array(model.rows.detach().cpu().numpy())},
             device=self.options.device,
-            share=_rate_share(options.reader),
+            share=_rate_share(self._reader_share([*lesson.views])),
             advice=ADVICE if teaching else f"{ADVICE}, or a teacher",
         )
-        asked, mass, quality_with = lesson.asked(self.options.asked, vectors, start)
         about: dict[str, Any] = {"rows": "learned" if learns else "fixed"}
+        if model.passage_mass != 1.0:
+            about["mass of a passage"] = model.passage_mass
+        if model.turns_rows is not None:
+            lesson.choose_kept()
+            about["kept of matrices"] = model.kept
+        asked, mass, quality_with = lesson.asked(self.options.asked, vectors, start)
         if teaching:
             about |= teaching.about
         if mass:
@@ -450,46 +345,6 @@ class NodeTeaching:
         judged = labelled.pairs if isinstance(labelled, Labelled) else None
         teacher = Teacher(self.options.teacher, dataset, store, work / "teacher" if work else None)
         return teacher.teaching(texts, judged, self.options.training)
-
-
-@dataclass
-class Order:
-    """The part of the loss that is about the order of prefixes; its tables are renewed in each round."""
-
-    lesson: NodeLesson
-    tree: PrefixTree
-    weight: float
-    tables: PrefixTables | None = None
-
-    @classmethod
-    def of(cls, lesson: NodeLesson, options: DocidRetriever[Any], store: DocumentStore) -> Order:
-        """By the docids that rows have as a training begins."""
-        return cls(lesson, PrefixTree.of(options.docids, list(store), lesson.model), options.training.order)
-
-    def renewed(self, vectors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The documents that the model confuses now, for each view of questions; prefixes weigh what they do now."""
-        model = self.lesson.model
-        self.tables = self.tree.tables(model, Steering())
-        return confused(model, self.lesson.views, vectors or self.lesson.question_vectors())
-
-    def loss(self, questions: Tensor, compared: Tensor) -> Tensor:
-        """The margins that right documents lack, as much as they count."""
-        assert self.tables is not None  # a round has begun
-        scale = self.lesson.model.scale.detach()  # which is learned by likelihood: a lower one would lower all margins
-        return self.weight * self.tables.margin_loss(questions.float(), compared, scale)
-
-
-def row_loss(
-    module: nn.Module, batch: Mapping[str, Tensor], weight: float = 1.0, order: Order | None = None
-) -> dict[str, Tensor]:
-    """The likelihood of right documents, the distance from a teacher's order, and the margins that prefixes lack."""
-    scores, questions = module(batch.get("ids"), batch.get("mask"), batch.get("vectors"))
-    losses = {"likelihood": functional.cross_entropy(scores, batch["targets"][:, 0])}
-    if "taught" in batch:
-        losses["teacher"] = weight * divergence(scores.gather(1, batch["candidates"]), batch["taught"])
-    if order and "compared" in batch:
-        losses["order"] = order.loss(questions, batch["compared"])
-    return losses
 
 
 def _rate_share(reader: float) -> Callable[[str], float]:

@@ -51,8 +51,8 @@ class PrefixTree:
 
     def tables(self, model: RowModel, steering: Steering) -> PrefixTables:
         """What prefixes weigh by the rows of a model as they are now."""
-        rows = model.rows_now().detach()[torch.from_numpy(np.asarray(self.arrays.document)).to(model.rows.device)]
-        sums = NodeSums.of(self.arrays, rows, torch.ones(len(rows), device=rows.device), None)
+        order = torch.from_numpy(np.asarray(self.arrays.document)).to(model.rows.device)
+        sums = NodeSums.of(self.arrays, model.rows_now().detach()[order], model.masses()[order], None)
         return PrefixTables(self.nodes, sums, steering)
 
 

@@ -10,6 +10,8 @@ from triever.models.encoder import Encoder, turned
 
 DROPOUT = 0.1
 """The share of a question's vector that is dropped while matrices are learned."""
+KEPT = (0.5, 0.75, 1.0)
+"""Shares of what matrices have learned that may be kept; half of it is mostly enough, and other documents gain too."""
 SCALE = 30.0
 """What the product of a query and a row is multiplied by before it has learned better."""
 
@@ -30,6 +32,8 @@ class RowModel(nn.Module):
         self.documents = int(owners[-1]) + 1 if len(owners) else 0
         self.register_buffer("owners", owners)
         self.owners: Tensor
+        self.passage_mass = 1.0  # how much a passage counts beside a whole text
+        self.kept = KEPT[0]  # of what the matrices have learned, whenever it is not training
         self.among: tuple[Tensor, Tensor] | None = None  # the rows that a training compares, and their owners
 
     @property
@@ -60,6 +64,10 @@ class RowModel(nn.Module):
         compared, owners = self.among
         return self._weights(questions, self.rows[compared], owners, int(owners[-1]) + 1), questions
 
+    def masses(self) -> Tensor:
+        """(docids,) how much each docid counts."""
+        return _masses(self.owners, self.passage_mass)
+
     def train_among(self, documents: Tensor) -> None:
         """Let a training compare questions with these documents alone, rising: the others have no say in it."""
         compared = torch.isin(self.owners, documents.to(self.owners)).nonzero()[:, 0]
@@ -73,6 +81,8 @@ class RowModel(nn.Module):
         rows = self._turned(rows, self.turns_rows)
         with torch.autocast(questions.device.type, enabled=False):  # half precision would blur near documents
             each = self.scale * (questions @ rows.T)
+            if self.passage_mass != 1.0:
+                each = each + _masses(owners, self.passage_mass).log()
             return each if len(owners) == documents else log_sums(each, owners, documents)
 
     def questions(self, vectors: Tensor) -> Tensor:
@@ -87,15 +97,22 @@ class RowModel(nn.Module):
         if turn is None:
             return vectors
         with torch.autocast(vectors.device.type, enabled=False):  # as where they are compared
-            return functional.normalize(turn(vectors), dim=-1) if self.reader.shape.unit else turn(vectors)
+            weight = turn.weight if self.training else self._kept(turn)
+            turned = functional.linear(vectors, weight)
+            return functional.normalize(turned, dim=-1) if self.reader.shape.unit else turned
 
     def reader_now(self) -> Encoder:
         """What reads questions, with what was learned."""
-        return self.reader if self.turns_questions is None else turned(self.reader, self.turns_questions.weight)
+        turn = self.turns_questions
+        return self.reader if turn is None else turned(self.reader, self._kept(turn))
 
     def placer_now(self, placer: Encoder) -> Encoder:
         """What reads new documents, so that their rows are turned as those of others were."""
-        return placer if self.turns_rows is None else turned(placer, self.turns_rows.weight)
+        return placer if self.turns_rows is None else turned(placer, self._kept(self.turns_rows))
+
+    def _kept(self, turn: nn.Linear) -> Tensor:
+        """(d, d) a matrix on the way from the one that leaves vectors as they are to the one that was learned."""
+        return torch.lerp(torch.eye(len(turn.weight), device=turn.weight.device), turn.weight, self.kept)
 
 
 def _no_turn(size: int) -> nn.Linear:
@@ -103,6 +120,12 @@ def _no_turn(size: int) -> nn.Linear:
     linear = nn.Linear(size, size, bias=False)
     nn.init.eye_(linear.weight)
     return linear
+
+
+def _masses(owners: Tensor, of_passage: float) -> Tensor:
+    """(docids,) 1 for whole texts, which stand before the passages of their documents, and so much for passages."""
+    is_passage = owners == torch.cat([owners.new_full((1,), -1), owners[:-1]])
+    return torch.where(is_passage, of_passage, 1.0)
 
 
 def log_sums(values: Tensor, owners: Tensor, count: int) -> Tensor:

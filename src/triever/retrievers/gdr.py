@@ -219,7 +219,7 @@ class GDR(NodeRetriever[ClusterEngine | NodeEngine]):
 
     def _check_training(self) -> None:
         """Refuse a training in which something that should learn does not."""
-        reads = self.begins_anew or self.training.reader > 0
+        reads = self.begins_anew or self.training.reader_share > 0
         writes = self.losses.likelihood and self.matching.depth != 0
         if not writes and not self.losses.contrastive:
             problem = "matching.depth = 0 and losses.contrastive = 0 leave nothing to learn"

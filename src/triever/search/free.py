@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,13 +41,12 @@ class Written:
         With `ties`, all documents that tie with the k-th are there too, so that the caller can order them.
         """
         results = []
-        is_written = self.logprob.isfinite()
-        for states, logprobs, valid, written in zip(
-            self.state.tolist(), self.logprob.tolist(), self.valid.tolist(), is_written.tolist(), strict=True
-        ):
-            kept = [at for at, is_valid in enumerate(valid) if is_valid and written[at]]
-            hits = best(masses(self.walk, [states[at] for at in kept], [logprobs[at] for at in kept]), k, ties=ties)
-            results.append((hits, sum(written) - len(kept), sum(written)))
+        columns = (self.state.cpu().numpy(), self.logprob.double().cpu().numpy(), self.valid.cpu().numpy())
+        for states, logprobs, valid in zip(*columns, strict=True):
+            written = np.isfinite(logprobs)
+            kept = valid & written
+            hits = best(masses(self.walk, states[kept], logprobs[kept]), k, ties=ties)
+            results.append((hits, int(written.sum() - kept.sum()), int(written.sum())))
         return results
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 
-import torch
+import numpy as np
 
 from triever.docids.walk import Walk
 from triever.search.beam import Frontier
@@ -20,19 +19,19 @@ def documents(walk: Walk, frontier: Frontier, k: int, *, ties: bool = False) -> 
     the caller can order them. If a document has several docids, its sum lacks those that were not found, and is then
     a lower bound.
     """
-    columns = (frontier.state.tolist(), frontier.logprob.tolist(), frontier.rank.tolist())
+    columns = (frontier.state.cpu().numpy(), frontier.logprob.double().cpu().numpy(), frontier.rank.cpu().numpy())
     return [_of_query(walk, *row, k, ties) for row in zip(*columns, strict=True)]
 
 
 def _of_query(
-    walk: Walk, states: list[list[int]], logprobs: list[float], ranks: list[float], k: int, ties: bool
+    walk: Walk, states: np.ndarray, logprobs: np.ndarray, ranks: np.ndarray, k: int, ties: bool
 ) -> list[tuple[int, float]]:
-    document_masses = masses(walk, states, logprobs)
-    if ranks == logprobs:
-        return best(document_masses, k, ties=ties)
+    found = masses(walk, states, logprobs)
+    if np.array_equal(ranks, logprobs.astype(ranks.dtype)):
+        return best(found, k, ties=ties)
     # With a length penalty, the best docid of a document decides its rank.
-    order = best_ranks(walk, states, ranks)
-    return [(document, document_masses[document]) for document, _ in best(order, k, ties=ties)]
+    order = best_ranks(walk, states.tolist(), ranks.tolist())
+    return [(document, found[document]) for document, _ in best(order, k, ties=ties)]
 
 
 def best_ranks(walk: Walk, states: list[list[int]], ranks: list[float]) -> dict[int, float]:
@@ -45,20 +44,15 @@ def best_ranks(walk: Walk, states: list[list[int]], ranks: list[float]) -> dict[
     return highest
 
 
-def masses(walk: Walk, states: list[list[int]], logprobs: list[float]) -> dict[int, float]:
-    """The log-probability of each found document."""
-    parts: dict[int, list[float]] = defaultdict(list)
-    for state, logprob in zip(states, logprobs, strict=True):
-        if logprob > -math.inf:
-            for document, mass in shares(walk, state, logprob):
-                parts[document].append(mass)
-    return {document: log_sum(document_parts) for document, document_parts in parts.items()}
-
-
-def shares(walk: Walk, state: list[int], logprob: float) -> list[tuple[int, float]]:
-    """The documents of one docid, each with an equal share of its probability."""
-    documents = walk.documents(state)
-    return [(document, logprob - math.log(len(documents))) for document in documents]
+def masses(walk: Walk, states: np.ndarray, logprobs: np.ndarray) -> dict[int, float]:
+    """The log-probability of each document of docids (n, parts); those of one docid have equal shares of it."""
+    there = logprobs > -np.inf
+    which, documents = walk.documents_of(states[there])
+    shares = logprobs[there][which] - np.log(np.bincount(which))[which]
+    order = documents.argsort(kind="stable")
+    first = np.flatnonzero(np.diff(documents[order], prepend=-1))
+    summed = np.logaddexp.reduceat(shares[order], first) if len(first) else shares
+    return dict(zip(documents[order][first].tolist(), summed.tolist(), strict=True))
 
 
 def best(masses: Mapping[int, float], k: int, *, ties: bool = False) -> list[tuple[int, float]]:
@@ -67,8 +61,3 @@ def best(masses: Mapping[int, float], k: int, *, ties: bool = False) -> list[tup
     threshold = min(heapq.nlargest(k, masses.values()), default=-math.inf)
     kept = [(document, mass) for document, mass in masses.items() if mass >= threshold]
     return sorted(kept, key=lambda pair: (-pair[1], pair[0]))[: None if ties else k]
-
-
-def log_sum(parts: list[float]) -> float:
-    """The log of the sum of probabilities given as logs."""
-    return parts[0] if len(parts) == 1 else float(torch.tensor(parts, dtype=torch.float64).logsumexp(0))

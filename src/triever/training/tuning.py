@@ -35,6 +35,8 @@ Mine = Callable[[list[str], int], list[list[int]]]
 Teach = Callable[[Pairs], Teaching | None]
 """From the queries that are trained on to what a teacher thinks of them."""
 
+READER = 0.2
+"""The share of the learning rate for a pretrained reader, where no other is given."""
 WATCH = "RR@10"
 """The measure on held-out queries that chooses the best step."""
 
@@ -126,7 +128,11 @@ class DocidTuning(TaughtTuning):
     steps: int = option(2000, "optimizer steps; 0 leaves the model as it begins")
     batch: int = option(64, "texts in a batch, of all views together")
     rounds: int = option(4, "number of rounds that the steps are split into; each ends with an evaluation")
-    reader: float = option(0.2, "share of the learning rate for the part that reads, if pretrained; 0 freezes it")
+    reader: float | None = option(
+        None,
+        "share of the learning rate for the part that reads, if pretrained; 0 leaves it as it is; not set: 0 with rows "
+        "of nodes and questions alone, else 0.2",
+    )
     add_steps: int = option(0, "steps for added documents; half of each batch is about old documents")
     normalisation: Literal["vocabulary", "trie"] = option(
         "vocabulary", "what the probabilities of the loss are over: all symbols, or those that may follow in the trie"
@@ -146,8 +152,13 @@ class DocidTuning(TaughtTuning):
         self._at_least("add_steps", 0)
         self._at_least("encoder_steps", 0)
         self._at_least("order", 0)
-        if not 0 <= self.reader <= 1:
+        if self.reader is not None and not 0 <= self.reader <= 1:
             raise UsageError(f"reader = {self.reader} should be from 0 to 1", "it is a share of the learning rate")
+
+    @property
+    def reader_share(self) -> float:
+        """The share of the learning rate for the part that reads, where there is something beside it that learns."""
+        return READER if self.reader is None else self.reader
 
 
 @dataclass
