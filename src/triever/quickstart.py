@@ -108,7 +108,7 @@ def _from_vectors(data: Dataset, dense: Retriever, emit: Callable[[object], None
         vectors=dense,
         passages=0,
         views=ViewOptions(names=("labelled",)),
-        training=DocidTuning(steps=STEPS, batch=256, rounds=3, learning_rate=1e-3, reader=0.0),
+        training=DocidTuning(steps=STEPS, batch=256, rounds=3, learning_rate=4e-3),
         search_options=SearchOptions(width=50),
     )
     return model.fit(data)

@@ -38,6 +38,9 @@ from triever.models.tokens import Tokens
 from triever.search.paths import path_scores
 from triever.validation import require, require_array, require_finite, require_table
 
+WIDTH = 100
+"""Prefixes that a beam keeps where nothing is set: looking at one is a product of two vectors."""
+
 
 @dataclass(frozen=True)
 class NodeEngine:
@@ -108,7 +111,7 @@ class NodeEngine:
     @property
     def search_options(self) -> SearchOptions:
         """How docids are searched, where nothing is left open."""
-        return self.options.following("documents")
+        return replace(self.options.following("documents"), width=self.options.width or WIDTH)
 
     @cached_property
     def walk(self) -> Walk:

@@ -86,7 +86,7 @@ def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retrieve
         ways |= {label: {"spelling": how, "search_options": {"method": "beam"}} for label, how in joined.items()}
         made = {label: partial(retriever.searched_with, how) for label, how in ways.items()}
     elif isinstance(retriever, GDR):
-        widths = sorted({*WIDTHS, retriever.search_options.width})  # its own too
+        widths = sorted({*WIDTHS, retriever.search_options.kept})  # its own too
         clusters = {f"{width} clusters": partial(retriever.searching, width=width) for width in widths}
         depths = {
             f"depth {depth}": partial(retriever.searched_with, {"matching": {"depth": depth}})
