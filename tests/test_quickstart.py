@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from triever import quickstart
+from tests.retrievers.contract import QUERIES, dataset
+from triever import Retriever, quickstart
+from triever.data.cache import clear, entries, size
 from triever.errors import TrieverError
 from triever.models import weights
 from triever.terminal import emit
@@ -32,3 +35,22 @@ def test_without_weights_there_is_a_model_from_nothing(monkeypatch: pytest.Monke
     assert said == ["minilm cannot be had; so a small model is trained from random weights here.\n"]
     with pytest.raises(TrieverError, match="cannot be had"):
         quickstart._start("minilm", said.append)
+
+
+def test_entries_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIEVER_CACHE", str(tmp_path))
+    said: list[str] = []
+
+    def system() -> Retriever:
+        return quickstart._as_it_comes(dataset(), said.append, "scratch:hidden=32,layers=1,heads=2,vocabulary=500")
+
+    first, again = system(), system()
+    assert [line.split()[0] for line in said] == ["Reading", "All"]
+    assert again.search_many(QUERIES, 5) == first.search_many(QUERIES, 5)
+    (kept,) = entries()
+    assert size(kept) > 1000
+    (kept / "manifest.json").write_text("damaged")
+    assert system().search_many(QUERIES, 5) == first.search_many(QUERIES, 5)
+    assert said[-1].startswith("Reading")
+    assert clear() == 1
+    assert not entries()

@@ -78,17 +78,19 @@ def _learned(data: Dataset, start: str, emit: Callable[[object], None]) -> dict[
     return {"dense": dense, "generative": _from_vectors(data, dense, emit)}
 
 
-def _as_it_comes(data: Dataset, emit: Callable[[object], None]) -> Retriever:
+def _as_it_comes(data: Dataset, emit: Callable[[object], None], backbone: str = "minilm") -> Retriever:
     """Dense retrieval without any training; it is kept in the cache folder, as reading all entries takes a while."""
     from triever.retrievers.dense import Dense
+    from triever.training.fit_fingerprints import fingerprint
 
-    kept = cache_folder() / f"quickstart-{__version__}-{data.fingerprint[:16]}-{LENGTH}"
+    digest = fingerprint([data.fingerprint, backbone, LENGTH])[:16]
+    kept = cache_folder() / f"quickstart-{__version__}-{digest}"
     with contextlib.suppress(TrieverError):
         dense = load(kept)
         emit(f"All entries were read with MiniLM before; their vectors are kept in {kept}.\n")
         return dense
     emit("Reading all entries with MiniLM: dense retrieval as it comes, and where generative retrieval begins.\n")
-    dense = Dense(document_length=LENGTH).fit(data)
+    dense = Dense(backbone=backbone, document_length=LENGTH).fit(data)
     with contextlib.suppress(TrieverError):  # without a folder to write to, they are read again next time
         dense.save(kept)
     return dense

@@ -103,7 +103,7 @@ def by_one_beam(fitted: GDR, query: str, width: int) -> dict[str, float]:
 
 def by_brute_force(fitted: GDR, query: str) -> dict[str, float]:
     """The same by wider and wider beams, until all documents are there; what comes later comes behind."""
-    width = fitted.search_options.kept
+    width = fitted.search_options.beam_width
     scores = by_one_beam(fitted, query, width)
     while len(scores) < len(fitted):
         width *= 2

@@ -25,7 +25,8 @@ def entries() -> list[Path]:
 
 def size(path: Path) -> int:
     """The bytes of a cached file, or of all files in a cached folder."""
-    return sum(file.stat().st_size for file in path.rglob("*")) if path.is_dir() else path.stat().st_size
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files)
 
 
 def clear() -> int:

@@ -231,7 +231,7 @@ class ClusterSearch:
 
     def best(self, queries: Sequence[str], scoring: Scoring, k: int) -> list[ScoredCandidates]:
         """For each query the k best documents, and all that tie with the last."""
-        width = self.options.kept
+        width = self.options.beam_width
         scored = self._best(queries, scoring, k, width)
         short = _short(enumerate(scored), k, width)
         while short:
@@ -259,12 +259,12 @@ class ClusterSearch:
 
     def candidates(self, queries: Sequence[str]) -> Iterator[tuple[int, Candidates]]:
         """For each query, in any order, its place and all documents of its clusters."""
-        for batch, seen in self._seen(queries, self.options.kept):
+        for batch, seen in self._seen(queries, self.options.beam_width):
             yield from zip(batch, self._inside(seen), strict=True)
 
     def compared(self, queries: Sequence[str], k: int) -> list[int]:
         """For each query how many vectors its own is compared with until there are k hits, by all beams together."""
-        docids, width = self.engine.docids, self.options.kept
+        docids, width = self.engine.docids, self.options.beam_width
         spans, wanted = docids.walk.spans, min(k, len(docids.numbers))
         counts, left = [0] * len(queries), list(range(len(queries)))
         while left:
@@ -284,13 +284,13 @@ class ClusterSearch:
 
     def explained(self, query: str, scoring: Scoring, scores: Mapping[int, float]) -> dict[int, Parts]:
         """What the scores of documents, by their numbers, are made of in the first beam that has each."""
-        width, more = self.options.kept, True
+        width, more = self.options.beam_width, True
         parts: dict[int, Parts] = {}
         while len(parts) < len(scores) and more:
             [(_, seen)] = self._seen([query], width)
             [all_candidates] = self._inside(seen)
             left = {number: scores[number] for number in scores if number not in parts}
-            parts |= _parts(all_candidates, scoring, left, is_wider=width > self.options.kept)
+            parts |= _parts(all_candidates, scoring, left, is_wider=width > self.options.beam_width)
             width, more = 2 * width, all_candidates.clusters >= width
         return {number: parts.get(number, ((WIDER, score),)) for number, score in scores.items()}
 
@@ -299,7 +299,7 @@ class ClusterSearch:
         # Lengths count in the rule `sum`: so a prefix that is alone goes on to its depth like all others.
         options = replace(self.options.beam(1), width=width, finish=False)
         # A wider beam takes no more memory, and one that is asked to be very wide reads few queries at once.
-        rows = max(1, min(ROWS * self.options.kept, PREFIXES) // width)
+        rows = max(1, min(ROWS * self.options.beam_width, PREFIXES) // width)
         places: list[int] = []
         seen: list[Seen] = []
         for batch, cache, hidden in read_together(self.generator, queries, rows):

@@ -45,12 +45,12 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         config.validate(self)
-        BeamOptions(self.kept, self.scored_over, self.temperature, backoff=self.backoff)  # which checks its own
+        BeamOptions(self.beam_width, self.scored_over, self.temperature, backoff=self.backoff)  # which checks its own
         if self.budget < 1:
             raise UsageError(f"budget = {self.budget} should be above zero", "the default is 10000")
 
     @property
-    def kept(self) -> int:
+    def beam_width(self) -> int:
         """How many prefixes a beam keeps."""
         return WIDTH if self.width is None else self.width
 
@@ -67,7 +67,7 @@ class SearchOptions:
 
     def beam(self, k: int) -> BeamOptions:
         """The same for a beam that should find k."""
-        return BeamOptions(max(self.kept, k), self.scored_over, self.temperature, backoff=self.backoff)
+        return BeamOptions(max(self.beam_width, k), self.scored_over, self.temperature, backoff=self.backoff)
 
 
 @dataclass(frozen=True)

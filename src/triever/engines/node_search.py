@@ -125,7 +125,7 @@ class NodeSearch:
 
     def _first_width(self, k: int) -> int:
         """How many prefixes a beam keeps at first; one that goes to the ends of docids keeps k at least."""
-        return max(self.options.kept, k) if self.stops is None else self.options.kept
+        return max(self.options.beam_width, k) if self.stops is None else self.options.beam_width
 
     def _together(self, width: int) -> int:
         """How many queries beams of a width are searched for together, so that the rows they read have room."""

@@ -145,7 +145,9 @@ class NodeEngine:
     @cached_property
     def generator(self) -> NodeGenerator:
         """What leads a search."""
-        return NodeGenerator(self.vectors, self.walk, self.sums, self.scale, self.steering, self._width)
+        return NodeGenerator(
+            self.vectors, self.walk, self.sums, self.scale, self.steering, self._width, self.options.temperature
+        )
 
     @property
     def _width(self) -> int:
@@ -174,6 +176,8 @@ class NodeEngine:
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What each symbol of a document's best docid adds to its weight, its other docids, and all documents."""
+        if not len(result):
+            return ()
         generator = self.generator
         cache, hidden = generator.prefill([query])
         weights = self._searching.weights(hidden)[0].cpu().numpy() / self.options.temperature

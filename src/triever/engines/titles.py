@@ -170,9 +170,9 @@ class TitleEngine:
     ) -> list[ScoredDocuments]:
         """Titles by their best path; a beam may meet one several times, and then one of twice the width is tried."""
         options, walk = self.options.beam(k), self.id_walk
-        limit = 2 * k * options.kept if self.spelling.join == "regenerate" else options.kept
+        limit = 2 * k * options.width if self.spelling.join == "regenerate" else options.width
         titles_by_query: dict[int, dict[int, float]] = {}
-        left, width = torch.arange(len(hidden), device=hidden.device), options.kept
+        left, width = torch.arange(len(hidden), device=hidden.device), options.width
         while len(left):
             remaining = generator.only(cache, left), hidden[left]
             frontier = beam(generator, *remaining, walk, replace(options, width=width), keep=width)

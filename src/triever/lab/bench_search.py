@@ -86,7 +86,9 @@ def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retrieve
         ways |= {label: {"spelling": how, "search_options": {"method": "beam"}} for label, how in joined.items()}
         made = {label: partial(retriever.searched_with, how) for label, how in ways.items()}
     elif isinstance(retriever, GDR):
-        widths = sorted({*WIDTHS, retriever.search_options.kept})  # its own too
+        engine = retriever.engine
+        own = engine.search_options if isinstance(engine, NodeEngine) else retriever.search_options
+        widths = sorted({*WIDTHS, own.beam_width})
         clusters = {f"{width} clusters": partial(retriever.searching, width=width) for width in widths}
         depths = {
             f"depth {depth}": partial(retriever.searched_with, {"matching": {"depth": depth}})

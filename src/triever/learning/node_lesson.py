@@ -100,6 +100,11 @@ class NodeLesson:
         """The same as measures of all, and of those about seen and unseen documents."""
         return quality(self.ranks(), self._seen)
 
+    def held_out(self) -> dict[str, float]:
+        """The same for a card; nothing without held-out questions."""
+        measures = self.quality() if self.held else {}
+        return {f"held-out {name}": round(value, 4) for name, value in measures.items()}
+
     @property
     def _seen(self) -> np.ndarray:
         assert self.held is not None  # as above

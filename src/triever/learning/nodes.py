@@ -248,11 +248,69 @@ class NodeTeaching:
         self, lesson: NodeLesson, dataset: Dataset, store: DocumentStore, work: Path | None
     ) -> tuple[dict[str, Any], Asked, float]:
         """How the training went, the questions that documents are known to answer, and how much each should count."""
-        options, model = self.options.training, lesson.model
+        model = lesson.model
         vectors = lesson.question_vectors() if model.turns_rows is not None else {}
         lesson.choose_start()
         start = lesson.ranks() if lesson.held else []
         teaching = self._teaching(lesson.views, dataset, store, work)
+        lesson, about = self._best_trial(lesson, teaching, vectors, store, work)
+        if model.passage_mass != 1.0:
+            about["mass of a passage"] = model.passage_mass
+        if model.turns_rows is not None:
+            about |= {"kept of matrices": model.kept, **lesson.held_out()}
+        asked, mass, quality_with = lesson.asked(self.options.asked, vectors, start)
+        if teaching:
+            about |= teaching.about
+        if mass:
+            about["docids of questions"] = {"count": len(asked), "mass": round(mass, 5), **quality_with}
+        covered = {f"view {name}": share for name, share in coverage(lesson.views, len(store)).items()}
+        return {**about, **covered}, asked, mass
+
+    def _best_trial(
+        self,
+        lesson: NodeLesson,
+        teaching: Teaching | None,
+        vectors: Mapping[str, np.ndarray],
+        store: DocumentStore,
+        work: Path | None,
+    ) -> tuple[NodeLesson, dict[str, Any]]:
+        """What was learned from, and how that went: of several trials the one that held-out questions find best."""
+        model, trials = lesson.model, self._trials(lesson)
+        begun, results = model.learned() if len(trials) > 1 else None, []
+        for folder, trial in trials.items():
+            if begun:
+                model.restore(begun)
+            about = self._learn_from(trial, teaching, vectors, store, work / folder if work else None)
+            if model.turns_rows is not None:
+                trial.choose_kept()
+            if not begun:
+                return trial, about
+            results.append((sum(trial.ranks()), trial, about, model.learned()))
+        _, trial, about, learned = max(results, key=lambda result: result[0])
+        model.restore(learned)
+        return trial, about
+
+    def _trials(self, lesson: NodeLesson) -> dict[str, NodeLesson]:
+        """All views; where some are judged and some written, and nobody said which to take, the judged ones alone too.
+
+        Written questions may be better or worse than those that people ask. By matrices a trial takes little time.
+        """
+        trials, given = {"training": lesson}, self.options.views
+        is_open = not given.names and not given.weights and lesson.held and lesson.model.turns_rows is not None
+        if is_open and set(lesson.views) == QUESTIONS:
+            trials["training-judged"] = replace(lesson, views={LABELLED: lesson.views[LABELLED]})
+        return trials
+
+    def _learn_from(
+        self,
+        lesson: NodeLesson,
+        teaching: Teaching | None,
+        vectors: Mapping[str, np.ndarray],
+        store: DocumentStore,
+        folder: Path | None,
+    ) -> dict[str, Any]:
+        """Train on the views of a lesson, and tell how it went."""
+        options, model = self.options.training, lesson.model
         learns = self._rows_learn(lesson.views, len(store))
         model.rows.requires_grad_(learns)
         positions = self._compared(lesson, teaching, len(store))
@@ -264,25 +322,13 @@ class NodeTeaching:
             options,
             evaluate=(lambda _module: lesson.quality()) if lesson.held else None,
             watch=WATCH if lesson.held else "",
-            folder=work / "training" if work else None,
+            folder=folder,
             given={"rows": fit_fingerprints.of_array(model.rows.detach().cpu().numpy())},
             device=self.options.device,
             share=_rate_share(self._reader_share([*lesson.views])),
             advice=ADVICE if teaching else f"{ADVICE}, or a teacher",
         )
-        about: dict[str, Any] = {"rows": "learned" if learns else "fixed"}
-        if model.passage_mass != 1.0:
-            about["mass of a passage"] = model.passage_mass
-        if model.turns_rows is not None:
-            lesson.choose_kept()
-            about["kept of matrices"] = model.kept
-        asked, mass, quality_with = lesson.asked(self.options.asked, vectors, start)
-        if teaching:
-            about |= teaching.about
-        if mass:
-            about["docids of questions"] = {"count": len(asked), "mass": round(mass, 5), **quality_with}
-        covered = {f"view {name}": share for name, share in coverage(lesson.views, len(store)).items()}
-        return {**summary(trained), **about, **covered}, asked, mass
+        return {**summary(trained), "rows": "learned" if learns else "fixed"}
 
     def _compared(self, lesson: NodeLesson, teaching: Teaching | None, documents: int) -> np.ndarray:
         """(documents, 1) where each document stands among those that questions are compared with in the training.
@@ -328,10 +374,9 @@ class NodeTeaching:
         )
 
     def _rows_learn(self, views: Mapping[str, View], documents: int) -> bool:
-        """Whether rows learn too: by default where nearly every document has a question."""
-        wanted = self.options.training.rows
-        asked = [view.covered() for view in questions_of(views).values()]
-        share = len(np.unique(np.concatenate(asked))) / max(1, documents) if asked else 0.0
+        """Whether rows learn too: by default where people asked about nearly every document."""
+        wanted, labelled = self.options.training.rows, views.get(LABELLED)
+        share = len(labelled.covered()) / max(1, documents) if labelled else 0.0
         return wanted == "learned" or (wanted == "auto" and share >= ASKED)
 
     def _teaching(

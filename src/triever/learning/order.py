@@ -50,9 +50,9 @@ class PrefixTree:
         return cls(arrays, torch.from_numpy(_prefixes(arrays, leaf[whole])).to(rows.device))
 
     def tables(self, model: RowModel, steering: Steering) -> PrefixTables:
-        """What prefixes weigh by the rows of a model as they are now."""
+        """What prefixes weigh by the rows of a model as they are now, while it is training."""
         order = torch.from_numpy(np.asarray(self.arrays.document)).to(model.rows.device)
-        sums = NodeSums.of(self.arrays, model.rows_now().detach()[order], model.masses()[order], None)
+        sums = NodeSums.of(self.arrays, model.rows_now(training=True).detach()[order], model.masses()[order], None)
         return PrefixTables(self.nodes, sums, steering)
 
 

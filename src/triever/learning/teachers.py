@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
+import os
 import zipfile
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +30,8 @@ from triever.training.tuning import TaughtTuning
 
 DEPTH = 48
 """Documents of a teacher that a training text is compared by."""
+LONGEST = 3600.0
+"""Seconds that a training waits for another one that asks the same teacher, before it asks itself."""
 TOGETHER = 1024
 """Questions that a teacher is asked together, so that a bar can move."""
 
@@ -97,10 +99,14 @@ class Teacher:
 
 @contextlib.contextmanager
 def _alone(file: Path) -> Generator[None]:
-    """Wait until no other process makes this file; where there can be no lock, everyone makes it."""
+    """Wait until no other process makes this file; where there can be no lock, everyone makes it.
+
+    Processes that train together have to go on together, so none of them waits for another.
+    """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(TrieverError):
-            held.enter_context(locked(file.with_suffix(".lock"), math.inf))
+            if os.environ.get("WORLD_SIZE", "1") == "1":
+                held.enter_context(locked(file.with_suffix(".lock"), LONGEST))
         yield
 
 

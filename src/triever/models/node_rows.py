@@ -137,6 +137,7 @@ class NodeGenerator:
     scale: float
     steering: Steering
     width: int
+    temperature: float = 1.0  # by which a search divides what docids weigh
     counted: list[int] | None = None  # how many rows were read, where that is asked for
 
     def __post_init__(self) -> None:
@@ -175,10 +176,11 @@ class NodeGenerator:
         nodes = (part.node_of(state[..., at])[prefix, child] for at, part in enumerate(self.walk.parts))
         entries = [sums.entries_at(node) for sums, node in zip(self.sums, nodes, strict=True)]
         which, rows, mass = (torch.cat(parts) for parts in zip(*entries, strict=True))
-        each = self.scale * torch.einsum("ed,ed->e", rows, hidden[prefix[which]]) + mass.log()
+        weight = self.scale * torch.einsum("ed,ed->e", rows, hidden[prefix[which]]) + mass.log()
+        each = weight / self.temperature  # each entry by itself, as if it had a docid of its own
         top = torch.full((len(prefix),), -torch.inf, device=each.device).scatter_reduce(0, which, each, "amax")
         sums = torch.zeros_like(top).index_add(0, which, (each - top[which]).exp())
-        weights[prefix, child] = top + sums.log()
+        weights[prefix, child] = self.temperature * (top + sums.log())
 
     def _summaries(self, state: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The sum (n, C, d), spread (n, C), number and mass (n, C) of the rows at and below nodes (n, C, parts)."""

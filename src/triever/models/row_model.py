@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -89,17 +92,29 @@ class RowModel(nn.Module):
         """(texts, d) the vectors of questions as they are compared with rows."""
         return self._turned(vectors.float(), self.turns_questions)
 
-    def rows_now(self) -> Tensor:
-        """(docids, d) the rows as questions are compared with them."""
-        return self._turned(self.rows, self.turns_rows)
+    def rows_now(self, *, training: bool | None = None) -> Tensor:
+        """(docids, d) the rows as questions are compared with them, now or while it is training."""
+        return self._turned(self.rows, self.turns_rows, training)
 
-    def _turned(self, vectors: Tensor, turn: nn.Linear | None) -> Tensor:
+    def _turned(self, vectors: Tensor, turn: nn.Linear | None, training: bool | None = None) -> Tensor:
         if turn is None:
             return vectors
         with torch.autocast(vectors.device.type, enabled=False):  # as where they are compared
-            weight = turn.weight if self.training else self._kept(turn)
+            is_training = self.training if training is None else training
+            weight = turn.weight if is_training else self._kept(turn)
             turned = functional.linear(vectors, weight)
             return functional.normalize(turned, dim=-1) if self.reader.shape.unit else turned
+
+    def learned(self) -> dict[str, Any]:
+        """What it has learned, without the reader if that stays as it is: what `restore` goes back to."""
+        skipped = () if self.turns_rows is None else ("reader.",)
+        state = {name: value.clone() for name, value in self.state_dict().items() if not name.startswith(skipped)}
+        return {"kept": self.kept, "state": state}
+
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Go back to what it had learned."""
+        self.kept = learned["kept"]
+        self.load_state_dict(learned["state"], strict=False)
 
     def reader_now(self) -> Encoder:
         """What reads questions, with what was learned."""

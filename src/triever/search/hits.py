@@ -48,7 +48,7 @@ def masses(walk: Walk, states: np.ndarray, logprobs: np.ndarray) -> dict[int, fl
     """The log-probability of each document of docids (n, parts); those of one docid have equal shares of it."""
     there = logprobs > -np.inf
     which, documents = walk.documents_of(states[there])
-    shares = logprobs[there][which] - np.log(np.bincount(which))[which]
+    shares = logprobs[there][which] - np.log(np.bincount(which)[which])
     order = documents.argsort(kind="stable")
     first = np.flatnonzero(np.diff(documents[order], prepend=-1))
     summed = np.logaddexp.reduceat(shares[order], first) if len(first) else shares

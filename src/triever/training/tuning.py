@@ -138,7 +138,7 @@ class DocidTuning(TaughtTuning):
         "vocabulary", "what the probabilities of the loss are over: all symbols, or those that may follow in the trie"
     )
     rows: Literal["auto", "learned", "fixed"] = option(
-        "auto", "whether rows of nodes learn; auto: where nine in ten documents have a question, since others suffer"
+        "auto", "whether rows of nodes learn; auto: where people asked about nine in ten documents, since others suffer"
     )
     order: float = option(
         0.0, "with rows of nodes: how much a margin over confused documents counts, at every length of their docids"
