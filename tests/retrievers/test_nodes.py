@@ -491,6 +491,13 @@ def test_an_encoder_of_its_own_learns_dense_retrieval_first() -> None:
     assert not np.allclose(engine_of(tuned).rows.row, engine_of(plain).rows.row, atol=1e-3)
 
 
+def test_it_says_that_an_encoder_learns_slowly_without_a_gpu(caplog: pytest.LogCaptureFixture) -> None:
+    Generative(decoder=NODES, device="cpu", training=DocidTuning(encoder_steps=0)).node_teaching(dataset())
+    assert "GPU" not in caplog.text
+    Generative(decoder=NODES, device="cpu").node_teaching(dataset())
+    assert "training.encoder_steps=0 leaves the encoder as it comes" in caplog.text
+
+
 def test_what_a_search_may_not_do_is_refused_after_the_fit_too() -> None:
     fitted = Generative(vectors=Dense(backbone=BACKBONE), training=DocidTuning(steps=0)).fit(dataset())
     with pytest.raises(UsageError, match="score no symbols"):

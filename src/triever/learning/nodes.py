@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,10 +52,16 @@ from triever.training.views import (
     questions_of,
 )
 
+_log = logging.getLogger("triever")
+
 QUESTIONS = {"labelled", "generated"}
 """The views that are questions."""
 ASKED = 0.9
 """The share of documents with a question from which on rows learn: where fewer have one, the others' would suffer."""
+SLOW = (
+    "dense retrieval is learned first, %s steps, which take long without a GPU; training.encoder_steps=0 leaves the "
+    "encoder as it comes"
+)
 SCALE_RATE = 20.0
 """How many times faster the scale learns than rows do: it is a single number, and far from 0."""
 
@@ -125,6 +132,8 @@ class NodeRetriever(DocidRetriever[R]):
         """Dense retrieval with the same backbone, trained first where there are judged queries, to begin rows with."""
         training = self.training
         steps = training.encoder_steps if self.learns_queries(dataset) else 0
+        if steps and device_name(self.device) == "cpu" and not self.backbone.startswith("scratch"):
+            _log.warning(SLOW, steps)
         options = {
             "kind": "dense",
             "backbone": self.backbone,
