@@ -16,6 +16,15 @@ def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
+def kth_greatest(values: np.ndarray, k: int) -> float:
+    """The k-th greatest of values (n,), which those that tie with it reach too; -inf if there are no more than k.
+
+    >>> kth_greatest(np.array([3.0, 1.0, 2.0]), 2)
+    2.0
+    """
+    return float(np.partition(values, len(values) - k)[len(values) - k]) if len(values) > k else -np.inf
+
+
 def starts_of(lengths: ArrayLike) -> np.ndarray:
     """Where each row begins, and at the end the length of the flat array.
 

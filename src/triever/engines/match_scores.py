@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from triever import config
+from triever.arrays import kth_greatest
 from triever.config import option
 from triever.errors import UsageError
 from triever.index.trie_vectors import PrefixEntries
@@ -198,7 +199,7 @@ def best_of(candidates: Candidates, scoring: Scoring, k: int) -> ScoredCandidate
     """The k best and all that tie with the last; None if one that was left out may be among them."""
     scores = scoring.scores(candidates)
     # Every document that ties with the k-th stays in, so that which of them go is decided by their ids.
-    lowest = np.partition(scores, len(scores) - k)[len(scores) - k] if len(scores) > k else -np.inf
+    lowest = kth_greatest(scores, k)
     if (scores[candidates.last] >= lowest).any():
         return None
     chosen = np.flatnonzero(scores >= lowest)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triever.arrays import places, starts_of
+from triever.arrays import kth_greatest, places, starts_of
 from triever.docids.walk import Walk
 from triever.engines.docid_search import SearchOptions
 from triever.engines.node_docids import Rows
@@ -245,5 +245,4 @@ def of_best(logprobs: np.ndarray, owners: np.ndarray, k: int) -> np.ndarray:
     _, document, counts = np.unique(owners, return_inverse=True, return_counts=True)
     first = starts_of(counts)[:-1]
     masses = np.logaddexp.reduceat(logprobs[document.argsort(kind="stable")], first) if len(first) else logprobs
-    lowest = np.partition(masses, len(masses) - k)[len(masses) - k] if len(masses) > k else -np.inf
-    return (masses >= lowest)[document]
+    return (masses >= kth_greatest(masses, k))[document]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from triever import config
+from triever.arrays import kth_greatest
 from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
@@ -75,8 +76,7 @@ class NodeEngine:
         first = np.flatnonzero(np.diff(owners, prepend=-1))
         heaviest = np.append(first[1:], len(owners))[: len(first)] - 1
         masses = np.logaddexp.reduceat(logprobs, first) if len(first) else logprobs
-        lowest = np.partition(masses, len(masses) - k)[len(masses) - k] if len(masses) > k else -np.inf
-        best = masses >= lowest  # with all that tie with the last: which of them go is decided by their ids
+        best = masses >= kth_greatest(masses, k)  # which of those that tie with the last go is decided by their ids
         rows = zip(owners[heaviest][best].tolist(), masses[best].tolist(), positions[heaviest][best], strict=True)
         hits = (Hit(store.ids[row], mass, logprob=mass, docid=self._readable(at)) for row, mass, at in rows)
         certificate = f"exact: {len(self.rows)} rows compared" if self._searching.compares_all else ""

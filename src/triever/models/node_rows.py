@@ -19,6 +19,7 @@ from torch import Tensor
 from triever.docids.trie import Arrays
 from triever.docids.walk import Walk
 from triever.memory_parts import Thing
+from triever.models.row_model import log_sums
 
 
 @dataclass(frozen=True)
@@ -178,9 +179,7 @@ class NodeGenerator:
         which, rows, mass = (torch.cat(parts) for parts in zip(*entries, strict=True))
         weight = self.scale * torch.einsum("ed,ed->e", rows, hidden[prefix[which]]) + mass.log()
         each = weight / self.temperature  # each entry by itself, as if it had a docid of its own
-        top = torch.full((len(prefix),), -torch.inf, device=each.device).scatter_reduce(0, which, each, "amax")
-        sums = torch.zeros_like(top).index_add(0, which, (each - top[which]).exp())
-        weights[prefix, child] = self.temperature * (top + sums.log())
+        weights[prefix, child] = self.temperature * log_sums(each[None], which, len(prefix))[0]
 
     def _summaries(self, state: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The sum (n, C, d), spread (n, C), number and mass (n, C) of the rows at and below nodes (n, C, parts)."""
