@@ -156,7 +156,11 @@ class SearchedTokens:
         lengths = self._starts[documents + 1] - starts
         for block in blocks(lengths, CHUNK // max(len(query), self.codec.width)):
             tokens, owner = spread(starts[block], lengths[block])
-            self._take_in(maxima[block], owner, tokens, query)
+            if maxima.is_cuda:  # where a scatter is slow: many threads wait to write the same numbers
+                products = self.vectors(tokens) @ query.T
+                maxima[block] = torch.segment_reduce(products, "max", lengths=lengths[block], axis=0)
+            else:
+                self._take_in(maxima[block], owner, tokens, query)
         return maxima
 
     def listed(self, near: Tensor, query: Tensor, floor: Tensor, alive: Tensor | None) -> tuple[Tensor, Tensor]:
