@@ -44,6 +44,7 @@ from triever.models.encoder import Encoder
 from triever.models.node_rows import Steering
 from triever.models.row_model import RowModel, log_sums
 from triever.models.tokens import Tokens
+from triever.training.losses import divergence
 from triever.training.opinions import Opinions, fitted_temperature
 from triever.training.pairs import Pairs, held_out, pairs_of
 from triever.training.views import Generated, Labelled
@@ -397,6 +398,17 @@ def test_a_text_that_no_teacher_was_asked_about_has_the_likelihood_alone() -> No
     assert float(both["likelihood"]) == pytest.approx(float(likelihood), abs=1e-6)
     theirs, ours = taught[0].softmax(0), module.scores[0, [0, 1]].softmax(0)
     assert float(both["teacher"]) == pytest.approx(3 * float((theirs * (theirs / ours).log()).sum()) / 2, abs=1e-6)
+
+
+def test_a_likelihood_may_be_among_some_documents_and_a_teacher_speaks_of_all() -> None:
+    module, nothing = Scored(torch.randn(2, 5)), torch.zeros(2, 0)
+    among, targets = torch.tensor([1, 2, 4]), torch.tensor([[2], [0]])  # documents 4 and 1
+    candidates, taught = torch.tensor([[0, 3], [3, 4]]), torch.tensor([[0.0, -1.0], [-2.0, 0.0]])
+    batch = {"ids": nothing, "mask": nothing, "targets": targets, "candidates": candidates, "taught": taught}
+    losses = row_loss(module, batch, among=among)
+    likely = -module.scores[:, among].log_softmax(1)[[0, 1], [2, 0]].mean()
+    torch.testing.assert_close(losses["likelihood"], likely)
+    torch.testing.assert_close(losses["teacher"], divergence(module.scores.gather(1, candidates), taught))
 
 
 def test_margins_are_those_of_what_a_search_weighs_at_every_length() -> None:

@@ -203,11 +203,19 @@ class Order:
 
 
 def row_loss(
-    module: nn.Module, batch: Mapping[str, Tensor], weight: float = 1.0, order: Order | None = None
+    module: nn.Module,
+    batch: Mapping[str, Tensor],
+    weight: float = 1.0,
+    order: Order | None = None,
+    among: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """The likelihood of right documents, the distance from a teacher's order, and the margins that prefixes lack."""
+    """The likelihood of right documents, the distance from a teacher's order, and the margins that prefixes lack.
+
+    The likelihood is over the documents `among` (n,), or over all that are scored; the teacher's order is over all.
+    """
     scores, questions = module(batch.get("ids"), batch.get("mask"), batch.get("vectors"))
-    losses = {"likelihood": functional.cross_entropy(scores, batch["targets"][:, 0])}
+    likely = scores if among is None else scores[:, among]
+    losses = {"likelihood": functional.cross_entropy(likely, batch["targets"][:, 0])}
     if "taught" in batch:
         losses["teacher"] = weight * divergence(scores.gather(1, batch["candidates"]), batch["taught"])
     if order and "compared" in batch:

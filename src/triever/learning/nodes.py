@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from triever import artifact
 from triever.config import option
@@ -322,12 +323,13 @@ class NodeTeaching:
         options, model = self.options.training, lesson.model
         learns = self._rows_learn(lesson.views, len(store))
         model.rows.requires_grad_(learns)
-        positions = self._compared(lesson, teaching, len(store))
+        asked = np.unique(np.concatenate([view.covered() for view in lesson.views.values()]))
+        among = self._among(model, asked, teaching)
         order = Order.of(lesson, self.options, store) if options.order else None
         trained = train(
             model,
-            lambda module, batch: row_loss(module, batch, options.teacher_weight, order),
-            self._rounds(lesson, teaching, vectors, positions, order),
+            lambda module, batch: row_loss(module, batch, options.teacher_weight, order, among),
+            self._rounds(lesson, teaching, vectors, _positions(asked, len(store)), order),
             options,
             evaluate=(lambda _module: lesson.quality()) if lesson.held else None,
             watch=WATCH if lesson.held else "",
@@ -339,18 +341,18 @@ class NodeTeaching:
         )
         return {**summary(trained), "rows": "learned" if learns else "fixed"}
 
-    def _compared(self, lesson: NodeLesson, teaching: Teaching | None, documents: int) -> np.ndarray:
-        """(documents, 1) where each document stands among those that questions are compared with in the training.
+    @staticmethod
+    def _among(model: RowModel, asked: np.ndarray, teaching: Teaching | None) -> Tensor | None:
+        """The documents that likelihoods are over, if the model scores others too: those that questions are about.
 
-        Those that nobody asked about are left out: they would only ever be wrong, and sink. A teacher knows better.
+        Others would only ever be wrong, and sink. Of them a teacher alone has something to say, so without one the
+        model does not score them.
         """
-        if teaching:
-            return np.arange(documents)[:, None]
-        asked = np.unique(np.concatenate([view.covered() for view in lesson.views.values()]))
-        lesson.model.train_among(torch.from_numpy(asked))
-        positions = np.full((documents, 1), IGNORED)
-        positions[asked, 0] = np.arange(len(asked))
-        return positions
+        among = torch.from_numpy(asked)
+        if teaching is None:
+            model.train_among(among)
+            return None
+        return among.to(model.rows.device) if len(asked) < model.documents else None
 
     def _rounds(
         self,
@@ -399,6 +401,13 @@ class NodeTeaching:
         judged = labelled.pairs if isinstance(labelled, Labelled) else None
         teacher = Teacher(self.options.teacher, dataset, store, work / "teacher" if work else None)
         return teacher.teaching(texts, judged, self.options.training)
+
+
+def _positions(asked: np.ndarray, documents: int) -> np.ndarray:
+    """(documents, 1) where each document stands among those that questions are about."""
+    positions = np.full((documents, 1), IGNORED)
+    positions[asked, 0] = np.arange(len(asked))
+    return positions
 
 
 def _rate_share(reader: float) -> Callable[[str], float]:
