@@ -35,7 +35,7 @@ from triever.docids.schemes import Scheme
 from triever.engines.docids import DocidEngine, Reading
 from triever.engines.node_docids import passage_vectors
 from triever.engines.nodes import NodeEngine
-from triever.learning.asked import Asked
+from triever.learning.asked import MASSES, Asked
 from triever.learning.node_lesson import Material, NodeLesson, row_loss
 from triever.learning.nodes import NodeTeaching
 from triever.learning.order import PrefixTree
@@ -146,6 +146,17 @@ def test_what_a_question_counts_never_takes_from_unseen_documents() -> None:
     harms = Asked(np.array([[0.7, 0.8, 0.0, 0.0], [0.0, 0.8, 0.7, 0.0]], np.float32), np.array([0, 2]))
     mass = harms.fitted_mass(model, queries, right, seen, [0.5, 1.0])
     assert harms.ranks(model, queries, right, mass)[1] == 1.0
+
+
+def test_a_question_counts_a_little_where_held_out_questions_cannot_tell() -> None:
+    model = RowModel(Encoder(load_backbone(BACKBONE, texts=["a text"])), torch.eye(4), torch.arange(4))
+    queries = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
+    right = Pairs(["a", "b"], ["a", "b"], np.array([0, 1]), np.arange(3), np.zeros(2))
+    about = Asked(np.array([[0.0, 0.0, 1.0, 0.0]], np.float32), np.array([2]))  # which no held-out question is near to
+    for seen in ([True, False], [True, True], [False, False]):
+        assert about.fitted_mass(model, queries, right, np.array(seen), [1.0, 1.0]) == MASSES[0]
+    harms = Asked(np.array([[0.0, 1.0, 0.0, 0.0]], np.float32) * 2, np.array([2]))  # nearer to b than its document
+    assert harms.fitted_mass(model, queries, right, np.array([True, False]), [1.0, 1.0]) == 0.0
 
 
 def lesson_of(model: RowModel, queries: torch.Tensor, right: list[int]) -> NodeLesson:

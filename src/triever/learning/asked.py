@@ -77,13 +77,14 @@ class Asked:
     ) -> float:
         """What a question should count: as suits held-out queries about seen documents, if the others lose nothing.
 
-        They are compared with their ranks before the training, `start`. What a standard error explains is no loss.
+        They are compared with their ranks before the training, `start`. Where held-out queries cannot tell, a question
+        counts the least: that helps who asks nearly the same, and others hardly notice.
         """
         by_mass = self._ranks_by_mass(model, queries, held, (0.0, *MASSES))
         each = {mass: np.array(ranks) for mass, ranks in by_mass.items()}
-        before = np.array(start)
-        allowed = [mass for mass, ranks in each.items() if not mass or not is_worse(ranks[~seen], before[~seen])]
-        return max(allowed, key=lambda mass: float(each[mass][seen].sum()))
+        least = float(np.array(start)[~seen].sum())
+        allowed = [mass for mass, ranks in each.items() if not mass or ranks[~seen].sum() >= least]
+        return max(allowed, key=lambda mass: (float(each[mass][seen].sum()), mass > 0, -mass))
 
 
 def is_worse(now: np.ndarray, before: np.ndarray) -> bool:
