@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import triever
 from tests.marks import quick
@@ -196,6 +198,9 @@ def test_few_rows_are_compared_where_much_is_written() -> None:
     below = [len(engine.walk.documents(state.tolist())) for state in children.state[0]]
     weights = engine.generator.weights(engine.vectors(["number 3"]), children.state)[0]
     assert shares[1] == pytest.approx((4 + sum(below[at] for at in weights.topk(2).indices.tolist())) / 300)
+    # A beam that keeps all four has nothing to choose between: then every row is compared at once.
+    assert at_depth(fitted, 1, width=3).compared(["number 3"], 1) != 1
+    assert at_depth(fitted, 1, width=4).compared(["number 3"], 1) == 1
 
 
 def test_a_document_is_ranked_by_its_own_row_inside_a_cluster_and_shows_the_docid_of_it() -> None:
@@ -268,13 +273,13 @@ def test_what_it_cannot_do_is_refused() -> None:
     for normalisation, message in (("trie", "documents are ranked by their own rows"), ("vocabulary", "no symbols")):
         with pytest.raises(UsageError, match=message):
             fitted.searching(normalisation=normalisation)
-    for given in (
+    for options in (
         {"losses": LossWeights(contrastive=0.0)},
         {"negatives": ClusterNegatives(inside=3)},
         {"joint": True},
     ):
         with pytest.raises(UsageError, match="losses, negatives and joint train a decoder"):
-            by_nodes(**given)
+            by_nodes(**options)
     with pytest.raises(UsageError, match="one row and so one cluster"):
         by_nodes(SCHEMES["several"])
     with pytest.raises(UsageError, match="a teacher is followed only by rows of nodes"):
@@ -290,3 +295,18 @@ def test_passages_of_the_best_documents_are_chosen_with_all_that_tie() -> None:
     assert of_best(logprobs, owners, 1).tolist() == [True, True, True, False, True]
     assert of_best(logprobs, owners, 3).all()
     assert of_best(np.empty(0), np.empty(0, np.int64), 3).tolist() == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(-40, 0)), min_size=1, max_size=40),
+    st.integers(1, 12),
+)
+def test_of_many_passages_those_of_the_best_documents_are_left(passages: list[tuple[int, int]], k: int) -> None:
+    owners, logprobs = np.array([owner for owner, _ in passages]), np.array([each / 8 for _, each in passages])
+    sums = {owner: np.logaddexp.reduce(logprobs[owners == owner]) for owner in set(owners.tolist())}
+    lowest = sorted(sums.values(), reverse=True)[:k][-1]
+    found = of_best(logprobs, owners, k)
+    for owner, chosen in zip(owners.tolist(), found.tolist(), strict=True):
+        if abs(sums[owner] - lowest) > 1e-9:
+            assert chosen == (sums[owner] > lowest)
+    assert len(set(owners[found].tolist())) >= min(k, len(sums))

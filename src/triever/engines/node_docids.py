@@ -42,6 +42,8 @@ class Rows:
 
     def places_of(self, numbers: np.ndarray) -> np.ndarray:
         """(numbers,) the positions of passages by their numbers; those of others for the ones that are deleted."""
+        if len(self) and self.numbers[-1] == len(self) - 1:  # none was ever deleted
+            return numbers
         return np.searchsorted(self.numbers, numbers).clip(max=max(0, len(self) - 1))
 
     def joined(self, other: Rows) -> Rows:

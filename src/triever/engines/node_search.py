@@ -30,6 +30,8 @@ FEWEST = 64
 """Docids that it keeps where few documents are wanted."""
 AT_ONCE = 2**26
 """Numbers that are read or computed at once."""
+SLACK = 1e-6
+"""What sums may be off by."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,10 @@ class NodeSearch:
 
     @property
     def compares_all(self) -> bool:
-        """Whether every row is compared."""
-        return self.options.method == "exact" or self.stops == 0
+        """Whether every row is compared: also where a beam would stop at first symbols, and keep all of them."""
+        firsts = sum(np.diff(part.levels[1:3]).sum() for part in self.walk.trie.parts)
+        keeps_all = self.stops == 1 and firsts <= self.options.beam_width
+        return self.options.method == "exact" or self.stops == 0 or bool(keeps_all)
 
     @property
     def documents(self) -> int:
@@ -174,7 +178,7 @@ class NodeSearch:
         """The passages of the docids (n, parts) that a beam has ended with; those of one docid share as rows say."""
         there = logprobs > -np.inf
         which, numbers = self.walk.documents_of(states[there])
-        positions, logs = np.searchsorted(self.rows.numbers, numbers), logprobs[there][which]
+        positions, logs = self.rows.places_of(numbers), logprobs[there][which]
         several = np.bincount(which)[which] > 1
         if several.any():
             docid, weights = which[several], self._weights_at(query, positions[several])
@@ -227,7 +231,7 @@ class NodeSearch:
         """The probabilities of passages that a beam came to, and of those below prefixes, among all of them."""
         if self.generator.counted is not None:
             self.generator.counted.append(len(below.numbers))
-        there = np.searchsorted(self.rows.numbers, below.numbers)
+        there = self.rows.places_of(below.numbers)
         weights = self.generator.scale * below.products.astype(np.float64) + np.log(self.rows.mass[there])
         inside = weights / self.options.temperature - root
         total = np.logaddexp(weighed, _log_sum(inside))
@@ -237,12 +241,30 @@ class NodeSearch:
 
 def _log_sum(logs: np.ndarray) -> float:
     """The log of the sum of numbers given as logs; -inf for none."""
-    return float(np.logaddexp.reduce(logs, dtype=np.float64, initial=-np.inf))
+    top = logs.max(initial=-np.inf)
+    return float(top + np.log(np.exp(logs - top).sum())) if np.isfinite(top) else -np.inf
 
 
 def of_best(logprobs: np.ndarray, owners: np.ndarray, k: int) -> np.ndarray:
     """(n,) bool: which passages (n,) are of the k documents with the greatest sums, or of those that tie with them."""
-    _, document, counts = np.unique(owners, return_inverse=True, return_counts=True)
+    chosen = _may_be_best(logprobs, owners, k)
+    _, document, counts = np.unique(owners[chosen], return_inverse=True, return_counts=True)
     first = starts_of(counts)[:-1]
-    masses = np.logaddexp.reduceat(logprobs[document.argsort(kind="stable")], first) if len(first) else logprobs
-    return (masses >= kth_greatest(masses, k))[document]
+    by_document = logprobs[chosen][document.argsort(kind="stable")]
+    masses = np.logaddexp.reduceat(by_document, first) if len(first) else by_document
+    best = np.zeros(len(owners), bool)
+    best[chosen] = (masses >= kth_greatest(masses, k))[document]
+    return best
+
+
+def _may_be_best(logprobs: np.ndarray, owners: np.ndarray, k: int) -> np.ndarray:
+    """The positions of all passages of documents that may be among the k best: few of many, so the rest is quick.
+
+    If a document has at most m passages, the k * m best passages are of k documents at least. A document whose best
+    passage is more than log(m) below all of them weighs less than each of these documents.
+    """
+    most = int(np.bincount(owners).max(initial=1))
+    least = kth_greatest(logprobs, k * most) - np.log(most) - SLACK
+    there = np.zeros(owners.max(initial=-1) + 1, bool)
+    there[owners[logprobs >= least]] = True
+    return np.flatnonzero(there[owners])
