@@ -25,10 +25,11 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, 
 from triever import artifact, config, plugins, work_folder
 from triever.arguments import as_path, listed, seconds, table, whole
 from triever.data.datasets import Dataset
+from triever.data.filters import Filter
 from triever.data.records import Document, Query, Result, normalise
 from triever.data.splits import named_splits
 from triever.data.store import SCHEMA, DocumentStore
-from triever.engines.base import Engine, Parts
+from triever.engines.base import Engine, Parts, among
 from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
 from triever.memory_parts import Products, Size, index_size, part_sizes
 from triever.progress import track
@@ -51,6 +52,8 @@ KINDS = {
 EARLIER: Mapping[str, Mapping[str, object]] = {"codebook": {"balanced": False}}
 """By kind, what options were before they existed, where that is not their default: older artifacts lack them."""
 
+FILTERS = 4
+"""How many filters are kept with what they leave."""
 ROOT = "root"
 """Where an origin notes the folder at which ids of text files begin."""
 
@@ -92,6 +95,22 @@ class Held(Generic[E]):
     engine: E
     origin: Mapping[str, Any]
     made: str  # a fingerprint of all that the engine was learned from, or of the files that it was read from
+    filtered: dict[str, Held[E]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What the latest filters leave, by filter; a change begins with none."""
+
+    def among(self, where: Mapping[str, object] | None) -> Held[E]:
+        """The same with the documents that a filter leaves; the latest filters are kept, since many repeat them."""
+        if not where:
+            return self
+        chosen = Filter.of(where)
+        if (known := self.filtered.get(chosen.mark)) is not None:
+            return known
+        keep = chosen.rows(self.store)
+        smaller = replace(self, store=self.store.where(keep), engine=among(self.engine, keep))
+        while len(self.filtered) >= FILTERS:
+            self.filtered.pop(next(iter(self.filtered)), None)
+        self.filtered[chosen.mark] = smaller
+        return smaller
 
     @property
     def fingerprint(self) -> str:
@@ -227,17 +246,22 @@ class Retriever(ABC, Generic[E]):
             _log.warning(message, self.kind, dataset.name)
         return self.learn(dataset, store, work)
 
-    def search(self, query: str | Query, k: int = 10) -> Result:
-        """The k best documents for a query, best first; fewer where fewer match."""
-        return self.search_many([query], k)[0]
+    def search(self, query: str | Query, k: int = 10, *, where: Mapping[str, object] | None = None) -> Result:
+        """The k best documents for a query, best first; fewer where fewer match.
 
-    def search_many(self, queries: Sequence[str | Query], k: int = 10) -> list[Result]:
+        `where` filters by metadata: `{"year": ">=2020", "lang": ["de", "fr"]}`.
+        """
+        return self.search_many([query], k, where=where)[0]
+
+    def search_many(
+        self, queries: Sequence[str | Query], k: int = 10, *, where: Mapping[str, object] | None = None
+    ) -> list[Result]:
         """The same for many queries at once, in their order."""
-        return self._search_held(self._checked(), _texts(queries), whole(k, "k"))
+        return self._search_held(self._checked().among(where), _texts(queries), whole(k, "k"))
 
-    def explain(self, query: str | Query, k: int = 10) -> Explanation:
+    def explain(self, query: str | Query, k: int = 10, *, where: Mapping[str, object] | None = None) -> Explanation:
         """The same search, with what each score is made of."""
-        held, texts = self._checked(), _texts([query])
+        held, texts = self._checked().among(where), _texts([query])
         result = self._search_held(held, texts, whole(k, "k"))[0]
         parts = held.engine.explain(held.store, texts[0], result)
         return Explanation(texts[0], result, parts, result.note)

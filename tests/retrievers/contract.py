@@ -9,10 +9,13 @@ import copy
 import math
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import triever
 from triever import Document, Query
@@ -29,12 +32,17 @@ DOCUMENTS = [
     Document("two words", "An id may hold a space, since file names do.", "Ids with spaces"),
     Document("empty", ""),
 ]
+DOCUMENTS = [
+    replace(document, metadata={"name": document.id, "words": len(document.text.split())}) for document in DOCUMENTS
+]
 QUERIES = [
     Query("q1", "boiling water for tea leaves"),
     Query("q2", "fix a puncture in a bicycle wheel"),
     Query("q3", "日本の首都"),
     Query("q4", "knead the dough and bake"),
 ]
+ONE_FOR_ALL = (HealthCheck.function_scoped_fixture, HealthCheck.differing_executors)
+"""Examples share what was fitted once, and retrievers share the tests."""
 QRELS = {"q1": {"tea": 1}, "q2": {"bike": 1}, "q3": {"東京": 1}, "q4": {"bread": 1}}
 
 
@@ -48,6 +56,8 @@ class Contract:
 
     once: tuple[triever.Retriever, triever.Retriever]
     """What was made, and what its `fit` returned."""
+    filters_as: str = "deleted"
+    """What a filter is like: others are `deleted`, or `left out` of a ranking of all, or scores have `no model`."""
 
     def make(self) -> triever.Retriever:
         raise NotImplementedError
@@ -126,6 +136,31 @@ class Contract:
         assert len(fitted) == len(DOCUMENTS) - 2
         for result in fitted.search_many(QUERIES, 100):
             assert not {"tea", "東京"} & {hit.id for hit in result}
+
+    @settings(max_examples=6, deadline=None, suppress_health_check=ONE_FOR_ALL)
+    @given(chosen=st.sets(st.sampled_from([document.id for document in DOCUMENTS]), min_size=1), k=st.integers(1, 12))
+    def test_a_filter_leaves_the_documents_that_it_describes(
+        self, fitted: triever.Retriever, chosen: set[str], k: int
+    ) -> None:
+        filtered = fitted.search_many(QUERIES, k, where={"name": sorted(chosen)})
+        everything = fitted.search_many(QUERIES, len(DOCUMENTS))
+        fewer = copy.copy(fitted)
+        fewer.delete([document.id for document in DOCUMENTS if document.id not in chosen])
+        for result, every, alone in zip(filtered, everything, fewer.search_many(QUERIES, k), strict=True):
+            assert {hit.id for hit in result} <= chosen
+            expected = [hit for hit in every if hit.id in chosen][:k] if self.filters_as == "left out" else alone
+            assert len(result) == len(expected)
+            if self.filters_as != "no model":
+                assert [hit.id for hit in result] == [hit.id for hit in expected]
+                scores = pytest.approx([hit.score for hit in expected], rel=1e-4, abs=1e-5)
+                assert [hit.score for hit in result] == scores
+
+    def test_a_filter_with_a_slip_is_refused(self, fitted: triever.Retriever) -> None:
+        with pytest.raises(triever.UsageError, match="no document has the metadata key 'nmae'; did you mean name"):
+            fitted.search("tea", where={"nmae": "tea"})
+        assert len(fitted.search("tea", where={"words": ">100"})) == 0
+        explanation = fitted.explain("boiling water for tea leaves", 3, where={"name": ["tea", "coffee"]})
+        assert {hit.id for hit in explanation.result} <= {"tea", "coffee"}
 
     def test_an_added_document_can_be_found(self, fitted: triever.Retriever) -> None:
         fitted.add([Document("crater", "Molten rock rises through the crust and erupts as lava.", "Volcanoes")])

@@ -21,11 +21,15 @@ from triever.engines.lexical import Terms, Weighting, weights
 
 
 class TestBM25(Contract):
+    filters_as = "left out"
+
     def make(self) -> triever.Retriever:
         return BM25()
 
 
 class TestBM25WithoutStemming(Contract):
+    filters_as = "left out"
+
     def make(self) -> triever.Retriever:
         return BM25(language="none", method="atire")
 

@@ -27,16 +27,22 @@ SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
 
 
 class TestScores(Contract):
+    filters_as = "no model"
+
     def make(self) -> triever.Retriever:
         return Fused(systems=(BM25(), Dense(backbone=SMALL)))
 
 
 class TestRanks(Contract):
+    filters_as = "no model"
+
     def make(self) -> triever.Retriever:
         return Fused(systems=(BM25(k1=0.9), BM25(b=0.1)), method="rrf", weights=(2.0, 1.0))
 
 
 class TestNested(Contract):
+    filters_as = "no model"
+
     def make(self) -> triever.Retriever:
         inner = Fused(systems=(BM25(), BM25(b=0.1)), depth=3, weights=(3.0, 1.0))
         return Fused(systems=(inner, BM25(k1=0.5)), depth=2)

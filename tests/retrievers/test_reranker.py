@@ -34,6 +34,8 @@ TINY = RerankTuning(steps=40, batch=4, learning_rate=3e-3, holdout=0.0)
 
 
 class TestReranked(Contract):
+    filters_as = "no model"
+
     def make(self) -> triever.Retriever:
         return Reranked(backbone=SMALL, training=TINY, depth=5, negatives=Negatives(count=3))
 

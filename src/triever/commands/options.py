@@ -20,6 +20,14 @@ Systems = Annotated[list[str], typer.Argument(metavar="SYSTEM...", help=SYSTEMS_
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `triever fit` has written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Hits = Annotated[int, typer.Option("-k", "--hits", min=1, help="How many documents to find for a query.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="CONDITION",
+        help="Find only documents with this metadata, such as 'year>=2020' or lang=de,fr; repeat for several.",
+    ),
+]
 Split = Annotated[
     str, typer.Option("--split", help="The split with the questions, which is the name of a qrels file; a+b joins two.")
 ]

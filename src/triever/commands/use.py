@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from triever.commands.options import Data, Hits, Json, Model, ReadAs, Root, SearchSettings, SkipBad, Split, Wait
+from triever.commands.options import Data, Hits, Json, Model, ReadAs, Root, SearchSettings, SkipBad, Split, Wait, Where
 from triever.commands.shared import check_file, open_data
 from triever.terminal import emit, note, table
 
@@ -22,10 +22,18 @@ _log = logging.getLogger("triever")
 Query = Annotated[str, typer.Argument(metavar="QUERY", help="The question or words to search for.")]
 
 
-def search(model: Model, query: Query, k: Hits = 10, set_: SearchSettings = None, json_: Json = False) -> None:
+def search(
+    model: Model,
+    query: Query,
+    k: Hits = 10,
+    where: Where = None,
+    set_: SearchSettings = None,
+    json_: Json = False,
+) -> None:
     """Search a saved retriever."""
+    wanted = _filter(where)
     retriever = _opened(model, set_)
-    result = retriever.search(query, k)
+    result = retriever.search(query, k, where=wanted)
     rows = [
         {"rank": rank, "score": hit.score, **_written(hit), "id": hit.id, "title": document.title}
         for rank, hit in enumerate(result, start=1)
@@ -42,9 +50,17 @@ def _written(hit: Hit) -> dict[str, object]:
     return columns | ({} if hit.docid is None else {"docid": hit.docid})
 
 
-def explain(model: Model, query: Query, k: Hits = 10, set_: SearchSettings = None, json_: Json = False) -> None:
+def explain(
+    model: Model,
+    query: Query,
+    k: Hits = 10,
+    where: Where = None,
+    set_: SearchSettings = None,
+    json_: Json = False,
+) -> None:
     """Search, and show what each score is made of."""
-    explanation = _opened(model, set_).explain(query, k)
+    wanted = _filter(where)
+    explanation = _opened(model, set_).explain(query, k, where=wanted)
     emit(explanation.to_dict() if json_ else str(explanation))
 
 
@@ -67,6 +83,15 @@ def run(
     tag = "-".join(model.resolve().name.split()) or "triever"
     write_run(out, search_all(_opened(model, set_), queries, k), tag=tag)
     note(f"wrote {out}: {len(queries):,} questions")
+
+
+def _filter(where: Sequence[str] | None) -> dict[str, object]:
+    """The filter that conditions describe; a slip in one is named before a model is opened."""
+    from triever.data.filters import Filter, parsed_where
+
+    wanted = parsed_where(where or ())
+    Filter.of(wanted)
+    return wanted
 
 
 def _opened(model: Path, settings: Sequence[str] | None) -> Retriever:

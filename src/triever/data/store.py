@@ -33,11 +33,19 @@ OFFSETS = 4 + 4 + 8 + 4 + 4
 """Bytes of the offsets of one document in the five columns."""
 
 
+class Missing:
+    """What a document has under a key of metadata that it does not have."""
+
+
+MISSING = Missing()
+
+
 class DocumentStore:
     """Documents by row and by id."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table.cast(SCHEMA)
+        self._metadata: dict[str, list[Json | Missing]] = {}  # by key, what was asked for
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> DocumentStore:
@@ -90,6 +98,21 @@ class DocumentStore:
         except KeyError:
             hint = nearest(document_id, self.ids, listed=0) if len(self) <= 10_000 else "check the id"
             raise UsageError(f"there is no document with id {document_id!r}", hint) from None
+
+    def metadata(self, key: str) -> list[Json | Missing]:
+        """What each document has under a key of its metadata; `author.name` looks inside a table."""
+        if key not in self._metadata:
+            self._metadata[key] = [_value_at(metadata, key) for metadata in self._tables()]
+        return self._metadata[key]
+
+    def metadata_keys(self) -> set[str]:
+        """All keys of metadata that a document has."""
+        return {key for metadata in self._tables() for key in metadata}
+
+    def _tables(self) -> Iterator[dict[str, Json]]:
+        """The metadata of each document."""
+        for batch in self.table.select(["id", "metadata"]).to_batches(max_chunksize=BATCH):
+            yield from (_metadata(row) if row["metadata"] else {} for row in batch.to_pylist())
 
     def with_added(self, documents: Iterable[Document]) -> DocumentStore:
         """A store with these documents after its own."""
@@ -183,6 +206,16 @@ def _row(document: Document) -> dict[str, object]:
         "expansions": list(document.expansions),
         "metadata": json.dumps(dict(document.metadata), ensure_ascii=False) if document.metadata else "",
     }
+
+
+def _value_at(metadata: Json, key: str) -> Json | Missing:
+    """What stands under a key, which may have dots itself or lead through tables."""
+    if not isinstance(metadata, dict):
+        return MISSING
+    if key in metadata:
+        return metadata[key]
+    first, _, rest = key.partition(".")
+    return _value_at(metadata[first], rest) if rest and first in metadata else MISSING
 
 
 def _document(row: dict[str, str]) -> Document:

@@ -8,7 +8,7 @@ kind has a function `read` beside it, which takes it out of an artifact again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
 from triever.memory_parts import Products, Stored
 
+E = TypeVar("E", bound="Engine")
 Parts: TypeAlias = tuple[tuple[str, float], ...]
 """Named parts whose weights add up to a score."""
 
@@ -55,6 +56,23 @@ class Engine(Protocol):
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put it into an artifact, and give back the state that is not a file."""
         ...
+
+
+@runtime_checkable
+class SearchesAmong(Protocol):
+    """An engine that has a better way to search among some of its rows than to delete the others."""
+
+    def among(self, keep: np.ndarray) -> Self:
+        """The engine with only the rows that are kept (shape: documents, bool), for searches alone.
+
+        Scores are those of all documents, where they depend on others, and nothing is built anew that takes long.
+        """
+        ...
+
+
+def among(engine: E, keep: np.ndarray) -> E:
+    """An engine that finds only rows that are kept (shape: documents, bool); they are numbered as if alone."""
+    return engine.among(keep) if isinstance(engine, SearchesAmong) else engine.without(keep)
 
 
 @runtime_checkable

@@ -82,6 +82,10 @@ class _EncoderEngine(Generic[Index]):
         """Without some of its rows."""
         return replace(self, index=self.index.without(keep))
 
+    def among(self, keep: np.ndarray) -> Self:
+        """With some of its rows, for searches alone."""
+        return replace(self, index=self.index.among(keep))
+
     def stored(self) -> Stored:
         """Weights and vectors."""
         return {"weights": [*weights_in(self.encoder)], **self.index.stored()}

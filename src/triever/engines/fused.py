@@ -12,7 +12,7 @@ import numpy as np
 from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
-from triever.engines.base import Engine, Parts
+from triever.engines.base import Engine, Parts, among
 from triever.memory_parts import Products, Stored, inside
 from triever.validation import require, require_numbers
 
@@ -77,6 +77,10 @@ class FusedEngine:
     def without(self, keep: np.ndarray) -> Self:
         """Without some of the rows of each."""
         return replace(self, engines=tuple(engine.without(keep) for engine in self.engines))
+
+    def among(self, keep: np.ndarray) -> Self:
+        """With some of the rows of each, for searches alone."""
+        return replace(self, engines=tuple(among(engine, keep) for engine in self.engines))
 
     def stored(self) -> Stored:
         """What each holds."""

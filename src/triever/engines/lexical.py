@@ -82,6 +82,17 @@ class LexicalEngine:
         """Without some of its rows."""
         return self._with(self.terms.kept(keep))
 
+    def among(self, keep: np.ndarray) -> Self:
+        """With some of its rows, whose words weigh as much as among all."""
+        kept = keep[self.matrix["indices"]]
+        rows = (np.cumsum(keep) - 1)[self.matrix["indices"][kept]]
+        matrix = {
+            "data": self.matrix["data"][kept],
+            "indices": rows.astype(np.int32),
+            "indptr": starts_of(kept)[self.matrix["indptr"]],
+        }
+        return replace(self, terms=self.terms.kept(keep), matrix=matrix)
+
     def _with(self, terms: Terms) -> Self:
         return replace(self, terms=terms, matrix=weights(terms, self.weighting))
 

@@ -13,7 +13,7 @@ from triever.arrays import places, starts_of
 from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
-from triever.engines.base import Engine, Parts
+from triever.engines.base import Engine, Parts, among
 from triever.memory_parts import Product, Products, Stored, inside, scaled, weight_products, weights_in
 from triever.models import encoder as encoders
 from triever.models.encoder import Encoder, encode, source_of
@@ -101,8 +101,15 @@ class RerankedEngine:
 
     def without(self, keep: np.ndarray) -> Self:
         """Without some rows of both."""
+        return self._with(self.first.without(keep), keep)
+
+    def among(self, keep: np.ndarray) -> Self:
+        """With some rows of both, for searches alone."""
+        return self._with(among(self.first, keep), keep)
+
+    def _with(self, first: Engine, keep: np.ndarray) -> Self:
         left = self.reranker.documents.take(np.flatnonzero(keep))
-        return replace(self, first=self.first.without(keep), reranker=replace(self.reranker, documents=left))
+        return replace(self, first=first, reranker=replace(self.reranker, documents=left))
 
     def stored(self) -> Stored:
         """Weights, tokens, and what the first stage holds."""

@@ -158,7 +158,7 @@ class SearchedTokens:
             tokens, owner = spread(starts[block], lengths[block])
             if maxima.is_cuda:  # where a scatter is slow: many threads wait to write the same numbers
                 products = self.vectors(tokens) @ query.T
-                maxima[block] = torch.segment_reduce(products, "max", lengths=lengths[block], axis=0)
+                maxima[block] = torch.ops.aten.segment_reduce(products, "max", lengths=lengths[block], axis=0)
             else:
                 self._take_in(maxima[block], owner, tokens, query)
         return maxima

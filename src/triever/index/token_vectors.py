@@ -293,6 +293,10 @@ class TokenIndex:
         smaller = replace(self, changes=self.changes.kept(keep))
         return smaller._merged() if smaller.changes.due else smaller
 
+    def among(self, keep: np.ndarray) -> TokenIndex:
+        """An index of the rows that are kept (n,) bool, for searches alone."""
+        return self.without(keep)
+
     def rebuilt(self, options: TokenOptions) -> TokenIndex:
         """The same documents in an index with other options; compressed vectors stay inexact."""
         part = self._merged().main.part

@@ -221,6 +221,11 @@ class VectorIndex:
         smaller = replace(self, changes=self.changes.kept(keep))
         return VectorIndex.of(smaller.vectors(), self.options) if smaller.changes.due else smaller
 
+    def among(self, keep: np.ndarray) -> VectorIndex:
+        """An index of the rows that are kept (n,) bool, for searches alone: few of them are all compared."""
+        smaller = replace(self, changes=self.changes.kept(mask_of(keep, len(self))))
+        return VectorIndex.of(smaller.vectors(), replace(self.options, kind="flat")) if smaller.changes.due else smaller
+
     def write(self, writer: Writer, name: str = "vectors") -> None:
         """Write the index into an artifact, in files whose names begin with `name`.
 
