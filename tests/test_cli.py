@@ -89,6 +89,48 @@ def test_search_and_explain(folder: Path) -> None:
     assert json.loads(ok(folder, "explain", "model", "boiling water", "--json"))["hits"][0]["parts"]
 
 
+def test_hits_can_be_read(folder: Path) -> None:
+    shown = ok(folder, "search", "model", "boiling water for tea leaves", "-k", "2", "--text")
+    assert shown.startswith(" 1. How to brew tea  tea  ")
+    assert "\n    Pour boiling water over the leaves and wait four minutes.\n\n 2. " in shown
+    (first, *_) = json.loads(ok(folder, "search", "model", "boiling water for tea leaves", "--json"))
+    assert first["snippet"] == "Pour boiling water over the leaves and wait four minutes."
+    assert first["metadata"] == {"name": "tea", "words": 10}
+    assert "text" not in first
+    (first, *_) = json.loads(ok(folder, "search", "model", "tea leaves", "--json", "--text"))
+    assert first["text"].startswith("Pour boiling water")
+
+
+def piped(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command that reads a text from its standard input."""
+    code = [sys.executable, "-c", "from triever.cli import main; main()", *words]
+    return subprocess.run(code, cwd=folder, input=text, capture_output=True, text=True, check=False)
+
+
+def test_queries_come_from_standard_input(folder: Path) -> None:
+    asked = piped(folder, "tea leaves\n\nknead the dough\n", "search", "model", "-", "-k", "1", "--json")
+    lines = [json.loads(line) for line in asked.stdout.splitlines()]
+    assert [line["query"] for line in lines] == ["tea leaves", "knead the dough"]
+    assert [line["hits"][0]["id"] for line in lines] == ["tea", "bread"]
+    shown = piped(folder, "tea leaves\n", "search", "model", "-", "-k", "1").stdout
+    assert shown.startswith("== tea leaves\n")
+    assert "How to brew tea" in shown
+    missing = piped(folder, "", "search", "model")
+    assert missing.returncode == 2
+    assert missing.stderr == "triever: there is no query; give one, or - to read one from each line of standard input\n"
+
+
+def test_a_search_is_filtered(folder: Path) -> None:
+    found = json.loads(ok(folder, "search", "model", "boiling water", "--where", "words>=11", "--json"))
+    assert found
+    assert all(hit["metadata"]["words"] >= 11 for hit in found)
+    assert "tea" not in ok(folder, "explain", "model", "boiling water", "--where", "name!=tea")
+    for wrong, message in (("wrds>1", "did you mean words"), ("words", "is no condition")):
+        refused = triever(folder, "search", "model", "water", "--where", wrong)
+        assert refused.returncode == 2
+        assert message in refused.stderr
+
+
 def test_a_saved_generative_retriever_is_searched_in_another_way(folder: Path) -> None:
     settings = ("--set", SMALL, "--set", "training.steps=0", "--set", "docids=naive")
     ok(folder, "fit", "generative", "--data", "toy", "--out", "written", *settings)
@@ -508,7 +550,7 @@ MISTAKES = {
     "vectors that are none": (["docids", "info", "toy", "--vectors", "new.jsonl"], "new.jsonl is not a .npy file"),
     "no such command": (["serch", "model", "x"], "No such command 'serch'"),
     "no such option": (["search", "model", "x", "--limit", "3"], "No such option: --limit"),
-    "nothing to search for": (["search", "model"], "Missing argument 'QUERY'"),
+    "nothing to search for": (["search", "model"], "there is no query; give one, or - to read one"),
     "k is zero": (["search", "model", "x", "-k", "0"], "'-k' / '--hits'"),
     "no such model": (["search", "nothing", "x"], "nothing does not exist"),
     "a dataset is no model": (["search", "toy", "x"], "toy is not a Triever artifact"),

@@ -30,13 +30,13 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def printable_json(value: object) -> str:
-    r"""A value as JSON, in which such characters are escaped; other letters stay readable.
+def printable_json(value: object, indent: int | None = 1) -> str:
+    r"""A value as JSON, in which such characters are escaped; other letters stay readable. Without indent, one line.
 
     >>> print(printable_json("Größe\x9b"))
     "Größe\u009b"
     """
-    lines = json.dumps(value, ensure_ascii=False, indent=1).split("\n")  # JSON itself escapes line breaks in texts
+    lines = json.dumps(value, ensure_ascii=False, indent=indent).split("\n")  # JSON itself escapes line breaks in texts
     return "\n".join(_OBEYED.sub(lambda match: json.dumps(match[0])[1:-1], line) for line in lines)
 
 

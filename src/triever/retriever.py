@@ -26,7 +26,7 @@ from triever import artifact, config, plugins, work_folder
 from triever.arguments import as_path, listed, seconds, table, whole
 from triever.data.datasets import Dataset
 from triever.data.filters import Filter
-from triever.data.records import Document, Query, Result, normalise
+from triever.data.records import Document, Found, Query, Result, normalise
 from triever.data.splits import named_splits
 from triever.data.store import SCHEMA, DocumentStore
 from triever.engines.base import Engine, Parts, among
@@ -414,6 +414,10 @@ class Retriever(ABC, Generic[E]):
             return [Result() for _ in texts]
         results = held.engine.search(held.store, texts, min(k, len(held.store)))
         _check_results(results)
+        for result, text in zip(results, texts, strict=True):
+            found = Found(held.store, text)
+            for hit in result:
+                hit.came_from(found)
         return results
 
     def _save(self, held: Held[E], writer: artifact.Writer) -> None:

@@ -13,7 +13,9 @@ from triever.printable import printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
+    from triever.data.records import Result
     from triever.evaluation.finding import Finding
 
 NAMED = 20
@@ -56,18 +58,48 @@ def note(text: str) -> None:
 
 
 def emit(value: object) -> None:
-    """Print a result: lines of text and tables as they are, anything else as JSON."""
+    """Print a result: lines of text, styled text and tables as they are, anything else as JSON."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     if isinstance(value, str):
         sys.stdout.write(printable_lines(value.rstrip("\n")) + "\n")
-    elif isinstance(value, Table):
+    elif isinstance(value, Table | Text):
         # In a pipe a row is one line, however long.
         Console(width=None if sys.stdout.isatty() else 1000).print(value)
     else:
         sys.stdout.write(printable_json(value) + "\n")
     sys.stdout.flush()
+
+
+def emit_line(value: object) -> None:
+    """Print a value as JSON on one line."""
+    sys.stdout.write(printable_json(value, indent=None) + "\n")
+    sys.stdout.flush()
+
+
+def said(result: Result) -> Text:
+    """What hits say about a query, for a person: titles, ids, and snippets in which words of the query stand out."""
+    from rich.text import Text
+
+    text = Text()
+    for rank, hit in enumerate(result, start=1):
+        named = f"{printable(hit.title)}  " if hit.title else ""
+        text.append(f"{rank:>2}. ").append(named, style="bold").append(f"{printable(hit.id)}  {hit.score:.3f}\n")
+        snippet, reached = hit.snippet, 0
+        text.append("    ")
+        for start, end in snippet.matches:
+            text.append(_flat(snippet.text[reached:start])).append(_flat(snippet.text[start:end]), style="bold cyan")
+            reached = end
+        text.append(f"{_flat(snippet.text[reached:])}\n\n")
+    text.rstrip()
+    return text
+
+
+def _flat(text: str) -> str:
+    """A text on one line."""
+    return printable(text.replace("\n", " "))
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> Table:

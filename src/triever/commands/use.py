@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
 from triever.commands.options import Data, Hits, Json, Model, ReadAs, Root, SearchSettings, SkipBad, Split, Wait, Where
 from triever.commands.shared import check_file, open_data
-from triever.terminal import emit, note, table
+from triever.errors import UsageError
+from triever.terminal import emit, emit_line, note, said, table
 
 if TYPE_CHECKING:
-    from triever.data.records import Hit
+    from triever.data.records import Hit, Result
     from triever.retriever import Retriever
 
 _log = logging.getLogger("triever")
@@ -24,24 +27,70 @@ Query = Annotated[str, typer.Argument(metavar="QUERY", help="The question or wor
 
 def search(
     model: Model,
-    query: Query,
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[QUERY]",
+            help="The question or words to search for; - reads one from each line of standard input. Without it, in a "
+            "terminal, queries are asked for.",
+            show_default=False,
+        ),
+    ] = None,
     k: Hits = 10,
     where: Where = None,
+    text: Annotated[bool, typer.Option("--text", help="Show what documents say about the query.")] = False,
     set_: SearchSettings = None,
     json_: Json = False,
 ) -> None:
     """Search a saved retriever."""
+    if query is None and not sys.stdin.isatty():
+        raise UsageError("there is no query", "give one, or - to read one from each line of standard input")
     wanted = _filter(where)
     retriever = _opened(model, set_)
-    result = retriever.search(query, k, where=wanted)
-    rows = [
-        {"rank": rank, "score": hit.score, **_written(hit), "id": hit.id, "title": document.title}
-        for rank, hit in enumerate(result, start=1)
-        for document in [retriever.documents.document(hit.id)]
-    ]
-    emit(rows if json_ else table(rows))
+    show = partial(_show, text=text, json_=json_)
+    if query is not None and query != "-":
+        show(query, retriever.search(query, k, where=wanted))
+        return
+    for asked in _asked(sys.stdin, prompt=query is None):
+        show(asked, retriever.search(asked, k, where=wanted), several=True)
+
+
+def _asked(lines: IO[str], *, prompt: bool) -> Iterator[str]:
+    """The queries of lines that are not empty; they are asked for, if a person types them."""
+    while True:
+        if prompt:
+            sys.stderr.write("query: ")
+            sys.stderr.flush()
+        line = lines.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.strip()
+
+
+def _show(query: str, result: Result, *, text: bool, json_: bool, several: bool = False) -> None:
+    """Print the hits of a query: as a table, as what they say, or as JSON; of several queries a line of JSON each."""
+    if several and not json_:
+        emit(f"== {query}")
+    if json_:
+        rows = [_row(rank, hit) | _said(hit, text) for rank, hit in enumerate(result, start=1)]
+        emit_line({"query": query, "hits": rows}) if several else emit(rows)
+    elif text:
+        emit(said(result))
+    else:
+        emit(table([_row(rank, hit) for rank, hit in enumerate(result, start=1)]))
     for message in filter(None, (result.note, result.certificate)):
         note(message)
+
+
+def _row(rank: int, hit: Hit) -> dict[str, object]:
+    return {"rank": rank, "score": hit.score, **_written(hit), "id": hit.id, "title": hit.title}
+
+
+def _said(hit: Hit, whole: bool) -> dict[str, object]:
+    """What a document says about the query, and its metadata; its whole text too, if that is wanted."""
+    facts = {"snippet": str(hit.snippet), "metadata": dict(hit.metadata)}
+    return {**facts, "text": hit.text} if whole else facts
 
 
 def _written(hit: Hit) -> dict[str, object]:

@@ -12,9 +12,10 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, overload
+from typing import Any, Protocol, TypeAlias, overload
 
 from triever.arguments import brief
+from triever.data.snippets import Snippet, snippet
 from triever.errors import UsageError
 
 Qrels: TypeAlias = Mapping[str, Mapping[str, int]]
@@ -174,11 +175,75 @@ class Query:
             object.__setattr__(self, "evidence", tuple(_texts(ids, "evidence") for ids in self.evidence))
 
 
+class Documents(Protocol):
+    """What has documents by id."""
+
+    def document(self, document_id: str) -> Document:
+        """The document with this id."""
+        ...
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where hits come from: the documents that were searched, and the query."""
+
+    documents: Documents
+    query: str
+
+
+class _Readable:
+    """What a hit can be asked for if it comes from a search, and not from a file of hits.
+
+    Where it comes from is no field, so that hits are compared, printed and saved without their documents.
+    """
+
+    __slots__ = ("_found",)
+    id: str
+    _found: Found
+
+    def came_from(self, found: Found) -> None:
+        """Note where it comes from."""
+        object.__setattr__(self, "_found", found)
+
+    def _source(self) -> Found:
+        try:
+            return self._found
+        except AttributeError:
+            problem = f"the hit {self.id} does not come from a search, so its document is not known"
+            raise UsageError(problem, "look it up: retriever.documents.document(hit.id)") from None
+
+    @property
+    def document(self) -> Document:
+        """The document."""
+        return self._source().documents.document(self.id)
+
+    @property
+    def title(self) -> str:
+        """The title of the document."""
+        return self.document.title
+
+    @property
+    def text(self) -> str:
+        """The text of the document."""
+        return self.document.text
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of the document."""
+        return self.document.metadata
+
+    @property
+    def snippet(self) -> Snippet:
+        """The sentences of the document that say most about the query, and where the query's words stand in them."""
+        return snippet(self.text, self._source().query)
+
+
 @dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(_Readable):
     """One retrieved document; systems that write docids give its docid and log-probability.
 
-    Documents that share a docid divide its probability among them, so that `logprob` is less than the docid's.
+    Documents that share a docid divide its probability among them, so that `logprob` is less than the docid's. A hit of
+    a search also has the document's `title`, `text` and `metadata`, and the `snippet` that fits the query best.
     """
 
     id: str
