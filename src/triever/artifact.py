@@ -447,7 +447,9 @@ class Writer:
         """Add tensors by name, wherever they are. Each is written in full, those that share memory too."""
         from safetensors.torch import save
 
-        self._put(role, "safetensors", lambda file: file.write(save(_apart(tensors), {"format": "pt"})))
+        raw = save(_apart(tensors), {"format": "pt"})
+        if not self._is_there(role, "safetensors", raw):
+            self._put(role, "safetensors", lambda file: file.write(raw))
 
     def json(self, role: str, value: object) -> None:
         """Add a JSON value."""
@@ -484,6 +486,19 @@ class Writer:
         name = f"{role}-{sha256[:16]}.{ending}"
         self._files[role] = ArtifactFile(name, sha256, temporary.stat().st_size)
         self._rename(temporary, name)
+
+    def _is_there(self, role: str, ending: str, raw: bytes) -> bool:
+        """Whether the last state has these very bytes, as it has of weights that no change of documents touches."""
+        role, sha256 = _role(self._inside, role), hashlib.sha256(raw).hexdigest()
+        name = f"{role}-{sha256[:16]}.{ending}"
+        try:
+            with (self._folder / name).open("rb") as file:
+                is_there = hashlib.file_digest(file, "sha256").hexdigest() == sha256
+        except OSError:
+            return False
+        if is_there:
+            self._files[role] = ArtifactFile(name, sha256, len(raw))
+        return is_there
 
     def _write_temporary(self, write: Callable[[IO[bytes]], object]) -> Path:
         path = self._folder / f"{TEMPORARY}{secrets.token_hex(8)}"

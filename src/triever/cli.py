@@ -42,6 +42,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     },
     "add": use.add,
     "delete": use.delete,
+    "sync": use.sync,
     "status": use.status,
     "weights": {"list": learn.weights_list, "install": learn.weights_install},
     "docids": {"info": lab.docids_info},

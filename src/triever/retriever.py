@@ -556,7 +556,7 @@ def _takes_retriever(hint: Any) -> bool:
 
 @contextmanager
 def edit(path: str | Path, *, wait: float = 0) -> Generator[Retriever[Any]]:
-    """A saved retriever to change: saved again at the end of the block, untouched after an error.
+    """A saved retriever to change: saved again at the end of the block if it was changed, untouched after an error.
 
     Holds the right to write from load to save, so that two editors cannot lose each other's work. While
     another process or thread has that right, it waits for at most so many seconds.
@@ -566,5 +566,7 @@ def edit(path: str | Path, *, wait: float = 0) -> Generator[Retriever[Any]]:
         pass
     with artifact.writing(path, wait=wait) as writer:
         retriever = load(path)
+        before = retriever._checked()
         yield retriever
-        retriever._save(retriever._checked(), writer)
+        if retriever._checked() is not before:
+            retriever._save(retriever._checked(), writer)

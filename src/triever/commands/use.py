@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
@@ -20,6 +21,7 @@ from triever.terminal import emit, emit_line, note, said, table
 if TYPE_CHECKING:
     from triever.data.records import Hit, Result
     from triever.retriever import Retriever
+    from triever.sync import Plan
 
 _log = logging.getLogger("triever")
 Query = Annotated[str, typer.Argument(metavar="QUERY", help="The question or words to search for.")]
@@ -168,17 +170,20 @@ def add(
     from triever.data.readers import Problems
     from triever.data.reading import Reading
     from triever.retriever import edit, kept_root
+    from triever.sync import Plan
 
     kept = kept_root(model)
     dataset, problems = open_data(documents, skip_bad, read_as, root, kept), Problems(skip_bad)
     new = list(dataset.stream(problems))
     with edit(model, wait=wait) as retriever:
         known = [document.id for document in new if document.id in retriever.documents]
+        if known and not replace:
+            problem = f"a document with id {known[0]!r} already exists"
+            raise UsageError(problem, "replace it with --replace, or delete it first")
         first = next((document.id for document in new if document.id not in retriever.documents), "")
         hint = _other_root(retriever, dataset.root, first)
-        if replace and known:
-            retriever.delete(known)
-        retriever.add(new)
+        plan = Plan.of(retriever.documents, new, deletes=False)
+        plan.carry_out(retriever)
         if root and not kept and dataset.root and root.samefile(dataset.root):
             retriever.keep_root(dataset.root)
     if replace and new and not known:
@@ -187,10 +192,68 @@ def add(
         _log.warning("%s is added as a new document%s", first, hint)
     if dataset.root and not root and not kept:
         note(f"{model} has no root: ids begin at {dataset.root}; --root sets another folder, and is saved")
-    note(f"added {len(new):,} documents, {len(known):,} of them replaced; {len(retriever):,} in all")
+    same = f", {plan.unchanged:,} as they were" if plan.unchanged else ""
+    counts = f"added {len(plan.added):,} documents, replaced {len(plan.replaced):,}{same}; {len(retriever):,} in all"
+    note(counts)
     if problems.count:
         note(f"left out {problems.count:,} bad records, such as {problems.examples[0]}")
     note(str(Reading.of(dataset.source, len(new), problems.reasons)))
+
+
+def sync(
+    model: Model,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DOCUMENTS", help="A folder or a file that holds all documents, as they should be now."),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete documents even if that is more than half.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on whenever files change, until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="How long to wait before looking again.")
+    ] = 2,
+    wait: Wait = 0,
+    read_as: ReadAs = "",
+    root: Root = None,
+    skip_bad: SkipBad = False,
+    json_: Json = False,
+) -> None:
+    """Bring a saved retriever to the state of a folder: add, replace and delete documents that differ."""
+    from triever.sync import file_marks
+
+    seen: Mapping[str, tuple[int, int]] | None = None
+    while True:
+        if (now := file_marks(folder)) != seen:
+            plan = _synced(model, folder, dry_run=dry_run, yes=yes, wait=wait, reading=(skip_bad, read_as, root))
+            emit_line(plan.to_dict()) if json_ else emit(f"{'would do: ' if dry_run else ''}{plan}")
+            seen = now
+        if not watch or dry_run:
+            return
+        time.sleep(every)
+
+
+def _synced(
+    model: Path, folder: Path, *, dry_run: bool, yes: bool, wait: float, reading: tuple[bool, str, Path | None]
+) -> Plan:
+    """Bring a retriever to the state of a folder, and say what was done, or would be."""
+    from triever.data.readers import Problems
+    from triever.retriever import edit, kept_root, load
+    from triever.sync import Plan
+
+    skip_bad, read_as, root = reading
+    dataset, problems = open_data(folder, skip_bad, read_as, root, kept_root(model)), Problems(skip_bad)
+    documents = list(dataset.stream(problems))
+    if problems.count:
+        note(f"left out {problems.count:,} bad records, such as {problems.examples[0]}")
+    if dry_run:
+        return Plan.of(load(model).documents, documents)
+    with edit(model, wait=wait) as retriever:
+        plan = Plan.of(retriever.documents, documents)
+        if plan.deletes_much and not yes:
+            problem = f"{len(plan.deleted):,} of {len(retriever):,} documents of {model} are not in {folder}"
+            raise UsageError(f"{problem}, and would be deleted", "check the folder, or say --yes")
+        plan.carry_out(retriever)
+    return plan
 
 
 def _other_root(retriever: Retriever, root: str, new_id: str) -> str:
