@@ -188,7 +188,11 @@ def test_add_delete_and_status(folder: Path) -> None:
     ok(folder, "fit", "bm25", "--data", "toy", "--out", "changing")
     ok(folder, "add", "changing", "new.jsonl")
     assert json.loads(ok(folder, "search", "changing", "lava", "--json"))[0]["id"] == "volcano"
-    assert "already exists" in triever(folder, "add", "changing", "new.jsonl").stderr
+    refused = triever(folder, "add", "changing", "new.jsonl")
+    assert refused.returncode == 2
+    assert refused.stderr == "triever: volcano is in changing already; replace what it has with --replace\n"
+    ok(folder, "data", "convert", "toy", "toys.d")
+    assert "and 9 more of these documents are too; replace" in triever(folder, "add", "changing", "toys.d").stderr
     ok(folder, "add", "changing", "new.jsonl", "--replace")
     ok(folder, "delete", "changing", "volcano", "tea")
     assert json.loads(ok(folder, "search", "changing", "lava", "--json")) == []
@@ -512,10 +516,11 @@ MISTAKES = {
     "k is zero": (["search", "model", "x", "-k", "0"], "'-k' / '--hits'"),
     "no such model": (["search", "nothing", "x"], "nothing does not exist"),
     "a dataset is no model": (["search", "toy", "x"], "toy is not a Triever artifact"),
-    "no such data": (["data", "info", "tyo"], "there is no file, folder or dataset called tyo"),
+    "no such data": (["data", "info", "tyo"], "there is no file, folder or dataset called tyo; did you mean toy?"),
     "no such split": (["compare", "bm25", "--data", "toy", "--split", "tset"], "did you mean test?"),
     "no such system": (["fit", "bm52", "--data", "toy", "--out", "m"], "did you mean bm25?"),
     "no such measure": (["compare", "bm25", "--data", "toy", "-m", "NDGC@10"], "NDGC@10"),
+    "a measure in another case": (["compare", "bm25", "--data", "toy", "-m", "ndcg@10"], "did you mean nDCG@10?"),
     "no such setting": (["fit", "bm25", "--data", "toy", "--out", "m", "--set", "lang=x"], "did you mean language?"),
     "a word for a number": (
         ["fit", "bm25", "--data", "toy", "--out", "m", "--set", "k1=x"],
@@ -533,7 +538,7 @@ MISTAKES = {
     "no such layout": (["data", "convert", "toy", "new", "--to", "bier"], "did you mean beir?"),
     "no such file to add": (["add", "model", "nwe.jsonl"], "did you mean new.jsonl?"),
     "no such package": (["data", "info", "python:nmupy"], "no installed package named 'nmupy'"),
-    "no results": (["results", "model"], "not a result file"),
+    "no results": (["results", "model"], "model holds no results, only other JSON such as model/manifest.json; write"),
     "saving below a file": (
         ["fit", "bm25", "--data", "not read yet", "--out", "new.jsonl/m"],
         "new.jsonl/m cannot be created, because",

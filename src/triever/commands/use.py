@@ -12,6 +12,7 @@ import typer
 
 from triever.commands.options import Data, Hits, Json, Model, ReadAs, Root, SearchSettings, SkipBad, Split, Wait
 from triever.commands.shared import check_file, open_data
+from triever.errors import UsageError
 from triever.terminal import emit, note, table
 
 if TYPE_CHECKING:
@@ -102,7 +103,10 @@ def add(
         known = [document.id for document in new if document.id in retriever.documents]
         first = next((document.id for document in new if document.id not in retriever.documents), "")
         hint = _other_root(retriever, dataset.root, first)
-        if replace and known:
+        if known and not replace:
+            more = f", and {len(known) - 1:,} more of these documents are too" if len(known) > 1 else ""
+            raise UsageError(f"{known[0]} is in {model} already{more}", "replace what it has with --replace")
+        if known:
             retriever.delete(known)
         retriever.add(new)
         if root and not kept and dataset.root and root.samefile(dataset.root):
