@@ -457,8 +457,25 @@ def test_a_fit_says_how_held_out_queries_judged_it(folder: Path) -> None:
     card = load(folder / "judged").card
     values = dict(re.findall(r"^\| (best step|held-out .*?) \| (.*?) \|$", card, re.M))
     assert f"kept step {values['best step']} of 4; held-out queries: RR@10 {values['held-out RR@10']}" in said
+    assert ("it was still getting better: try more training.steps" in said) == (values["best step"] == "4")
     assert f"RR@10 seen {values['held-out RR@10 seen']}, RR@10 unseen {values['held-out RR@10 unseen']}" in said
     assert "held-out" not in triever(folder, "fit", "bm25", "--data", "asked", "--out", "unjudged").stderr
+
+
+def test_status_says_the_same_as_json(folder: Path) -> None:
+    write_dataset(folder / "judged data", questions())
+    settings = [SMALL, "training.steps=2", "training.batch=8", "training.holdout=0.5", "docids=title"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    ok(folder, "fit", "generative", "--data", "judged data", "--out", "told", *words)
+    for model, named in {
+        "told": {"held-out RR@10", "best step", "view labelled"},
+        "model": {"with expansions"},
+    }.items():
+        rows = dict(re.findall(r"^\| (?!what|---)(.+?) \| (.*) \|$", ok(folder, "status", model), re.M))
+        facts = json.loads(ok(folder, "status", model, "--json"))
+        facts |= facts.pop("options")
+        assert {name: str(facts.get(name)) for name in rows} == rows
+        assert named <= facts.keys()
 
 
 def test_the_vocabulary_of_a_contextual_model(folder: Path) -> None:

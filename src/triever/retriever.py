@@ -54,6 +54,12 @@ EARLIER: Mapping[str, Mapping[str, object]] = {"codebook": {"balanced": False}}
 ROOT = "root"
 """Where an origin notes the folder at which ids of text files begin."""
 
+MADE_FROM = "made_from"
+"""Where the state of an artifact has the facts of its card that are neither options nor its origin."""
+
+WEIGHTS = "model weights"
+"""The name of the weights on a card."""
+
 _log = logging.getLogger("triever")
 
 E = TypeVar("E", bound=Engine)
@@ -366,17 +372,14 @@ class Retriever(ABC, Generic[E]):
     @property
     def card(self) -> str:
         """What it is and what it was made from, for whoever receives the folder."""
-        return self._card(self._checked())
+        held = self._checked()
+        return self._card(held, _made_from(held))
 
-    def _card(self, held: Held[E]) -> str:
-        store = held.store
-        now = {"documents": len(store), "with expansions": store.expanded, "fingerprint": store.fingerprint}
-        made_from = held.engine.made_from()
-        weights = made_from.pop("weights", "none")
-        named = {"model weights": weights, **made_from}  # an option may be called weights too
-        rows = {"kind": self.kind, **config.to_dict(self), **held.origin, **named, **now}
+    def _card(self, held: Held[E], made_from: Mapping[str, Any]) -> str:
+        now = {"documents": len(held.store), "fingerprint": held.store.fingerprint}
+        rows = {"kind": self.kind, **config.to_dict(self), **held.origin, **made_from, **now}
         table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
-        licence = f"Weights: {weights}. The documents are inside; their licence is that of the corpus."
+        licence = f"Weights: {made_from[WEIGHTS]}. The documents are inside; their licence is that of the corpus."
         title = f"# A Triever {type(self).__name__} retriever"
         return f"{title}\n\n| what | value |\n| --- | --- |\n{table}\n\n{licence}\n"
 
@@ -393,11 +396,19 @@ class Retriever(ABC, Generic[E]):
         return results
 
     def _save(self, held: Held[E], writer: artifact.Writer) -> None:
+        made_from = _made_from(held)
         writer.table("documents", held.store.table)
-        writer.text("card", self._card(held))
+        writer.text("card", self._card(held, made_from))
         state = held.engine.write(writer)
         state |= {"origin": dict(held.origin), "documents": len(held.store), "fingerprint": held.store.fingerprint}
+        state |= {MADE_FROM: made_from}  # for programs, as the card is for people
         writer.commit(self.kind, config.to_dict(self), state, f"triever {__version__}")
+
+
+def _made_from(held: Held[Any]) -> dict[str, Any]:
+    """What the engine tells of itself, and how many documents have expansions; an option may be called weights too."""
+    made_from = held.engine.made_from()
+    return {WEIGHTS: made_from.pop("weights", "none"), **made_from, "with expansions": held.store.expanded}
 
 
 def _texts(queries: Sequence[str | Query]) -> list[str]:

@@ -89,23 +89,32 @@ def fit(
     if not work:
         work_folder.remove(folder)
     note(f"wrote {out}: {retriever.kind} with {len(retriever):,} documents")
-    if outcome := _outcome(retriever.engine.made_from()):
+    if outcome := _outcome(retriever.engine.made_from(), keep=getattr(retriever.tuning, "keep", "best")):
         note(outcome)
     note(str(dataset.reading))
 
 
-def _outcome(made_from: Mapping[str, object]) -> str:
+def _outcome(made_from: Mapping[str, object], *, keep: str = "best") -> str:
     """How a training went, by what the card says of it; nothing where no held-out query judged it.
 
     >>> _outcome({"trained steps": 600, "best step": 450, "held-out RR@10": 0.71, "held-out RR@10 unseen": 0.68})
     'kept step 450 of 600; held-out queries: RR@10 0.71, RR@10 unseen 0.68'
+    >>> _outcome({"trained steps": 600, "best step": 600, "held-out RR@10": 0.71})
+    'kept step 600 of 600; held-out queries: RR@10 0.71; it was still getting better: try more training.steps'
+    >>> _outcome({"trained steps": 600, "best step": 450, "held-out RR@10": 0.71}, keep="last")
+    'kept step 600 of 600; held-out queries at step 450, the best: RR@10 0.71'
     """
     held_out = {
         name.removeprefix("held-out "): value for name, value in made_from.items() if name.startswith("held-out ")
     }
+    if not held_out:
+        return ""
+    steps, best = made_from.get("trained steps"), made_from.get("best step")
+    kept = f"kept step {best if keep == 'best' else steps} of {steps}"
+    judges = "held-out queries" if keep == "best" or best == steps else f"held-out queries at step {best}, the best"
     measures = ", ".join(f"{name} {value}" for name, value in held_out.items())
-    kept = f"kept step {made_from.get('best step')} of {made_from.get('trained steps')}"
-    return f"{kept}; held-out queries: {measures}" if measures else ""
+    hint = "; it was still getting better: try more training.steps" if steps and best == steps else ""
+    return f"{kept}; {judges}: {measures}{hint}"
 
 
 def _work_folder(out: Path, work: Path | None) -> Path:

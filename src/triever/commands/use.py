@@ -149,6 +149,7 @@ def delete(
 def status(model: Model, json_: Json = False) -> None:
     """Describe a saved retriever, and check every file against its hash."""
     from triever import artifact
+    from triever.retriever import MADE_FROM
     from triever.validation import require_table, require_text
 
     with artifact.read(model) as snapshot, artifact.opening(model, snapshot.manifest.kind):
@@ -156,6 +157,7 @@ def status(model: Model, json_: Json = False) -> None:
         manifest, state = snapshot.manifest, snapshot.manifest.state
         card = snapshot.text("card")
         facts = {"kind": manifest.kind, "options": dict(manifest.options), **require_table(state, "origin")}
+        facts |= require_table(state, MADE_FROM)
         facts |= {"documents": snapshot.documents, "fingerprint": require_text(state, "fingerprint")}
     facts |= {"bytes": manifest.bytes, "files": len(manifest.files), "written_by": manifest.written_by}
     emit(facts if json_ else f"{card}\n{len(manifest.files)} files, {manifest.bytes:,} bytes, all as they were saved")
