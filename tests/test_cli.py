@@ -292,6 +292,23 @@ def test_the_cache_is_listed_and_removable(folder: Path, tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_installed_weights_are_listed_with_the_cache_and_kept(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "weights" / "minilm" / "deeper").mkdir(parents=True)
+    (tmp_path / "weights" / "other").mkdir()
+    for name in ("model.safetensors", "deeper/vocab.txt"):
+        (tmp_path / "weights" / "minilm" / name).write_bytes(bytes(1234))
+    (tmp_path / "python-x.jsonl").write_text("{}")
+    rows = json.loads(ok(folder, "cache", "list", "--json", TRIEVER_CACHE=str(tmp_path)))
+    assert [(Path(row["file"]).name, row["bytes"], row["what"]) for row in rows] == [
+        ("python-x.jsonl", 2, "made again when it is needed"),
+        ("minilm", 2468, "weights: minilm"),
+    ]
+    ok(folder, "cache", "clear", TRIEVER_CACHE=str(tmp_path))
+    done = triever(folder, "cache", "list", TRIEVER_CACHE=str(tmp_path))
+    assert "2,468  weights: minilm" in done.stdout
+    assert done.stderr == "2,468 bytes in all; triever cache clear keeps weights\n"
+
+
 def test_a_measure_is_as_deep_as_it_says(folder: Path) -> None:
     words = ("compare", "bm25", "--data", "toy", "-k", "1", "-m", "NumRet", "-m", "R@3", "--json")
     assert json.loads(ok(folder, *words))["scores"]["bm25"]["NumRet"]["mean"] > 1
@@ -656,6 +673,29 @@ def test_memory_that_pytorch_misses_is_a_sentence(
 def test_quiet_and_verbose_may_stand_anywhere(folder: Path) -> None:
     assert triever(folder, "fit", "bm25", "--data", "toy", "--out", "q", "-q").stderr == ""
     assert "wrote q" in triever(folder, "-v", "fit", "bm25", "--data", "toy", "--out", "q", "--replace").stderr
+
+
+@pytest.mark.parametrize("words", [[], ["fit"], ["data"], ["data", "info"]])
+def test_help_shows_flags_as_flags_and_says_how_to_hear_more_or_less(folder: Path, words: list[str]) -> None:
+    shown = ok(folder, *words, "--help")
+    assert "<bool>" not in shown
+    assert "--help" in shown
+    unwrapped = " ".join(shown.split())
+    assert "-v or --verbose prints more messages, -q or --quiet prints nothing but results and errors." in unwrapped
+
+
+def test_verbose_tells_more_and_quiet_leaves_warnings_out(folder: Path) -> None:
+    words = ("compare", "older", "--data", "toy")
+    ok(folder, "fit", "bm25", "--data", "toy", "--out", "older", "--replace")
+    ok(folder, "delete", "older", "tea", "-q")
+    assert "older holds other documents than toy" in triever(folder, *words).stderr
+    assert triever(folder, *words, "--quiet").stderr == ""
+    write_dataset(folder / "heard", questions())
+    settings = [SMALL, "training.steps=2", "training.batch=8", "training.holdout=0.5"]
+    fit = ["fit", "dense", "--data", "heard", "--out", "heard model", "--replace"]
+    fit += [word for setting in settings for word in ("--set", setting)]
+    assert "step 2: {'RR@10'" not in triever(folder, *fit).stderr
+    assert "step 2: {'RR@10'" in triever(folder, "--verbose", *fit).stderr
 
 
 def test_help_and_version(folder: Path) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from triever import plugins, progress, terminal
 from triever.commands import data, lab, learn, measure, use
@@ -69,17 +69,17 @@ def app() -> typer.Typer:
     """The table as a Typer application."""
     root = _group(
         "Train retrievers on your documents, search with them, and measure how well they do. "
-        "Begin with: triever quickstart. -v prints more messages and -q fewer, with every command."
+        "Begin with: triever quickstart."
     )
     root.callback(invoke_without_command=True)(_root)
     for name, command in COMMANDS.items():
         if isinstance(command, dict):
             group = _group(GROUPS[name])
             for part, function in command.items():
-                group.command(part, cls=Command)(function)
+                group.command(part, cls=Command, epilog=VOLUME)(function)
             root.add_typer(group, name=name)
         else:
-            root.command(name, cls=Command)(command)
+            root.command(name, cls=Command, epilog=VOLUME)(command)
     return root
 
 
@@ -92,11 +92,27 @@ NAMING = {
 """Parameters of commands that name something which packages may bring, and the group of its entry points."""
 
 
+VOLUME = (
+    "With every command: -v or --verbose prints more messages, -q or --quiet prints nothing but results and errors."
+)
+"""What ends every help: these words may stand anywhere on the line, so that no command takes them itself."""
+
+
+class Group(TyperGroup):
+    """A group of commands, whose help shows flags as flags."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        _bare_flags(self.get_params(ctx))
+        super().format_help(ctx, formatter)
+
+
 class Command(TyperCommand):
     """A command whose help also names what installed packages bring; nobody looks for them before help is shown."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
+        _bare_flags(self.get_params(ctx))
         named: list[Any] = [parameter for parameter in self.params if parameter.name in NAMING]
         for parameter in named:
             if brought := plugins.names(NAMING[parameter.name]):
@@ -104,8 +120,22 @@ class Command(TyperCommand):
         super().format_help(ctx, formatter)
 
 
+def _bare_flags(parameters: Sequence[Any]) -> None:
+    """Have flags shown without a type: Typer would write `--json <bool>`, as if a word had to follow."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+
+
 def _group(text: str) -> typer.Typer:
-    return typer.Typer(help=text, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    return typer.Typer(
+        help=text,
+        cls=Group,
+        epilog=VOLUME,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
 
 
 def _root(

@@ -118,6 +118,14 @@ def listed() -> list[dict[str, Any]]:
     return [_row(entry) for entry in WEIGHTS.values()]
 
 
+def in_cache() -> dict[str, Path]:
+    """The folders of weights that were installed into the cache folder, by name, whether they are whole or not."""
+    try:
+        return {name: folder for name in WEIGHTS if (folder := _home() / name).is_dir()}
+    except DataError:  # without a cache folder there is nothing in it
+        return {}
+
+
 def _row(entry: Weights) -> dict[str, Any]:
     installed, where = "no", ""
     try:
