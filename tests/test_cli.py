@@ -397,6 +397,18 @@ def test_docids_are_described(folder: Path) -> None:
     assert json.loads(ok(folder, *words, "--json"))["docids"] == len(DOCUMENTS)
 
 
+def test_docids_are_described_by_the_vectors_of_a_model(folder: Path) -> None:
+    settings = [word for setting in (SMALL, "training.steps=0") for word in ("--set", setting)]
+    ok(folder, "fit", "dense", "--data", "toy", "--out", "dense", *settings)
+    retriever = load(folder / "dense")
+    np.save(folder / "same.npy", retriever.engine.index.vectors())
+    words = ("docids", "info", "toy", "--scheme", "semantic", "--set", "branch=3", "--set", "leaf=2", "--json")
+    by_file, by_model = (ok(folder, *words, "--vectors", name) for name in ("same.npy", "dense"))
+    assert by_file == by_model
+    ok(folder, "delete", "dense", "tea")
+    assert "dense has no document tea; name a model" in triever(folder, *words, "--vectors", "dense").stderr
+
+
 def test_docids_that_tell_little_are_warned_of_beside_the_table(tmp_path: Path) -> None:
     lines = (json.dumps({"_id": f"d{number}", "text": f"text {number}"}) for number in range(200))
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
@@ -542,7 +554,11 @@ def test_speed_and_quality_of_systems_are_measured_together(folder: Path) -> Non
 
 MISTAKES = {
     "no such scheme": (["docids", "info", "toy", "--scheme", "titel"], "did you mean title?"),
-    "no vectors": (["docids", "info", "toy", "--scheme", "semantic"], "add --vectors"),
+    "no vectors": (["docids", "info", "toy", "--scheme", "semantic"], "add --vectors and a .npy file, or a model that"),
+    "vectors of a model without": (
+        ["docids", "info", "toy", "--scheme", "semantic", "--vectors", "model"],
+        "model is a bm25 retriever, which has no vector for each document; name a model that triever fit dense",
+    ),
     "vectors that are none": (["docids", "info", "toy", "--vectors", "new.jsonl"], "new.jsonl is not a .npy file"),
     "no such command": (["serch", "model", "x"], "No such command 'serch'"),
     "no such option": (["search", "model", "x", "--limit", "3"], "No such option: --limit"),

@@ -24,7 +24,7 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.docids.branches import Branches
-from triever.docids.code_use import code_use
+from triever.docids.code_use import code_warnings
 from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Trie
 from triever.engines import docids as docid_engines
@@ -558,9 +558,8 @@ def reciprocal_ranks(engine: Engine, store: DocumentStore, held: Pairs) -> list[
 
 
 def warn_of_codes(trie: Trie, scheme: Scheme, *, ranked: bool) -> None:
-    """Warn where docids have symbols that tell little; documents that rows or vectors rank may share codes."""
-    use = code_use(trie, scheme)
-    for warning in use.warnings(ranked=ranked) if use else []:
+    """Warn where docids have symbols that tell little, or are shared; what rows or vectors rank may share codes."""
+    for warning in code_warnings(trie, scheme, ranked=ranked):
         _log.warning("%s", warning)
 
 
