@@ -14,9 +14,9 @@ from triever.cli import app
 HEADER = """# Command line
 
 Made from the commands' own help. `-v` or `--verbose` prints more messages and `-q` or `--quiet` nothing but results and
-errors, anywhere on the line. Results go to standard
-output and everything else to standard error, so that `--json` can be piped. A mistake ends with exit code 2 and one
-sentence, Ctrl-C with 130; neither leaves anything half-written."""
+errors, anywhere on the line. Results go to standard output and everything else to standard error, so that `--json` can
+be piped. Where standard error is no terminal, long work says every few seconds how far it is. A mistake ends with exit
+code 2 and one sentence, Ctrl-C with 130; neither leaves anything half-written."""
 
 
 def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:

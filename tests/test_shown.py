@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -142,7 +143,7 @@ RULE = re.compile(r"\|( *:?-+:? *\|)+")
 def test_every_column_of_a_table_has_a_name(root: Path) -> None:
     for page in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
         lines = page.read_text(encoding="utf-8").splitlines()
-        for number, (line, below) in enumerate(zip(lines, lines[1:], strict=False), 1):
+        for number, (line, below) in enumerate(itertools.pairwise(lines), 1):
             if RULE.fullmatch(below.strip()):
                 cells = re.split(r"(?<!\\)\|", line.strip())[1:-1]
                 assert all(cell.strip() for cell in cells), f"{page}:{number}: {line}"

@@ -155,10 +155,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="replace")
     words = _set_volume(list(sys.argv[1:] if arguments is None else arguments))
     try:
-        sys.exit(_run(words))
+        with progress.phase(" ".join(["triever", *words[:1]])):
+            sys.exit(_run(words))
     except Exception:  # a bug, which may quote anything
         sys.stderr.write(printable_lines(traceback.format_exc()))
         sys.exit(1)
+    finally:
+        progress.tell(None)
 
 
 def _run(words: list[str]) -> int:
@@ -225,6 +228,7 @@ def _set_volume(words: list[str]) -> list[str]:
     logging.basicConfig(handlers=[handler])
     logging.getLogger("triever").setLevel(level)
     progress.show(sys.stderr.isatty() and not quiet)
+    progress.tell(None if sys.stderr.isatty() or quiet else note, always=True)  # no log is silent for long
     terminal.hush(bool(quiet))
     terminal.tame_warnings()
     return [word for word in words[:end] if word not in (*quiet, *loud)] + words[end:]

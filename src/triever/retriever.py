@@ -31,7 +31,7 @@ from triever.data.store import SCHEMA, DocumentStore
 from triever.engines.base import Engine, Parts
 from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
 from triever.memory_parts import Products, Size, index_size, part_sizes
-from triever.progress import track
+from triever.progress import phase, track
 from triever.training import fit_fingerprints
 from triever.validation import require_table, require_text
 from triever.version import __version__
@@ -178,11 +178,11 @@ class Retriever(ABC, Generic[E]):
             raise UsageError(
                 f"fit takes a Dataset, not {type(dataset).__name__}", "load one with triever.load_dataset(...)"
             )
-        store = DocumentStore.of(track(dataset.documents(), "reading documents"))
+        store = DocumentStore.of(track(dataset.documents(), "reading", unit="documents"))
         if not len(store):
             raise UsageError(f"{dataset.name} has no documents", "check it with: triever data info")
         store.fingerprint = dataset.fingerprint  # taken as the documents passed
-        with self._turn:
+        with self._turn, phase(f"fitting {self.kind}"):
             self._held = self._fitted_to(dataset, store, work)
         return self
 
@@ -301,7 +301,7 @@ class Retriever(ABC, Generic[E]):
         `triever fit` does. A folder of other files that is no artifact is always refused.
         """
         held = self._checked()
-        with artifact.writing(as_path(path), replace=replace) as writer:
+        with phase(f"saving {path}"), artifact.writing(as_path(path), replace=replace) as writer:
             self._save(held, writer)
 
     @property
@@ -476,7 +476,8 @@ def system(name: str) -> type[Retriever[Any]]:
     """The retriever class of a name."""
     if name in KINDS:
         module, _, attribute = KINDS[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        with phase(f"loading {name}"):  # and PyTorch with it, mostly
+            return getattr(importlib.import_module(module), attribute)
     if brought := plugins.find_class(plugins.RETRIEVERS, name, Retriever):
         return brought
     hint = nearest(name, [*KINDS, *plugins.names(plugins.RETRIEVERS, KINDS)])
@@ -485,7 +486,7 @@ def system(name: str) -> type[Retriever[Any]]:
 
 def load(path: str | Path) -> Retriever[Any]:
     """Open a saved retriever."""
-    with artifact.read(path) as snapshot:
+    with phase(f"opening {path}"), artifact.read(path) as snapshot:
         try:
             with artifact.opening(path, snapshot.manifest.kind):
                 return _opened(snapshot)
@@ -550,4 +551,5 @@ def edit(path: str | Path, *, wait: float = 0) -> Generator[Retriever[Any]]:
     with artifact.writing(path, wait=wait) as writer:
         retriever = load(path)
         yield retriever
-        retriever._save(retriever._checked(), writer)
+        with phase(f"saving {path}"):
+            retriever._save(retriever._checked(), writer)

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from triever import progress
 from triever.commands.options import Data, DataOption, Expansions, Json, ReadAs, Root, Settings, SkipBad
 from triever.commands.shared import check_parents, open_data
 from triever.errors import UsageError
@@ -32,7 +31,6 @@ def quickstart(
     """Try BM25, dense and generative retrieval on the documentation of your Python, and see some answers."""
     from triever.quickstart import quickstart as run
 
-    progress.tell(note)  # where there is no terminal: some of it takes a minute
     run(questions, emit, backbone)
 
 

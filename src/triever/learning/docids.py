@@ -44,6 +44,7 @@ from triever.models.docid_model import DocidModel, laid_out
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
 from triever.models.tokens import Tokens
+from triever.progress import phase
 from triever.ranks import reciprocal_rank
 from triever.retriever import Retriever
 from triever.search.scores import Normalisation
@@ -312,8 +313,9 @@ class DocidTeaching(Generic[E]):
         """What is trained, the docids (documents, longest) that it is taught, and the vectors they were made from."""
         placer, vectors = self.placed(dataset, store, work)
         scheme = copy.deepcopy(self.options.docids)  # the option stays as it was given
-        docids = scheme.fit(list(store), vectors, placer.device)
-        trie = Trie.of(entries_of(docids, scheme.others(vectors, docids), range(len(docids))))
+        with phase(f"making {scheme.kind} docids"):
+            docids = scheme.fit(list(store), vectors, placer.device)
+            trie = Trie.of(entries_of(docids, scheme.others(vectors, docids), range(len(docids))))
         warn_of_codes(trie, scheme, ranked=self.by_vectors)
         placed = placer if self._places(scheme) else None
         by_rows = placed is not None and takes_vectors(placed, self.options.decoder)

