@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -99,9 +100,11 @@ cli.main()
 
 
 def test_a_command_without_a_terminal_is_never_silent_for_long() -> None:
-    def ended(*words: str) -> str:
+    def ended(*words: str, **variables: str) -> str:
         command = [sys.executable, "-c", SLOW, "wait", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        environment = {**os.environ, **variables}
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stderr
 
     assert re.search(r"^triever wait; \d+ s so far$", ended(), re.M)
     assert ended("-q") == ""
+    assert ended(RANK="1", LOCAL_RANK="1", WORLD_SIZE="2", MASTER_ADDR="localhost") == "", "the first process says it"

@@ -20,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from triever import plugins, progress, terminal
 from triever.commands import data, lab, learn, measure, use
+from triever.commands.shared import is_first_process
 from triever.errors import TrieverError
 from triever.printable import printable, printable_lines
 from triever.terminal import OneLine, note
@@ -228,7 +229,8 @@ def _set_volume(words: list[str]) -> list[str]:
     logging.basicConfig(handlers=[handler])
     logging.getLogger("triever").setLevel(level)
     progress.show(sys.stderr.isatty() and not quiet)
-    progress.tell(None if sys.stderr.isatty() or quiet else note, always=True)  # no log is silent for long
+    silent = quiet or sys.stderr.isatty() or not is_first_process()
+    progress.tell(None if silent else note, always=True)  # no log is silent for long
     terminal.hush(bool(quiet))
     terminal.tame_warnings()
     return [word for word in words[:end] if word not in (*quiet, *loud)] + words[end:]

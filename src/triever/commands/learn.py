@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from triever.commands.options import Data, DataOption, Expansions, Json, ReadAs, Root, Settings, SkipBad
-from triever.commands.shared import check_parents, open_data
+from triever.commands.shared import check_parents, is_first_process, open_data
 from triever.errors import UsageError
 from triever.terminal import emit, note, table
 
@@ -81,7 +81,7 @@ def fit(
         if not work:
             work_folder.discard(folder)
         raise
-    if not _is_first_process():
+    if not is_first_process():
         return
     retriever.save(out, replace=replace)
     if not work:
@@ -127,16 +127,6 @@ def _work_folder(out: Path, work: Path | None) -> Path:
         problem = f"--work {work} and --out {out} are the same folder, or one lies inside the other"
         raise UsageError(problem, "name two separate folders")
     return work
-
-
-LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")
-"""The variables that torchrun and accelerate launch set for their processes; batch systems set some of them too."""
-
-
-def _is_first_process() -> bool:
-    """Whether this process saves the model: of several that train together, only the first does."""
-    together = all(name in os.environ for name in LAUNCHED) and os.environ["WORLD_SIZE"] != "1"
-    return not together or os.environ["RANK"] == "0"
 
 
 def write_queries(
