@@ -13,9 +13,10 @@ from triever.cli import app
 
 HEADER = """# Command line
 
-Made from the commands' own help. `-v` prints more messages and `-q` fewer, anywhere on the line. Results go to standard
-output and everything else to standard error, so that `--json` can be piped. A mistake ends with exit code 2 and one
-sentence, Ctrl-C with 130; neither leaves anything half-written."""
+Made from the commands' own help. `-v` or `--verbose` prints more messages and `-q` or `--quiet` nothing but results and
+errors, anywhere on the line. Results go to standard output and everything else to standard error, so that `--json` can
+be piped. Where standard error is no terminal, long work says every few seconds how far it is. A mistake ends with exit
+code 2 and one sentence, Ctrl-C with 130; neither leaves anything half-written."""
 
 
 def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -31,8 +32,11 @@ def section(path: str, command: Any) -> str:
     context = Context(command, info_name=path)
     usage = command.get_usage(context).removeprefix("Usage: ")
     rows = [record for parameter in command.params if (record := row(parameter, context))]
-    table = "\n".join(f"| `{names}` | {text} |" for names, text in rows)
-    return f"## {path}\n\n{command.help}\n\n```text\n{usage}\n```\n\n| | |\n| --- | --- |\n{table}"
+    parts = [f"## {path}", command.help, f"```text\n{usage}\n```"]
+    if rows:
+        lines = [f"| `{names}` | {text} |" for names, text in rows]
+        parts.append("\n".join(["| argument or option | what it is |", "| --- | --- |", *lines]))
+    return "\n\n".join(parts)
 
 
 def row(parameter: Any, context: Context) -> tuple[str, str] | None:

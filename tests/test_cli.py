@@ -230,7 +230,11 @@ def test_add_delete_and_status(folder: Path) -> None:
     ok(folder, "fit", "bm25", "--data", "toy", "--out", "changing")
     ok(folder, "add", "changing", "new.jsonl")
     assert json.loads(ok(folder, "search", "changing", "lava", "--json"))[0]["id"] == "volcano"
-    assert "already exists" in triever(folder, "add", "changing", "new.jsonl").stderr
+    refused = triever(folder, "add", "changing", "new.jsonl")
+    assert refused.returncode == 2
+    assert refused.stderr == "triever: volcano is in changing already; replace what it has with --replace\n"
+    ok(folder, "data", "convert", "toy", "toys.d")
+    assert "and 9 more of these documents are too; replace" in triever(folder, "add", "changing", "toys.d").stderr
     ok(folder, "add", "changing", "new.jsonl", "--replace")
     ok(folder, "delete", "changing", "volcano", "tea")
     assert json.loads(ok(folder, "search", "changing", "lava", "--json")) == []
@@ -330,6 +334,23 @@ def test_the_cache_is_listed_and_removable(folder: Path, tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_installed_weights_are_listed_with_the_cache_and_kept(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "weights" / "minilm" / "deeper").mkdir(parents=True)
+    (tmp_path / "weights" / "other").mkdir()
+    for name in ("model.safetensors", "deeper/vocab.txt"):
+        (tmp_path / "weights" / "minilm" / name).write_bytes(bytes(1234))
+    (tmp_path / "python-x.jsonl").write_text("{}")
+    rows = json.loads(ok(folder, "cache", "list", "--json", TRIEVER_CACHE=str(tmp_path)))
+    assert [(Path(row["file"]).name, row["bytes"], row["what"]) for row in rows] == [
+        ("python-x.jsonl", 2, "made again when it is needed"),
+        ("minilm", 2468, "weights: minilm"),
+    ]
+    ok(folder, "cache", "clear", TRIEVER_CACHE=str(tmp_path))
+    done = triever(folder, "cache", "list", TRIEVER_CACHE=str(tmp_path))
+    assert "2,468  weights: minilm" in done.stdout
+    assert done.stderr == "2,468 bytes in all; triever cache clear keeps weights\n"
+
+
 def test_a_measure_is_as_deep_as_it_says(folder: Path) -> None:
     words = ("compare", "bm25", "--data", "toy", "-k", "1", "-m", "NumRet", "-m", "R@3", "--json")
     assert json.loads(ok(folder, *words))["scores"]["bm25"]["NumRet"]["mean"] > 1
@@ -418,6 +439,18 @@ def test_docids_are_described(folder: Path) -> None:
     assert json.loads(ok(folder, *words, "--json"))["docids"] == len(DOCUMENTS)
 
 
+def test_docids_are_described_by_the_vectors_of_a_model(folder: Path) -> None:
+    settings = [word for setting in (SMALL, "training.steps=0") for word in ("--set", setting)]
+    ok(folder, "fit", "dense", "--data", "toy", "--out", "dense", *settings)
+    retriever = load(folder / "dense")
+    np.save(folder / "same.npy", retriever.engine.index.vectors())
+    words = ("docids", "info", "toy", "--scheme", "semantic", "--set", "branch=3", "--set", "leaf=2", "--json")
+    by_file, by_model = (ok(folder, *words, "--vectors", name) for name in ("same.npy", "dense"))
+    assert by_file == by_model
+    ok(folder, "delete", "dense", "tea")
+    assert "dense has no document tea; name a model" in triever(folder, *words, "--vectors", "dense").stderr
+
+
 def test_docids_that_tell_little_are_warned_of_beside_the_table(tmp_path: Path) -> None:
     lines = (json.dumps({"_id": f"d{number}", "text": f"text {number}"}) for number in range(200))
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
@@ -495,8 +528,25 @@ def test_a_fit_says_how_held_out_queries_judged_it(folder: Path) -> None:
     card = load(folder / "judged").card
     values = dict(re.findall(r"^\| (best step|held-out .*?) \| (.*?) \|$", card, re.M))
     assert f"kept step {values['best step']} of 4; held-out queries: RR@10 {values['held-out RR@10']}" in said
+    assert ("it was still getting better: try more training.steps" in said) == (values["best step"] == "4")
     assert f"RR@10 seen {values['held-out RR@10 seen']}, RR@10 unseen {values['held-out RR@10 unseen']}" in said
     assert "held-out" not in triever(folder, "fit", "bm25", "--data", "asked", "--out", "unjudged").stderr
+
+
+def test_status_says_the_same_as_json(folder: Path) -> None:
+    write_dataset(folder / "judged data", questions())
+    settings = [SMALL, "training.steps=2", "training.batch=8", "training.holdout=0.5", "docids=title"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    ok(folder, "fit", "generative", "--data", "judged data", "--out", "told", *words)
+    for model, named in {
+        "told": {"held-out RR@10", "best step", "view labelled"},
+        "model": {"with expansions"},
+    }.items():
+        rows = dict(re.findall(r"^\| (?!what|---)(.+?) \| (.*) \|$", ok(folder, "status", model), re.M))
+        facts = json.loads(ok(folder, "status", model, "--json"))
+        facts |= facts.pop("options")
+        assert {name: str(facts.get(name)) for name in rows} == rows
+        assert named <= facts.keys()
 
 
 def test_the_vocabulary_of_a_contextual_model(folder: Path) -> None:
@@ -546,7 +596,11 @@ def test_speed_and_quality_of_systems_are_measured_together(folder: Path) -> Non
 
 MISTAKES = {
     "no such scheme": (["docids", "info", "toy", "--scheme", "titel"], "did you mean title?"),
-    "no vectors": (["docids", "info", "toy", "--scheme", "semantic"], "add --vectors"),
+    "no vectors": (["docids", "info", "toy", "--scheme", "semantic"], "add --vectors and a .npy file, or a model that"),
+    "vectors of a model without": (
+        ["docids", "info", "toy", "--scheme", "semantic", "--vectors", "model"],
+        "model is a bm25 retriever, which has no vector for each document; name a model that triever fit dense",
+    ),
     "vectors that are none": (["docids", "info", "toy", "--vectors", "new.jsonl"], "new.jsonl is not a .npy file"),
     "no such command": (["serch", "model", "x"], "No such command 'serch'"),
     "no such option": (["search", "model", "x", "--limit", "3"], "No such option: --limit"),
@@ -554,10 +608,11 @@ MISTAKES = {
     "k is zero": (["search", "model", "x", "-k", "0"], "'-k' / '--hits'"),
     "no such model": (["search", "nothing", "x"], "nothing does not exist"),
     "a dataset is no model": (["search", "toy", "x"], "toy is not a Triever artifact"),
-    "no such data": (["data", "info", "tyo"], "there is no file, folder or dataset called tyo"),
+    "no such data": (["data", "info", "tyo"], "there is no file, folder or dataset called tyo; did you mean toy?"),
     "no such split": (["compare", "bm25", "--data", "toy", "--split", "tset"], "did you mean test?"),
     "no such system": (["fit", "bm52", "--data", "toy", "--out", "m"], "did you mean bm25?"),
     "no such measure": (["compare", "bm25", "--data", "toy", "-m", "NDGC@10"], "NDGC@10"),
+    "a measure in another case": (["compare", "bm25", "--data", "toy", "-m", "ndcg@10"], "did you mean nDCG@10?"),
     "no such setting": (["fit", "bm25", "--data", "toy", "--out", "m", "--set", "lang=x"], "did you mean language?"),
     "a word for a number": (
         ["fit", "bm25", "--data", "toy", "--out", "m", "--set", "k1=x"],
@@ -575,7 +630,7 @@ MISTAKES = {
     "no such layout": (["data", "convert", "toy", "new", "--to", "bier"], "did you mean beir?"),
     "no such file to add": (["add", "model", "nwe.jsonl"], "did you mean new.jsonl?"),
     "no such package": (["data", "info", "python:nmupy"], "no installed package named 'nmupy'"),
-    "no results": (["results", "model"], "not a result file"),
+    "no results": (["results", "model"], "model holds no results, only other JSON such as model/manifest.json; write"),
     "saving below a file": (
         ["fit", "bm25", "--data", "not read yet", "--out", "new.jsonl/m"],
         "new.jsonl/m cannot be created, because",
@@ -676,6 +731,29 @@ def test_memory_that_pytorch_misses_is_a_sentence(
 def test_quiet_and_verbose_may_stand_anywhere(folder: Path) -> None:
     assert triever(folder, "fit", "bm25", "--data", "toy", "--out", "q", "-q").stderr == ""
     assert "wrote q" in triever(folder, "-v", "fit", "bm25", "--data", "toy", "--out", "q", "--replace").stderr
+
+
+@pytest.mark.parametrize("words", [[], ["fit"], ["data"], ["data", "info"]])
+def test_help_shows_flags_as_flags_and_says_how_to_hear_more_or_less(folder: Path, words: list[str]) -> None:
+    shown = ok(folder, *words, "--help")
+    assert "<bool>" not in shown
+    assert "--help" in shown
+    unwrapped = " ".join(shown.split())
+    assert "-v or --verbose prints more messages, -q or --quiet prints nothing but results and errors." in unwrapped
+
+
+def test_verbose_tells_more_and_quiet_leaves_warnings_out(folder: Path) -> None:
+    words = ("compare", "older", "--data", "toy")
+    ok(folder, "fit", "bm25", "--data", "toy", "--out", "older", "--replace")
+    ok(folder, "delete", "older", "tea", "-q")
+    assert "older holds other documents than toy" in triever(folder, *words).stderr
+    assert triever(folder, *words, "--quiet").stderr == ""
+    write_dataset(folder / "heard", questions())
+    settings = [SMALL, "training.steps=2", "training.batch=8", "training.holdout=0.5"]
+    fit = ["fit", "dense", "--data", "heard", "--out", "heard model", "--replace"]
+    fit += [word for setting in settings for word in ("--set", setting)]
+    assert "step 2: {'RR@10'" not in triever(folder, *fit).stderr
+    assert "step 2: {'RR@10'" in triever(folder, "--verbose", *fit).stderr
 
 
 def test_help_and_version(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -136,12 +137,26 @@ def test_links_between_pages_lead_somewhere(root: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+RULE = re.compile(r"\|( *:?-+:? *\|)+")
+
+
+def test_every_column_of_a_table_has_a_name(root: Path) -> None:
+    for page in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        lines = page.read_text(encoding="utf-8").splitlines()
+        for number, (line, below) in enumerate(itertools.pairwise(lines), 1):
+            if RULE.fullmatch(below.strip()):
+                cells = re.split(r"(?<!\\)\|", line.strip())[1:-1]
+                assert all(cell.strip() for cell in cells), f"{page}:{number}: {line}"
+
+
 @pytest.mark.long
 def test_the_site_builds_and_holds_the_api(root: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
+    assert 'href="../style.css"' in page, "without it, wide code looks as if it ended at the edge"
+    assert re.search(r"pre > code {[^}]*overflow-x: auto;", (tmp_path / "style.css").read_text(encoding="utf-8"))
     missing = [name for name in triever.__all__ if f'id="triever.{name}"' not in page]
     assert not missing, "docs/api.md has no section for these"
     assert 'id="triever.Retriever.search_many"' in page

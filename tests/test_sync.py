@@ -105,7 +105,7 @@ def test_add_replaces_only_what_differs(folder: Path) -> None:
     (folder / "notes" / "tea.md").write_text("# About tea\nOther words.\n")
     refused = run(["add", "model", "notes"], folder)
     assert refused.returncode == 2
-    assert "already exists; replace it with --replace, or delete it first" in refused.stderr
+    assert "more of these documents are too; replace what it has with --replace" in refused.stderr
     assert (
         "added 0 documents, replaced 1, 3 as they were; 4 in all"
         in run(["add", "model", "notes", "--replace"], folder).stderr

@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from triever import plugins, progress, terminal
 from triever.commands import data, lab, learn, measure, use
+from triever.commands.shared import is_first_process
 from triever.errors import TrieverError
 from triever.printable import printable, printable_lines
 from triever.terminal import OneLine, note
@@ -70,17 +71,17 @@ def app() -> typer.Typer:
     """The table as a Typer application."""
     root = _group(
         "Train retrievers on your documents, search with them, and measure how well they do. "
-        "Begin with: triever quickstart. -v prints more messages and -q fewer, with every command."
+        "Begin with: triever quickstart."
     )
     root.callback(invoke_without_command=True)(_root)
     for name, command in COMMANDS.items():
         if isinstance(command, dict):
             group = _group(GROUPS[name])
             for part, function in command.items():
-                group.command(part, cls=Command)(function)
+                group.command(part, cls=Command, epilog=VOLUME)(function)
             root.add_typer(group, name=name)
         else:
-            root.command(name, cls=Command)(command)
+            root.command(name, cls=Command, epilog=VOLUME)(command)
     return root
 
 
@@ -93,11 +94,27 @@ NAMING = {
 """Parameters of commands that name something which packages may bring, and the group of its entry points."""
 
 
+VOLUME = (
+    "With every command: -v or --verbose prints more messages, -q or --quiet prints nothing but results and errors."
+)
+"""What ends every help: these words may stand anywhere on the line, so that no command takes them itself."""
+
+
+class Group(TyperGroup):
+    """A group of commands, whose help shows flags as flags."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        _bare_flags(self.get_params(ctx))
+        super().format_help(ctx, formatter)
+
+
 class Command(TyperCommand):
     """A command whose help also names what installed packages bring; nobody looks for them before help is shown."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
+        _bare_flags(self.get_params(ctx))
         named: list[Any] = [parameter for parameter in self.params if parameter.name in NAMING]
         for parameter in named:
             if brought := plugins.names(NAMING[parameter.name]):
@@ -105,8 +122,22 @@ class Command(TyperCommand):
         super().format_help(ctx, formatter)
 
 
+def _bare_flags(parameters: Sequence[Any]) -> None:
+    """Have flags shown without a type: Typer would write `--json <bool>`, as if a word had to follow."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+
+
 def _group(text: str) -> typer.Typer:
-    return typer.Typer(help=text, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    return typer.Typer(
+        help=text,
+        cls=Group,
+        epilog=VOLUME,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
 
 
 def _root(
@@ -126,10 +157,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="replace")
     words = _set_volume(list(sys.argv[1:] if arguments is None else arguments))
     try:
-        sys.exit(_run(words))
+        with progress.phase(" ".join(["triever", *words[:1]])):
+            sys.exit(_run(words))
     except Exception:  # a bug, which may quote anything
         sys.stderr.write(printable_lines(traceback.format_exc()))
         sys.exit(1)
+    finally:
+        progress.tell(None)
 
 
 def _run(words: list[str]) -> int:
@@ -196,6 +230,8 @@ def _set_volume(words: list[str]) -> list[str]:
     logging.basicConfig(handlers=[handler])
     logging.getLogger("triever").setLevel(level)
     progress.show(sys.stderr.isatty() and not quiet)
+    silent = quiet or sys.stderr.isatty() or not is_first_process()
+    progress.tell(None if silent else note, always=True)  # no log is silent for long
     terminal.hush(bool(quiet))
     terminal.tame_warnings()
     return [word for word in words[:end] if word not in (*quiet, *loud)] + words[end:]

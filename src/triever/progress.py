@@ -1,13 +1,16 @@
 """Progress of long work: silent inside a program, a bar on the terminal once `show` has been called.
 
-Where there is no terminal, `tell` has a line given out every few seconds instead.
+Where there is no terminal, `tell` has a line given out every few seconds instead: by the work itself as it counts, and
+where it does not count, or takes long over one thing, by a thread that says what goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from triever.printable import printable
@@ -15,9 +18,35 @@ from triever.printable import printable
 T = TypeVar("T")
 EVERY = 5.0
 """Seconds between two lines about work that goes on."""
+SILENCE = 15.0
+"""Seconds without a line after which there is one all the same."""
+REDRAWN = 0.1
+"""Seconds between two pictures of a bar: to draw one takes as long as to read some documents."""
 _shown = False
 _line: Callable[[str], object] | None = None
 _last = 0.0  # when the last line was given out, whatever it was about: short pieces of work add up
+_lock = threading.Lock()
+_stop = threading.Event()  # ends the thread of the last `tell`
+
+
+@dataclass(eq=False)
+class _Work:
+    """Something that takes long, and how much of it is done where it is counted."""
+
+    title: str
+    total: int | None = None
+    unit: str = ""  # of what is counted; nothing is counted without one
+    done: int = 0
+    note: str = ""
+    began: float = field(default_factory=lambda: time.monotonic())
+
+    def __str__(self) -> str:
+        of_all = f" of {self.total:,}" if self.total else ""
+        counted = f": {self.done:,}{of_all} {self.unit}" if self.unit else ""
+        return f"{self.title}{counted}{f'; {self.note}' if self.note else ''}"
+
+
+_works: list[_Work] = []  # what goes on now: the last is a part of the one before it
 
 
 def show(on: bool) -> None:
@@ -26,53 +55,102 @@ def show(on: bool) -> None:
     _shown = on
 
 
-def tell(line: Callable[[str], object] | None) -> None:
-    """Where no bars are shown, give a line about long work to this function every few seconds; None: no more."""
-    global _line, _last
-    _line, _last = line, time.monotonic()
+def tell(line: Callable[[str], object] | None, *, always: bool = False) -> None:
+    """Where no bars are shown, give a line about long work to this function every few seconds; None: no more.
+
+    With `always` there is a line after SILENCE seconds also where nothing is counted, from another thread.
+    """
+    global _line, _last, _stop
+    _stop.set()
+    _line, _last, _stop = line, time.monotonic(), threading.Event()
+    if line and always:
+        threading.Thread(target=_break_silence, args=(_stop,), name="progress", daemon=True).start()
 
 
-def _counter(title: str, total: int | None, done: int = 0) -> Callable[[int, str], object]:
-    """What is called with how much is done, and now and then gives a line about it."""
-    of_all = f" of {total:,}" if total else ""
-
-    def count(done: int, note: str = "") -> None:
-        global _last
-        if _line is not None and (now := time.monotonic()) - _last >= EVERY:
-            _last = now
-            _line(f"{title}: {done:,}{of_all}{f'; {note}' if note else ''}")
-
-    count(done)
-    return count
+def _break_silence(stop: threading.Event) -> None:
+    while not stop.wait(1.0):
+        _say_after(SILENCE, beside_work=True)
 
 
-def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
-    """The same items, with a bar that counts them as they pass."""
-    if not _shown:
-        count = _counter(title, total if total is not None or not isinstance(items, Sized) else len(items))
-        for number, item in enumerate(items, 1):
-            yield item
-            count(number, "")
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield from bar.track(items, total=total, description=printable(title))
+def _say_after(seconds: float, *, beside_work: bool = False) -> None:
+    """Give out a line about what goes on, if the last one is so many seconds ago."""
+    global _last
+    with _lock:
+        now = time.monotonic()
+        if _line is None or now - _last < seconds:
+            return
+        _last, line = now, _line
+        work = _works[-1] if _works else _Work("working", began=now)
+    line(f"{work}; {now - work.began:.0f} s so far" if beside_work else str(work))
 
 
 @contextlib.contextmanager
-def bar(title: str, total: int, done: int = 0) -> Generator[Callable[[int, str], object], None, None]:
+def phase(title: str) -> Generator[None, None, None]:
+    """Name work that counts nothing, such as opening a model, for lines about it."""
+    with _going_on(_Work(title)):
+        yield
+
+
+@contextlib.contextmanager
+def _going_on(work: _Work) -> Generator[None, None, None]:
+    _works.append(work)
+    try:
+        yield
+    finally:
+        _works.remove(work)  # which need not be the last: a generator may be closed late
+
+
+def track(
+    items: Iterable[T], title: str, total: int | None = None, *, unit: str, size: Callable[[T], int] = lambda _item: 1
+) -> Iterator[T]:
+    """The same items, with a bar that counts them as they pass; `size` says how many units an item is."""
+    if total is None and isinstance(items, Sized):
+        total = sum(map(size, items))
+    with bar(title, total, unit=unit) as count:
+        done = 0
+        for item in items:
+            yield item
+            done += size(item)
+            count(done, "")
+
+
+@contextlib.contextmanager
+def bar(
+    title: str, total: int | None, done: int = 0, *, unit: str
+) -> Generator[Callable[[int, str], object], None, None]:
     """A bar for work that is no iterable. It gives a function that takes how much is done, and a note to show."""
-    if not _shown:
-        yield _counter(title, total, done)
+    work = _Work(title, total, unit, done)
+    if _shown:
+        with _drawn(work) as count:
+            yield count
         return
+
+    def count(done: int, note: str) -> None:
+        work.done, work.note = done, note
+        _say_after(EVERY)
+
+    with _going_on(work):
+        count(done, "")
+        yield count
+
+
+@contextlib.contextmanager
+def _drawn(work: _Work) -> Generator[Callable[[int, str], object], None, None]:
+    """A bar on the terminal, which is taken away at the end."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    note_column = TextColumn("{task.fields[note]}", markup=False)
-    with Progress(*columns, note_column, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(printable(title), total=total, completed=done, note="")
-        yield lambda done, note: shown.update(task, completed=done, note=printable(note))
+    texts = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[unit]", "fields[note]"))
+    title, unit, note = texts
+    columns = (title, BarColumn(), MofNCompleteColumn(), unit, TimeRemainingColumn(), note)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(printable(work.title), total=work.total, completed=work.done, unit=work.unit, note="")
+        drawn = 0.0
+
+        def count(done: int, note: str) -> None:
+            nonlocal drawn
+            if (now := time.monotonic()) - drawn >= REDRAWN or done == work.total:
+                drawn = now
+                shown.update(task, completed=done, note=printable(note))
+
+        yield count

@@ -32,7 +32,7 @@ from triever.data.store import SCHEMA, DocumentStore
 from triever.engines.base import Engine, Parts, among
 from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
 from triever.memory_parts import Products, Size, index_size, part_sizes
-from triever.progress import track
+from triever.progress import phase, track
 from triever.training import fit_fingerprints
 from triever.validation import require_table, require_text
 from triever.version import __version__
@@ -56,6 +56,12 @@ FILTERS = 4
 """How many filters are kept with what they leave."""
 ROOT = "root"
 """Where an origin notes the folder at which ids of text files begin."""
+
+MADE_FROM = "made_from"
+"""Where the state of an artifact has the facts of its card that are neither options nor its origin."""
+
+WEIGHTS = "model weights"
+"""The name of the weights on a card."""
 
 _log = logging.getLogger("triever")
 
@@ -191,11 +197,11 @@ class Retriever(ABC, Generic[E]):
             raise UsageError(
                 f"fit takes a Dataset, not {type(dataset).__name__}", "load one with triever.load_dataset(...)"
             )
-        store = DocumentStore.of(track(dataset.documents(), "reading documents"))
+        store = DocumentStore.of(track(dataset.documents(), "reading", unit="documents"))
         if not len(store):
             raise UsageError(f"{dataset.name} has no documents", "check it with: triever data info")
         store.fingerprint = dataset.fingerprint  # taken as the documents passed
-        with self._turn:
+        with self._turn, phase(f"fitting {self.kind}"):
             self._held = self._fitted_to(dataset, store, work)
         return self
 
@@ -319,7 +325,7 @@ class Retriever(ABC, Generic[E]):
         `triever fit` does. A folder of other files that is no artifact is always refused.
         """
         held = self._checked()
-        with artifact.writing(as_path(path), replace=replace) as writer:
+        with phase(f"saving {path}"), artifact.writing(as_path(path), replace=replace) as writer:
             self._save(held, writer)
 
     @property
@@ -390,17 +396,14 @@ class Retriever(ABC, Generic[E]):
     @property
     def card(self) -> str:
         """What it is and what it was made from, for whoever receives the folder."""
-        return self._card(self._checked())
+        held = self._checked()
+        return self._card(held, _made_from(held))
 
-    def _card(self, held: Held[E]) -> str:
-        store = held.store
-        now = {"documents": len(store), "with expansions": store.expanded, "fingerprint": store.fingerprint}
-        made_from = held.engine.made_from()
-        weights = made_from.pop("weights", "none")
-        named = {"model weights": weights, **made_from}  # an option may be called weights too
-        rows = {"kind": self.kind, **config.to_dict(self), **held.origin, **named, **now}
+    def _card(self, held: Held[E], made_from: Mapping[str, Any]) -> str:
+        now = {"documents": len(held.store), "fingerprint": held.store.fingerprint}
+        rows = {"kind": self.kind, **config.to_dict(self), **held.origin, **made_from, **now}
         table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
-        licence = f"Weights: {weights}. The documents are inside; their licence is that of the corpus."
+        licence = f"Weights: {made_from[WEIGHTS]}. The documents are inside; their licence is that of the corpus."
         title = f"# A Triever {type(self).__name__} retriever"
         return f"{title}\n\n| what | value |\n| --- | --- |\n{table}\n\n{licence}\n"
 
@@ -421,11 +424,19 @@ class Retriever(ABC, Generic[E]):
         return results
 
     def _save(self, held: Held[E], writer: artifact.Writer) -> None:
+        made_from = _made_from(held)
         writer.table("documents", held.store.table)
-        writer.text("card", self._card(held))
+        writer.text("card", self._card(held, made_from))
         state = held.engine.write(writer)
         state |= {"origin": dict(held.origin), "documents": len(held.store), "fingerprint": held.store.fingerprint}
+        state |= {MADE_FROM: made_from}  # for programs, as the card is for people
         writer.commit(self.kind, config.to_dict(self), state, f"triever {__version__}")
+
+
+def _made_from(held: Held[Any]) -> dict[str, Any]:
+    """What the engine tells of itself, and how many documents have expansions; an option may be called weights too."""
+    made_from = held.engine.made_from()
+    return {WEIGHTS: made_from.pop("weights", "none"), **made_from, "with expansions": held.store.expanded}
 
 
 def _texts(queries: Sequence[str | Query]) -> list[str]:
@@ -493,7 +504,8 @@ def system(name: str) -> type[Retriever[Any]]:
     """The retriever class of a name."""
     if name in KINDS:
         module, _, attribute = KINDS[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        with phase(f"loading {name}"):  # and PyTorch with it, mostly
+            return getattr(importlib.import_module(module), attribute)
     if brought := plugins.find_class(plugins.RETRIEVERS, name, Retriever):
         return brought
     hint = nearest(name, [*KINDS, *plugins.names(plugins.RETRIEVERS, KINDS)])
@@ -502,7 +514,7 @@ def system(name: str) -> type[Retriever[Any]]:
 
 def load(path: str | Path) -> Retriever[Any]:
     """Open a saved retriever."""
-    with artifact.read(path) as snapshot:
+    with phase(f"opening {path}"), artifact.read(path) as snapshot:
         try:
             with artifact.opening(path, snapshot.manifest.kind):
                 return _opened(snapshot)
@@ -568,5 +580,7 @@ def edit(path: str | Path, *, wait: float = 0) -> Generator[Retriever[Any]]:
         retriever = load(path)
         before = retriever._checked()
         yield retriever
-        if retriever._checked() is not before:
+        if retriever._checked() is before:
+            return
+        with phase(f"saving {path}"):
             retriever._save(retriever._checked(), writer)

@@ -152,6 +152,12 @@ def test_a_name_is_looked_up_under_the_data_folder(tmp_path: Path, monkeypatch: 
         load_dataset("hanbook")
     write(tmp_path / "handbook", {"corpus.jsonl": CORPUS})
     assert load_dataset("handbook").splits == (), "a path comes first"
+    with pytest.raises(DataError, match=r"did you mean shelf\? known: handbook, python"):
+        load_dataset("shell")
+    monkeypatch.delenv("TRIEVER_DATA")
+    for near, name in {"shelves": "shelf", "pyhton": "python"}.items():
+        with pytest.raises(DataError, match=rf"dataset called {near}; did you mean {name}\?$"):
+            load_dataset(near)
     monkeypatch.setenv("TRIEVER_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match=r"TRIEVER_DATA=.* cannot be read"):
         load_dataset("zzz")

@@ -154,6 +154,31 @@ def test_two_crowded_positions_are_one_warning() -> None:
     assert warning.startswith("at positions 1, 3 of docids, one symbol stands for 100%, 98% of 200 docids, so")
 
 
+def titled(*titles: str) -> Dataset:
+    return Dataset.of("titled", [Document(str(number), "x", title) for number, title in enumerate(titles)])
+
+
+@pytest.mark.parametrize(
+    ("shared", "alone", "warned"), [(10, 20, True), (10, 190, False), (9, 1, False), (0, 30, False), (30, 0, True)]
+)
+def test_documents_that_share_a_title_are_counted(shared: int, alone: int, warned: bool) -> None:
+    data = titled(*["Alike"] * shared, *(f"Title {number}" for number in range(alone)))
+    facts = describe_docids(data, "title", ["vocabulary=300"], None)
+    warning = (
+        f"{shared} of {shared + alone} documents share their title docid with another one, so that a search cannot "
+        "tell these apart; set docids=semantic, or give every document a title of its own"
+    )
+    assert facts.get("warning about codes") == (warning if warned else None)
+
+
+def test_a_fit_warns_of_titles_that_documents_share(caplog: pytest.LogCaptureFixture) -> None:
+    data = titled(*["Alike", "Other"] * 10)
+    with caplog.at_level(logging.WARNING, "triever"):
+        retriever = Generative(docids=Title(vocabulary=300), backbone=TINY, training=NOTHING).fit(data)
+    assert "20 of 20 documents share their title docid" in caplog.text
+    assert "set docids=semantic" in line_of(retriever.card, "warning about codes")
+
+
 # --- where it is said -----------------------------------------------------------------------------------------
 
 

@@ -12,11 +12,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ir_measures.measures.base import registry
 
 from triever.data.records import Hit, Query, Result
 from triever.errors import MissingExtra, UsageError
-from triever.evaluation import measures
-from triever.evaluation.measures import COMMON, DEFAULT_MEASURES, check, depth, lower_is_better, per_query, reads_texts
+from triever.evaluation import measures, trec
+from triever.evaluation.measures import (
+    COMMON,
+    DEFAULT_MEASURES,
+    OWN,
+    check,
+    depth,
+    lower_is_better,
+    per_query,
+    reads_texts,
+)
 
 
 def result(*ids: str, answer: str | None = None, probabilities: Sequence[float] = ()) -> Result:
@@ -124,21 +134,35 @@ def test_a_run_without_the_judged_queries_gives_zeros_and_a_warning(caplog: pyte
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("nDGC@10", "did you mean nDCG?"),
-        ("sucess@1", "did you mean Success?"),
+        ("nDGC@10", "did you mean nDCG@10?"),
+        ("sucess@1", "did you mean Success@1?"),
         ("KILT-RPrec", "did you mean KILT-Rprec?"),
         ("Answer", "did you mean Answer@k?"),
         ("Answer@0", "did you mean Answer@k?"),
         ("EM@1", "did you mean EM?"),
         ("brier", "did you mean Brier?"),
-        ("ndcg@10", "did you mean nDCG?"),
+        ("ndcg@10", "did you mean nDCG@10?"),
+        ("p(REL=2)@5", "did you mean P?"),
+        ("p(rel=2)@5", "did you mean P(rel=2)@5?"),
+        ("answer@3", "did you mean Answer@3?"),
         ("rprec", "did you mean Rprec?"),
-        ("recall@5", "did you mean Recall?"),
+        ("recall@5", "did you mean Recall@5?"),
         ("zzzzzz", f"known: {', '.join(COMMON)}, …"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, hint: str) -> None:
     assert refusal({}, {"q": {"a": 1}}, ["RR", name]) == f"there is no measure {name!r}; {hint}"
+
+
+def test_every_measure_is_suggested_to_who_writes_it_in_another_case() -> None:
+    for name in sorted({*trec.names(), *OWN}):
+        for other in {name.lower(), name.upper()} - {name}:
+            if other in registry:  # ir_measures knows some in two cases
+                continue
+            assert refusal({}, {"q": {"a": 1}}, [f"{other}@10"]) in (
+                f"there is no measure '{other}@10'; did you mean {name}@10?",
+                f"there is no measure '{other}@10'; did you mean {name}?",  # it takes no cutoff
+            )
 
 
 def test_the_common_names_are_known() -> None:

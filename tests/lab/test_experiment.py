@@ -710,6 +710,29 @@ def test_results_that_the_list_of_cells_lacks_are_on_the_page() -> None:
         results.render("results")
 
 
+def test_other_json_beside_results_is_left_out_and_named(here: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert triever("compare", "bm25", "--data", "toy", "--out", "results/toy.json").returncode == 0
+    before = results.render("results")
+    assert caplog.text == ""
+    for name, content in {"package.json": '{"name": "x"}', "list.json": "[1]", "half.json": '{"report": '}.items():
+        (here / "results" / name).write_text(content)
+    (here / "results" / "cake").mkdir()
+    (here / "results" / "cake" / "recipe.json").write_text('{"flour": 500}')
+    assert results.render("results") == before
+    assert "left out 4 JSON files that are no results, but something else: results/cake/recipe.json, " in caplog.text
+    whole = json.loads((here / "results" / "toy.json").read_text())
+    for change, sentence in (
+        ({"seconds": None, "hardware": []}, "toy.json is a damaged result: "),
+        ({"report": {}}, "toy.json: this is not a report"),
+    ):
+        (here / "results" / "toy.json").write_text(json.dumps(whole | change))
+        with pytest.raises(TrieverError, match=sentence):
+            results.render("results")
+    (here / "results" / "toy.json").write_text(json.dumps({"report": whole["report"]}))
+    with pytest.raises(TrieverError, match=r"toy\.json is not a result file, because it has no 'command'; remove it"):
+        results.render("results")
+
+
 def test_results_become_an_index_and_a_page_for_each_recipe(here: Path) -> None:
     for name in ("first", "second"):
         assert triever("compare", "bm25", "--data", "toy", "--out", f"results/before/{name}.json").returncode == 0

@@ -11,6 +11,7 @@ from triever.commands.options import Data, Json, ReadAs, SkipBad
 from triever.commands.shared import open_data
 from triever.terminal import describe, emit, note, table
 
+MADE_AGAIN = "made again when it is needed"
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")]
 
 
@@ -59,15 +60,25 @@ def data_sample(
 
 
 def cache_list(json_: Json = False) -> None:
-    """List what is in Triever's cache on this computer."""
+    """List what is in Triever's cache on this computer, with installed weights."""
     from triever.data.cache import entries, size
+    from triever.models.weights import in_cache
 
-    rows = [{"file": str(path), "bytes": size(path)} for path in entries()]
-    emit(rows if json_ else table(rows) if rows else "nothing is cached")
+    described = dict.fromkeys(entries(), MADE_AGAIN) | {path: f"weights: {name}" for name, path in in_cache().items()}
+    sizes = {path: size(path) for path in described}
+    if json_:
+        emit([{"file": str(path), "bytes": sizes[path], "what": kind} for path, kind in described.items()])
+    elif described:
+        emit(
+            table([{"file": str(path), "bytes": f"{sizes[path]:,}", "what": kind} for path, kind in described.items()])
+        )
+        note(f"{sum(sizes.values()):,} bytes in all; triever cache clear keeps weights")
+    else:
+        emit("nothing is cached")
 
 
 def cache_clear() -> None:
-    """Remove everything from the cache; it is made again when it is needed."""
+    """Remove everything from the cache but installed weights; it is made again when it is needed."""
     from triever.data.cache import clear
 
     note(f"removed {clear()} files and folders")

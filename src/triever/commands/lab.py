@@ -106,7 +106,13 @@ def docids_info(
     scheme: Annotated[
         str, typer.Option(help="The kind of docids: atomic, naive, title, semantic, codebook or cluster.")
     ] = "title",
-    vectors: Annotated[Path | None, typer.Option(help="A .npy file with a vector for each document.")] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            help="The vectors that docids are made from: a .npy file with one for each document, or a model that "
+            "`triever fit dense` has written."
+        ),
+    ] = None,
     set_: SchemeSettings = None,
     read_as: ReadAs = "",
     json_: Json = False,

@@ -10,9 +10,8 @@ from typing import Annotated
 
 import typer
 
-from triever import progress
 from triever.commands.options import Data, DataOption, Expansions, Json, ReadAs, Root, Settings, SkipBad
-from triever.commands.shared import check_parents, open_data
+from triever.commands.shared import check_parents, is_first_process, open_data
 from triever.errors import UsageError
 from triever.terminal import emit, note, table
 
@@ -32,7 +31,6 @@ def quickstart(
     """Try BM25, dense and generative retrieval on the documentation of your Python, and see some answers."""
     from triever.quickstart import quickstart as run
 
-    progress.tell(note)  # where there is no terminal: some of it takes a minute
     run(questions, emit, backbone)
 
 
@@ -83,29 +81,38 @@ def fit(
         if not work:
             work_folder.discard(folder)
         raise
-    if not _is_first_process():
+    if not is_first_process():
         return
     retriever.save(out, replace=replace)
     if not work:
         work_folder.remove(folder)
     note(f"wrote {out}: {retriever.kind} with {len(retriever):,} documents")
-    if outcome := _outcome(retriever.engine.made_from()):
+    if outcome := _outcome(retriever.engine.made_from(), keep=getattr(retriever.tuning, "keep", "best")):
         note(outcome)
     note(str(dataset.reading))
 
 
-def _outcome(made_from: Mapping[str, object]) -> str:
+def _outcome(made_from: Mapping[str, object], *, keep: str = "best") -> str:
     """How a training went, by what the card says of it; nothing where no held-out query judged it.
 
     >>> _outcome({"trained steps": 600, "best step": 450, "held-out RR@10": 0.71, "held-out RR@10 unseen": 0.68})
     'kept step 450 of 600; held-out queries: RR@10 0.71, RR@10 unseen 0.68'
+    >>> _outcome({"trained steps": 600, "best step": 600, "held-out RR@10": 0.71})
+    'kept step 600 of 600; held-out queries: RR@10 0.71; it was still getting better: try more training.steps'
+    >>> _outcome({"trained steps": 600, "best step": 450, "held-out RR@10": 0.71}, keep="last")
+    'kept step 600 of 600; held-out queries at step 450, the best: RR@10 0.71'
     """
     held_out = {
         name.removeprefix("held-out "): value for name, value in made_from.items() if name.startswith("held-out ")
     }
+    if not held_out:
+        return ""
+    steps, best = made_from.get("trained steps"), made_from.get("best step")
+    kept = f"kept step {best if keep == 'best' else steps} of {steps}"
+    judges = "held-out queries" if keep == "best" or best == steps else f"held-out queries at step {best}, the best"
     measures = ", ".join(f"{name} {value}" for name, value in held_out.items())
-    kept = f"kept step {made_from.get('best step')} of {made_from.get('trained steps')}"
-    return f"{kept}; held-out queries: {measures}" if measures else ""
+    hint = "; it was still getting better: try more training.steps" if steps and best == steps else ""
+    return f"{kept}; {judges}: {measures}{hint}"
 
 
 def _work_folder(out: Path, work: Path | None) -> Path:
@@ -120,16 +127,6 @@ def _work_folder(out: Path, work: Path | None) -> Path:
         problem = f"--work {work} and --out {out} are the same folder, or one lies inside the other"
         raise UsageError(problem, "name two separate folders")
     return work
-
-
-LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")
-"""The variables that torchrun and accelerate launch set for their processes; batch systems set some of them too."""
-
-
-def _is_first_process() -> bool:
-    """Whether this process saves the model: of several that train together, only the first does."""
-    together = all(name in os.environ for name in LAUNCHED) and os.environ["WORLD_SIZE"] != "1"
-    return not together or os.environ["RANK"] == "0"
 
 
 def write_queries(

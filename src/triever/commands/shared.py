@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("triever")
 READ_AS = ("text", "records")
+LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")
+"""The variables that torchrun and accelerate launch set for their processes; batch systems set some of them too."""
 
 
 def open_data(
@@ -70,3 +72,9 @@ def command_words() -> list[str]:
     words = [word for word in sys.argv[1:] if not word.startswith("--out=")]
     at = words.index("--out") if "--out" in words else len(words)
     return words[:at] + words[at + 2 :]
+
+
+def is_first_process() -> bool:
+    """Whether this process saves the model and says how far it is: of several that train together, the first does."""
+    together = all(name in os.environ for name in LAUNCHED) and os.environ["WORLD_SIZE"] != "1"
+    return not together or os.environ["RANK"] == "0"

@@ -178,8 +178,8 @@ def add(
     with edit(model, wait=wait) as retriever:
         known = [document.id for document in new if document.id in retriever.documents]
         if known and not replace:
-            problem = f"a document with id {known[0]!r} already exists"
-            raise UsageError(problem, "replace it with --replace, or delete it first")
+            more = f", and {len(known) - 1:,} more of these documents are too" if len(known) > 1 else ""
+            raise UsageError(f"{known[0]} is in {model} already{more}", "replace what it has with --replace")
         first = next((document.id for document in new if document.id not in retriever.documents), "")
         hint = _other_root(retriever, dataset.root, first)
         plan = Plan.of(retriever.documents, new, deletes=False)
@@ -282,6 +282,7 @@ def delete(
 def status(model: Model, json_: Json = False) -> None:
     """Describe a saved retriever, and check every file against its hash."""
     from triever import artifact
+    from triever.retriever import MADE_FROM
     from triever.validation import require_table, require_text
 
     with artifact.read(model) as snapshot, artifact.opening(model, snapshot.manifest.kind):
@@ -289,6 +290,7 @@ def status(model: Model, json_: Json = False) -> None:
         manifest, state = snapshot.manifest, snapshot.manifest.state
         card = snapshot.text("card")
         facts = {"kind": manifest.kind, "options": dict(manifest.options), **require_table(state, "origin")}
+        facts |= require_table(state, MADE_FROM)
         facts |= {"documents": snapshot.documents, "fingerprint": require_text(state, "fingerprint")}
     facts |= {"bytes": manifest.bytes, "files": len(manifest.files), "written_by": manifest.written_by}
     emit(facts if json_ else f"{card}\n{len(manifest.files)} files, {manifest.bytes:,} bytes, all as they were saved")

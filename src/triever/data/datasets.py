@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -106,11 +107,20 @@ def _find(name: str | Path) -> Path:
 
 
 def _known(name: str, shelf: str) -> str:
-    if not shelf:
-        return f"give a path, or set {VARIABLE} to the folder that holds your datasets"
-    names = [_PYTHON, *_names(Path(shelf))]
-    hint = nearest(name, names)
-    return hint if hint.startswith("known") else f"{hint} known: {', '.join(sorted(names))}"
+    """What to name instead: a file or folder that lies here or a dataset, if one is near; or what is known."""
+    datasets = [_PYTHON, *(_names(Path(shelf)) if shelf else ())]
+    hint = nearest(name, [*datasets, *_here()], listed=0)
+    near = f"{hint} " if hint.startswith("did you mean") else ""
+    if shelf:
+        return f"{near}known: {', '.join(sorted(datasets))}"
+    return near.rstrip() or f"give a path, or set {VARIABLE} to the folder that holds your datasets"
+
+
+def _here() -> list[str]:
+    """The files and folders of the current folder; none where it is gone, or may not be read."""
+    with contextlib.suppress(OSError):
+        return [name for name in os.listdir() if not name.startswith(".")]
+    return []
 
 
 def _names(shelf: Path) -> list[str]:

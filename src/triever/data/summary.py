@@ -8,8 +8,10 @@ from triever.data.dataset import Dataset, Digest
 from triever.data.formats.problems import Problems
 from triever.data.reading import Reading
 from triever.data.records import Qrels, Query
+from triever.progress import phase
 
 
+@phase("reading a dataset")
 def info(dataset: Dataset) -> dict[str, Any]:
     """Counts of documents, queries and judgements, and of everything odd about them."""
     problems = Problems(dataset.skip_bad)

@@ -24,6 +24,7 @@ from triever.data.records import Document, Hit, Qrels, Query, Run, ranked
 from triever.data.splits import ALL
 from triever.errors import DataError, Flaw, UsageError, nearest
 from triever.files import atomic_folder
+from triever.progress import phase
 
 __all__ = ["write_dataset", "write_documents", "write_qrels", "write_queries", "write_run"]
 
@@ -82,6 +83,7 @@ def write_run(path: str | Path, run: Run, tag: str = "triever") -> None:
     _write_text(path, (line for query, hits in run.items() for line in _run_lines(query, ranked(hits), tag)))
 
 
+@phase("writing a dataset")
 def write_dataset(folder: str | Path, dataset: Dataset, to: str = "beir") -> None:
     """Write a dataset as a new folder: `beir` (gzipped), `parquet` or `msmarco`."""
     if to not in _LAYOUTS:

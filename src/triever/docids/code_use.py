@@ -18,6 +18,8 @@ SHARED = 0.05
 """The share of docids with the code of another one above which codes are too few."""
 FEW = 100
 """Fewer docids than these, or fewer that the symbols before a position leave undecided, are no ground for a warning."""
+TIED = 10
+"""Fewer documents than these that share their whole docid are no ground for a warning."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,34 @@ class CodeUse:
         """
         limit, least = CROWDED + (1 - CROWDED) / self.coding.choices, FEW / self.docids
         return [at for at, use in enumerate(self.positions, 1) if use.commonest > limit and use.undecided >= least]
+
+
+def code_facts(trie: Trie, scheme: Scheme, *, ranked: bool = False) -> dict[str, object]:
+    """How docids use their symbols, and what is bad about it, by name; see `CodeUse.warnings` for `ranked`."""
+    if use := code_use(trie, scheme):
+        return use.facts(ranked=ranked)
+    tied = "" if ranked else ties(trie, scheme)
+    return {WARNING: tied} if tied else {}
+
+
+def code_warnings(trie: Trie, scheme: Scheme, *, ranked: bool = False) -> list[str]:
+    """What is bad about docids, and what to do about it."""
+    if use := code_use(trie, scheme):
+        return use.warnings(ranked=ranked)
+    return [tied for tied in [ties(trie, scheme)] if tied and not ranked]
+
+
+def ties(trie: Trie, scheme: Scheme) -> str:
+    """A warning where many documents share their whole docid, by a scheme that means to tell them apart; else ""."""
+    if not scheme.if_tied or len(trie) < 2:
+        return ""
+    codes = _codes(trie.paths(), numbered=False)
+    tied = _beside((codes[1:] == codes[:-1]).all(axis=1))
+    count = int(tied.sum())
+    if count < TIED or count <= SHARED * len(tied):
+        return ""
+    problem = f"{count:,} of {len(tied):,} documents share their {scheme.kind} docid with another one"
+    return f"{problem}, so that a search cannot tell these apart; {scheme.if_tied}"
 
 
 def code_use(trie: Trie, scheme: Scheme) -> CodeUse | None:

@@ -19,7 +19,7 @@ from triever import config
 from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
-from triever.docids.code_use import code_use
+from triever.docids.code_use import code_facts
 from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
@@ -199,8 +199,7 @@ class Docids(Generic[M]):
 
         Where documents are `ranked` by something else too, they may share codes.
         """
-        use = code_use(self.trie, self.scheme)
-        codes = use.facts(ranked=ranked) if use else {}
+        codes = code_facts(self.trie, self.scheme, ranked=ranked)
         return {"weights": source_of(self.model.encoder), **self.trained, **codes}
 
 

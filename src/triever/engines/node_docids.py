@@ -20,6 +20,7 @@ from triever.docids.trie import Trie
 from triever.engines.docids import Reading
 from triever.models.encoder import Encoder, encode
 from triever.models.tokens import Tokens
+from triever.progress import phase
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def numbered(scheme: Scheme, docids: Sequence[Docid], numbers: np.ndarray) -> Se
     return [(*docid, number) for docid, number in zip(docids, numbers.tolist(), strict=True)]
 
 
+@phase("making docids")
 def fitted_trie(
     scheme: Scheme, documents: Sequence[Document], owners: np.ndarray, rows: Tensor, device: torch.device
 ) -> Trie:

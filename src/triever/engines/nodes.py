@@ -21,7 +21,7 @@ from triever.arrays import kth_greatest
 from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
-from triever.docids.code_use import code_use
+from triever.docids.code_use import code_facts
 from triever.docids.schemes import Docid, Scheme
 from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
@@ -271,8 +271,8 @@ class NodeEngine:
 
     def made_from(self) -> dict[str, Any]:
         """The backbone, how the training went, and how docids use their symbols."""
-        use = code_use(self.trie, self.scheme)
-        return {"weights": source_of(self.reader), **self.trained, **(use.facts(ranked=True) if use else {})}
+        codes = code_facts(self.trie, self.scheme, ranked=True)
+        return {"weights": source_of(self.reader), **self.trained, **codes}
 
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put it into an artifact."""

@@ -25,7 +25,10 @@ log = logging.getLogger("triever")
 def search_all(retriever: Retriever, queries: Sequence[Query], k: int = 100, name: str = "search") -> Run:
     """The hits of every query, by query id."""
     batches = [queries[start : start + BATCH] for start in range(0, len(queries), BATCH)]
-    results = [retriever.search_many(batch, k) for batch in track(batches, f"searching with {name}")]
+    results = [
+        retriever.search_many(batch, k)
+        for batch in track(batches, f"searching with {name}", unit="questions", size=len)
+    ]
     return dict(zip((query.id for query in queries), chain.from_iterable(results), strict=True))
 
 

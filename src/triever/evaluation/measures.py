@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from triever import plugins
 from triever.arguments import brief, listed, table, text
 from triever.data.records import Hit, Qrels, Query, Result, ranked
-from triever.errors import MissingExtra, UsageError, nearest
+from triever.errors import MissingExtra, TrieverError, UsageError, nearest
 from triever.evaluation.answers import exact_match, f1, has_answer
 from triever.evaluation.calibration import claim
 
@@ -354,18 +354,33 @@ def _is_known(base: str) -> bool:
 
 
 def _parse(name: str) -> Measure | Standard:
-    """One of ours, one that a package brings, or a measure of ir_measures."""
-    if known := _own(text(name, "a measure")) or _brought(name):
-        return known
-    trec = _trec()
+    """A measure by its name, or the nearest name to it."""
     try:
-        return Standard(trec.parse(name))
+        return _known(text(name, "a measure"))
     except KeyError:
-        raise UsageError(f"there is no measure {name!r}", _hint(name, trec.names())) from None
+        raise UsageError(f"there is no measure {name!r}", _hint(name, _trec().names())) from None
+
+
+def _known(name: str) -> Measure | Standard:
+    """One of ours, one that a package brings, or a measure of ir_measures; a KeyError where nobody has it."""
+    return _own(name) or _brought(name) or Standard(_trec().parse(name))
 
 
 def _hint(name: str, standard: Iterable[str]) -> str:
     """The nearest of all names, or the common ones: nobody reads fifty."""
-    known = {*OWN, "Answer@k", *standard, *plugins.names(plugins.MEASURES)}
-    hint = nearest(re.split(r"[@(]", name)[0], known)
-    return hint if hint.startswith("did you mean") else f"known: {', '.join(COMMON)}, …"
+    known = {*OWN, "Answer", *standard, *plugins.names(plugins.MEASURES)}
+    base = re.split(r"[@(]", name)[0]
+    hint = nearest(base, known)
+    if not hint.startswith("did you mean"):
+        return f"known: {', '.join(COMMON)}, …"
+    suggested = hint.removeprefix("did you mean ").removesuffix("?")
+    return f"did you mean {suggested}{_cutoff(suggested, name.removeprefix(base))}?"
+
+
+def _cutoff(base: str, rest: str) -> str:
+    """What stands behind the name of a measure: as it was asked for where that can be computed, or as help shows it."""
+    try:
+        _known(base + rest)
+    except (KeyError, TrieverError):
+        return "@k" if base == "Answer" else ""
+    return rest

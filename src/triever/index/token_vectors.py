@@ -32,6 +32,7 @@ from triever.index.token_lists import SearchedTokens, TokenLists
 from triever.index.top import CHUNK, Running, ScoresAndRows, best, filled, nothing, shared, stacked
 from triever.memory_parts import Product, Products, Stored, Thing, width_of
 from triever.models.precision import device_of
+from triever.progress import phase
 
 if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
@@ -75,6 +76,7 @@ class TokenIndex:
     changes: Changes
 
     @classmethod
+    @phase("building an index of token vectors")
     def of(
         cls, flat: np.ndarray, starts: np.ndarray, options: TokenOptions | None = None, codec: Codec | None = None
     ) -> TokenIndex:

@@ -31,6 +31,7 @@ from triever.index.options import IndexOptions
 from triever.index.top import CHUNK, Running, ScoresAndRows, filled, merged, nothing, ordered, resident, stacked
 from triever.memory_parts import Product, Products, Stored, Thing
 from triever.models.precision import device_of
+from triever.progress import phase
 from triever.validation import require, require_finite
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class VectorIndex:
     finder: Finder | None  # None if every vector is compared
 
     @classmethod
+    @phase("building an index of vectors")
     def of(cls, vectors: np.ndarray, options: IndexOptions | None = None) -> VectorIndex:
         """Build an index of vectors (n, d). A mapped array of the right type is not copied."""
         options = options or IndexOptions()

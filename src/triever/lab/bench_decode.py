@@ -96,7 +96,7 @@ def bench_decode(options: DecodeOptions | None = None) -> list[dict[str, object]
     chosen.check_memory()
     work = _Work(chosen)
     cells = [(queries, width) for queries in chosen.queries for width in chosen.beams]
-    return [row for cell in track(cells, "decoding") for row in work.rows(*cell)]
+    return [row for cell in track(cells, "decoding", unit="settings") for row in work.rows(*cell)]
 
 
 class _Work:

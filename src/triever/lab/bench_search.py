@@ -60,7 +60,7 @@ def bench_search(
         if not wanted:
             problem = f"no way to search {name} has {' or '.join(map(repr, only))} in its name"
             raise UsageError(problem, f"there are: {'; '.join(every)}")
-        for label in track(wanted, f"measuring {name}"):
+        for label in track(wanted, f"measuring {name}", unit="ways to search"):
             row, results = _row(label, every[label](), queries, qrels)
             exact = results if label == first else exact
             rows.append(row | {"agreement": "" if exact is None else round(_agreement(exact, results), 4)})

@@ -10,12 +10,15 @@ from torch import Tensor
 
 from triever import config
 from triever.data.datasets import Dataset
-from triever.docids.code_use import code_use
+from triever.data.records import Document
+from triever.docids.code_use import code_facts
 from triever.docids.quantize import all_finite
 from triever.docids.schemes import Scheme, scheme_class
 from triever.docids.trie import Trie
+from triever.engines.encoded import DenseEngine
 from triever.errors import DataError, UsageError
 from triever.index.top import shared
+from triever.retriever import load
 
 SHOWN = 3
 
@@ -24,26 +27,42 @@ def describe_docids(dataset: Dataset, kind: str, settings: Sequence[str], vector
     """The shape of the trie, the number and the use of symbols, and a few docids as a person reads them."""
     scheme = config.from_words(scheme_class(kind), settings)
     documents = list(dataset.documents())
-    docids = scheme.fit(documents, _vectors(scheme, vectors))
+    docids = scheme.fit(documents, _vectors(scheme, vectors, documents))
     trie = Trie.of(zip(docids, range(len(docids)), strict=True))
-    use = code_use(trie, scheme)
     description: dict[str, object] = {
         "scheme": repr(scheme),
         "width": scheme.width,
         **trie.info(),
-        **(use.facts() if use else {}),
+        **code_facts(trie, scheme),
     }
     examples = zip(documents[:SHOWN], docids, strict=False)
     return description | {document.id: scheme.readable(docid) for document, docid in examples}
 
 
-def _vectors(scheme: Scheme, path: Path | None) -> Tensor | None:
+def _vectors(scheme: Scheme, path: Path | None, documents: Sequence[Document]) -> Tensor | None:
+    """The vectors of documents: those of a file, or of a saved dense retriever."""
     if path is None:
         if scheme.needs_vectors:
-            raise UsageError(
-                f"{scheme.kind} docids are made from vectors, but none are given", "add --vectors FILE.npy"
-            )
+            problem = f"{scheme.kind} docids are made from vectors, but none are given"
+            raise UsageError(problem, "add --vectors and a .npy file, or a model that triever fit dense has written")
         return None
+    return _of_model(path, documents) if path.is_dir() else _of_file(path)
+
+
+def _of_model(path: Path, documents: Sequence[Document]) -> Tensor:
+    """The vectors that a saved dense retriever has of these documents, which need not be all of its documents."""
+    retriever = load(path)
+    if not isinstance(retriever.engine, DenseEngine):
+        hint = "name a model that triever fit dense has written"
+        raise UsageError(f"{path} is a {retriever.kind} retriever, which has no vector for each document", hint)
+    missing = next((document.id for document in documents if document.id not in retriever.documents), None)
+    if missing is not None:
+        raise DataError(f"{path} has no document {missing}", "name a model that was fitted on these documents")
+    rows = np.array([retriever.documents.row(document.id) for document in documents])
+    return shared(retriever.engine.index.take(rows))
+
+
+def _of_file(path: Path) -> Tensor:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import platform
 import re
@@ -19,15 +20,18 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from triever.arguments import as_path
+from triever.data.folders import listed
 from triever.errors import DataError
 from triever.evaluation.finding import Finding, FindingRecord, Part, PartRecord, Values
 from triever.evaluation.report import Report
 from triever.files import atomic
-from triever.lab.tables import PLAN, Machine, RecipeTable, Row, RunResult, read_plan
+from triever.lab.tables import PLAN, Machine, RecipeTable, Row, RunResult, is_plan, read_plan
 from triever.version import __version__
 
 UNSHOWN = "smoke"
 """The setting that only shows that a recipe runs; its numbers mean nothing, so no page shows them."""
+
+_log = logging.getLogger("triever")
 
 # An absolute path, in a text or alone. After a letter or a dot a slash begins none, as in queries/s.
 _ROOTED = re.compile(r"""(?<![\w.:/])(?:[A-Za-z]:\\|~?/)[^\s'",;:]*""")
@@ -125,13 +129,22 @@ def sections(folder: str | Path) -> list[Section]:
         files = sorted(as_path(folder).rglob("*.json"))
     except OSError as error:
         raise DataError(f"{folder} cannot be opened: {error.strerror}", "check its permissions") from error
-    if not files:
-        raise DataError(f"{folder} holds no results", "write results with: triever compare ... --out FILE")
-    recipes = {file.parent for file in files if file.name == PLAN}
+    plans = {file: _json(file) for file in files if file.name == PLAN}
+    recipes = {
+        file.parent for file, plan in plans.items() if plan is None or is_plan(plan)
+    }  # None: one that is damaged
+    results = {file: result for file in files if file.parent not in recipes and (result := _result(file)) is not None}
+    others = [file for file in files if file.parent not in recipes and file not in results]
+    if not recipes and not results:
+        only = f", only other JSON such as {others[0]}" if others else ""
+        raise DataError(f"{folder} holds no results{only}", "write results with: triever compare ... --out FILE")
+    if others:
+        names = listed([str(file) for file in others])
+        _log.warning("left out %d JSON files that are no results, but something else: %s", len(others), names)
     made = (
-        _recipe_section(file.parent) if file.name == PLAN else _section(file.relative_to(folder), _read(file))
+        _section(file.relative_to(folder), results[file]) if file in results else _recipe_section(file.parent)
         for file in files
-        if file.name == PLAN or file.parent not in recipes
+        if file in results or (file.name == PLAN and file.parent in recipes)
     )
     return [section for section in made if section]
 
@@ -143,11 +156,16 @@ the values, their 95% intervals, the command, the data's fingerprint and the mac
 
 
 def _section(name: Path, result: ResultFile) -> Section:
-    machine = result["hardware"]
-    gpu = f"{machine['gpu']}; " if machine.get("gpu") else ""
-    where = f"{gpu}{machine['processor']}, {machine['cores']} cores; {result['seconds']} s"
     is_analysis = "finding" in result
-    shown = _analysed(result["finding"]) if is_analysis else _measured(result["report"])
+    try:
+        machine = result["hardware"]
+        gpu = f"{machine['gpu']}; " if machine.get("gpu") else ""
+        where = f"{gpu}{machine['processor']}, {machine['cores']} cores; {result['seconds']} s"
+        shown = _analysed(result["finding"]) if is_analysis else _measured(result["report"])
+    except DataError as error:
+        raise DataError(f"{name}: {error.problem}", error.hint) from error
+    except (LookupError, TypeError, AttributeError) as error:
+        raise DataError(f"{name} is a damaged result: {error!r}", "remove it, or write it again") from error
     words = shlex.split(result["command"])[: 3 if is_analysis else 2]
     page = name.parent.as_posix() if name.parent.name else "more"
     title = name.with_suffix("").as_posix()
@@ -207,15 +225,27 @@ def _origins(rows: Sequence[Row]) -> str:
     return f"{'; '.join(origins)}." if origins else "Nothing has been run yet."
 
 
-def _read(file: Path) -> ResultFile:
+def _result(file: Path) -> ResultFile | None:
+    """The comparison or analysis in a file; None where it holds something else, as a benchmark or a package does."""
+    result = _json(file)
+    if not isinstance(result, dict) or not result.keys() & {"report", "finding"}:
+        return None
     try:
-        result = json.loads(file.read_text(encoding="utf-8"))
         made = ResultFile(command=result["command"], seconds=result["seconds"], hardware=result["hardware"])
-        if "finding" in result:
-            return {**made, "finding": result["finding"]}
-        return {**made, "report": result["report"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} is not a result file: {error}", "remove it, or write it again") from error
+    except KeyError as error:
+        problem = f"{file} is not a result file, because it has no {error}"
+        raise DataError(problem, "remove it, or write it again") from error
+    if "finding" in result:
+        return {**made, "finding": result["finding"]}
+    return {**made, "report": result["report"]}
+
+
+def _json(file: Path) -> object:
+    """What is in a JSON file; None where it cannot be read as JSON."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def _hardware() -> Machine:

@@ -386,6 +386,11 @@ def aligned(rows: Sequence[Mapping[str, object]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
+def is_plan(value: object) -> bool:
+    """Whether what a file holds is the plan of a recipe: others may call a file recipe.json too."""
+    return isinstance(value, Mapping) and Plan.__required_keys__ <= value.keys()
+
+
 def read_plan(folder: Path) -> Plan:
     """The plan beside the results in a folder."""
     path = folder / PLAN

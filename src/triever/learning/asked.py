@@ -58,7 +58,7 @@ class Asked:
         device = model.rows.device
         owners, known = torch.from_numpy(self.owners).to(device), torch.from_numpy(self.vectors).to(device)
         ranks: dict[float, list[float]] = {mass: [] for mass in masses}
-        for low in track(range(0, len(queries), TOGETHER), "judging held-out questions"):
+        for low in track(range(0, len(queries), TOGETHER), "judging held-out questions", unit="batches of questions"):
             some = queries[low : low + TOGETHER].to(device)
             by_texts, by_questions = model.weights(some), None
             if len(self) and any(masses):

@@ -24,7 +24,7 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.docids.branches import Branches
-from triever.docids.code_use import code_use
+from triever.docids.code_use import code_warnings
 from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Trie
 from triever.engines import docids as docid_engines
@@ -44,6 +44,7 @@ from triever.models.docid_model import DocidModel, laid_out
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
 from triever.models.tokens import Tokens
+from triever.progress import phase
 from triever.ranks import reciprocal_rank
 from triever.retriever import Retriever
 from triever.search.scores import Normalisation
@@ -312,8 +313,9 @@ class DocidTeaching(Generic[E]):
         """What is trained, the docids (documents, longest) that it is taught, and the vectors they were made from."""
         placer, vectors = self.placed(dataset, store, work)
         scheme = copy.deepcopy(self.options.docids)  # the option stays as it was given
-        docids = scheme.fit(list(store), vectors, placer.device)
-        trie = Trie.of(entries_of(docids, scheme.others(vectors, docids), range(len(docids))))
+        with phase(f"making {scheme.kind} docids"):
+            docids = scheme.fit(list(store), vectors, placer.device)
+            trie = Trie.of(entries_of(docids, scheme.others(vectors, docids), range(len(docids))))
         warn_of_codes(trie, scheme, ranked=self.by_vectors)
         placed = placer if self._places(scheme) else None
         by_rows = placed is not None and takes_vectors(placed, self.options.decoder)
@@ -558,9 +560,8 @@ def reciprocal_ranks(engine: Engine, store: DocumentStore, held: Pairs) -> list[
 
 
 def warn_of_codes(trie: Trie, scheme: Scheme, *, ranked: bool) -> None:
-    """Warn where docids have symbols that tell little; documents that rows or vectors rank may share codes."""
-    use = code_use(trie, scheme)
-    for warning in use.warnings(ranked=ranked) if use else []:
+    """Warn where docids have symbols that tell little, or are shared; what rows or vectors rank may share codes."""
+    for warning in code_warnings(trie, scheme, ranked=ranked):
         _log.warning("%s", warning)
 
 

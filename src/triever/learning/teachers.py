@@ -124,7 +124,7 @@ def _asked(engine: Engine, store: DocumentStore, texts: Sequence[str], depth: in
     rows = np.zeros((len(texts), depth), np.int32)
     scores = np.full((len(texts), depth), -np.inf, np.float32)
     blocks = range(0, len(texts), TOGETHER)
-    for first in track(blocks, "asking the teacher", len(blocks)):
+    for first in track(blocks, "asking the teacher", len(blocks), unit="batches of questions"):
         for number, result in enumerate(engine.search(store, texts[first : first + TOGETHER], depth), first):
             for at, hit in enumerate(result):
                 rows[number, at], scores[number, at] = store.row(hit.id), hit.score

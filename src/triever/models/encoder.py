@@ -306,7 +306,7 @@ class _Pass:
         limit = self.batch_tokens or BATCH_TOKENS.get(device.type, OTHER_BATCH_TOKENS)
         batches = by_length(self.tokens.lengths, BATCH_ROWS, limit)
         before: tuple[np.ndarray, np.ndarray, Tensor] | None = None
-        for rows in track(batches, self.label, len(batches)):
+        for rows in track(batches, self.label, len(self.tokens), unit="texts", size=len):
             ids, mask = self.tokens.padded(rows, pad)
             vectors, chosen = call(ids.to(device), mask.to(device)), mask.numpy().astype(bool)
             if choose:

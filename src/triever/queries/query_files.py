@@ -52,7 +52,7 @@ def write_file(
     A writer that has not been fitted is fitted first, and saved to `save`. After an interruption, the same call goes on
     where the first one stopped. `part` is "2/4" for the second quarter of the documents.
     """
-    store = DocumentStore.of(progress.track(dataset.documents(), "reading documents"))
+    store = DocumentStore.of(progress.track(dataset.documents(), "reading", unit="documents"))
     store.fingerprint = dataset.fingerprint
     rows = part_of(part, len(store), dataset.name)
     folder = Path(work) if work else Path(out).with_name(f"{Path(out).name}.work")
@@ -201,7 +201,7 @@ def _write_missing(writer: QueryWriter, shards: list[Shard]) -> None:
     if not missing:
         return
     sampler, started, drawn = writer.sampler(), time.perf_counter(), 0
-    with progress.bar("writing questions", total, done) as show:
+    with progress.bar("writing questions", total, done, unit="documents") as show:
 
         def tell(documents: int, questions: int) -> None:
             nonlocal done, drawn

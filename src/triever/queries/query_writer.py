@@ -155,7 +155,7 @@ class QueryWriter:
             raise UsageError(problem, "load one with triever.load_dataset(...)")
         if not self.training.steps:
             return self._as_it_comes()
-        store = DocumentStore.of(track(dataset.documents(), "reading documents"))
+        store = DocumentStore.of(track(dataset.documents(), "reading", unit="documents"))
         # The training compares its own options, because it accepts more steps than before.
         options = {name: value for name, value in config.to_dict(self).items() if name != "training"}
         description = {"kind": self.kind, "options": options, "documents": dataset.fingerprint}

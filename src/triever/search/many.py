@@ -40,5 +40,5 @@ def read_together(
     # Characters are counted instead of tokens: they only decide which prompts share a batch.
     lengths = [1 + len(prompt) for prompt in prompts]
     batches = by_length(lengths, rows=rows, tokens=rows * max(lengths, default=1))
-    for batch in track(batches, "searching", len(batches)):
+    for batch in track(batches, "searching", len(prompts), unit="questions", size=len):
         yield batch, *generator.prefill([prompts[number] for number in batch])

@@ -289,7 +289,8 @@ class _Run:
 
     def _begin_round(self) -> Batches:
         standing = self.standing
-        with self._looking(randomness.ROUND, standing.round):
+        preparing = progress.phase(f"{self.work.name}: preparing round {standing.round + 1:,}")
+        with preparing, self._looking(randomness.ROUND, standing.round):
             batches = self.work.rounds(standing.round)
         if len(batches) == 0:
             raise UsageError(f"round {standing.round} has no batches", "check that there is data to train on")
@@ -343,7 +344,7 @@ class _Run:
     def _bar(self) -> contextlib.AbstractContextManager[Callable[[int, str], object]]:
         """The progress bar, in the main process only."""
         if self.accelerator.is_main_process:
-            return progress.bar(self.work.name, self.options.steps, self.standing.step)
+            return progress.bar(self.work.name, self.options.steps, self.standing.step, unit="steps")
         return contextlib.nullcontext(lambda _done, _note: None)
 
     def _end_round(self) -> None:
@@ -468,7 +469,8 @@ class _Run:
     def _measures(self) -> dict[str, float]:
         """The measures of `evaluate`; all processes take those of the first, so that all decide alike."""
         assert self.work.evaluate is not None  # the caller has checked
-        with self._looking(randomness.EVALUATION, self.standing.step):
+        judging = progress.phase(f"{self.work.name}: evaluating step {self.standing.step:,}")
+        with judging, self._looking(randomness.EVALUATION, self.standing.step):
             measures = {name: float(value) for name, value in self.work.evaluate(self.model).items()}
         return broadcast_object_list([measures])[0]
 

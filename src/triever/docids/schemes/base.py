@@ -86,6 +86,8 @@ class Scheme(ABC):
     needs_vectors: ClassVar[bool] = False
     shared: ClassVar[bool] = False
     """Whether new documents get docids that exist, so that a larger corpus does not have more docids."""
+    if_tied: ClassVar[str] = ""
+    """What to do if many documents share a whole docid; "" where that is meant, or cannot be."""
 
     @property
     @abstractmethod

@@ -34,6 +34,7 @@ class Title(Scheme):
     """
 
     kind: ClassVar[str] = "title"
+    if_tied: ClassVar[str] = "set docids=semantic, or give every document a title of its own"
 
     vocabulary: int = option(8000, "largest number of word pieces, which are learned from the titles")
     tokenizer: str = option("", "a folder or tokenizer.json whose pieces to use; empty learns them from the titles")
