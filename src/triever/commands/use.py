@@ -32,7 +32,7 @@ def search(
     query: Annotated[
         str | None,
         typer.Argument(
-            metavar="[QUERY]",
+            metavar="QUERY",
             help="The question or words to search for; - reads one from each line of standard input. Without it, in a "
             "terminal, queries are asked for.",
             show_default=False,
