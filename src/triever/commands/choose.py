@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from triever.commands.options import Json
+from triever.commands.options import Data, Expansions, Json, ReadAs, SkipBad
+from triever.commands.shared import open_data
 from triever.terminal import emit, table
 
 if TYPE_CHECKING:
@@ -45,5 +46,24 @@ def _row(option: Option) -> dict[str, str]:
     return {"option": option.name, "default": default, "meaning": f"{option.meaning}{choices}"}
 
 
-def suggest() -> None:
-    """Nothing yet."""
+def suggest(
+    data: Data,
+    changes: Annotated[
+        str, typer.Option(metavar="rarely|daily|hourly", help="How often documents come, go or change.")
+    ] = "rarely",
+    expansions: Expansions = None,
+    read_as: ReadAs = "",
+    skip_bad: SkipBad = False,
+    json_: Json = False,
+) -> None:
+    """Suggest a system for a dataset on this machine: why, what it costs, and the commands."""
+    from triever.lab import suggest as lab
+    from triever.lab.situation import Situation, check_changes, described, this_machine
+
+    check_changes(changes)  # before a large corpus is read
+    dataset = open_data(data, skip_bad, read_as)
+    if expansions:
+        dataset = dataset.with_expansions(expansions)
+    situation = Situation(described(data, dataset), this_machine(), changes)
+    advice = lab.suggest(situation, expansions=str(expansions or ""), read_as=read_as)
+    emit(advice.to_dict() if json_ else "\n".join(lab.lines(advice)))
