@@ -163,6 +163,8 @@ WORDS: dict[str, list[list[str]]] = {
         ["bm25", "--data", f"bad{FILE}.jsonl", "--out", "m"],
         ["bm25", "--data", D, "--out", "m", f"--{NASTY}"],
     ],
+    "suggest": [[D], [D, "--json"], [NASTY], [D, "--changes", NASTY], [D, "--expansions", NASTY]],
+    "options": [["bm25"], ["bm25", "--json"], ["bm25", NASTY], [NASTY]],
     "write-queries": [[D, "--out", "q.jsonl", "--set", f"{NASTY}=1"], [D, "--out", "q.jsonl", "--writer", NASTY]],
     "search": [[M, Q], [M, Q, "--json"], [G, Q], [G, Q, "--json"], [M, NASTY], [NASTY, Q], [M, Q, "--set", NASTY]],
     "explain": [[M, Q], [M, Q, "--json"], [G, Q], [G, Q, "--json"]],

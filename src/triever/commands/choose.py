@@ -8,6 +8,7 @@ import typer
 
 from triever.commands.options import Data, Expansions, Json, ReadAs, SkipBad
 from triever.commands.shared import open_data
+from triever.printable import printable
 from triever.terminal import emit, table
 
 if TYPE_CHECKING:
@@ -66,4 +67,4 @@ def suggest(
         dataset = dataset.with_expansions(expansions)
     situation = Situation(described(data, dataset), this_machine(), changes)
     advice = lab.suggest(situation, expansions=str(expansions or ""), read_as=read_as)
-    emit(advice.to_dict() if json_ else "\n".join(lab.lines(advice)))
+    emit(advice.to_dict() if json_ else "\n".join(map(printable, lab.lines(advice))))
