@@ -81,12 +81,12 @@ def test_too_few_questions_are_kept_for_comparing() -> None:
 def test_many_questions_and_a_gpu_bring_a_teacher() -> None:
     many = replace(ASKED, questions=MANY)
     first = advice(many, GPU).suggestions[0]
-    assert "teacher=models/late" in settings_of(first)
+    assert "teacher=models/multivector" in settings_of(first)
     assert [words[2] for words in first.fit] == ["multivector", "generative"]
-    assert first.fit[0][5:7] == ("--out", "models/late")
+    assert first.fit[0][5:7] == ("--out", "models/multivector")
     fewer = advice(replace(many, questions=MANY - 1), GPU).suggestions[0]
-    assert "teacher=models/late" not in settings_of(fewer)
-    assert "teacher=models/late" not in settings_of(advice(many).suggestions[0])
+    assert "teacher=models/multivector" not in settings_of(fewer)
+    assert "teacher=models/multivector" not in settings_of(advice(many).suggestions[0])
     assert first.cost.fit_seconds > fewer.cost.fit_seconds + measured.LATE_TUNED.value
 
 
@@ -116,7 +116,7 @@ def test_late_interaction_needs_room_for_all_tokens() -> None:
     assert any(note.startswith("multivector is left out") for note in short.notes)
     many = replace(ASKED, questions=MANY)
     small = replace(GPU, memory=late_cost(Situation(many, GPU), tuned=True).memory_bytes - 1)
-    assert "teacher=models/late" not in settings_of(advice(many, small).suggestions[0])
+    assert "teacher=models/multivector" not in settings_of(advice(many, small).suggestions[0])
 
 
 def test_hourly_changes_leave_what_needs_no_training() -> None:
@@ -235,11 +235,13 @@ SITUATIONS = st.builds(
 
 
 @settings(deadline=None, max_examples=60)
-@given(SITUATIONS, st.sampled_from(["", "written.jsonl"]), st.sampled_from(["", "text"]))
+@given(SITUATIONS, st.sampled_from(["", "written.jsonl"]), st.sampled_from(["", "text"]), st.booleans())
 def test_any_situation_has_a_suggestion_whose_commands_can_be_read(
-    situation: Situation, expansions: str, read_as: str
+    situation: Situation, expansions: str, read_as: str, skip_bad: bool
 ) -> None:
-    told = suggest(situation, expansions=expansions, read_as=read_as)
+    told = suggest(situation, expansions=expansions, read_as=read_as, skip_bad=skip_bad)
+    reading = [words for words in commands(told) if "--data" in words]
+    assert all(("--skip-bad" in words) == skip_bad and ("--as" in words) == bool(read_as) for words in reading)
     assert 1 <= len(told.suggestions) <= 3
     command = typer.main.get_command(cli.app())
     for words in commands(told):
@@ -272,7 +274,7 @@ def test_every_fit_that_is_shown_builds_a_retriever(
 def teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, with the teacher that commands fit first."""
     monkeypatch.chdir(tmp_path)
-    MultiVector(backbone="scratch:hidden=16,layers=1,heads=2,vocabulary=300").fit(dataset()).save("models/late")
+    MultiVector(backbone="scratch:hidden=16,layers=1,heads=2,vocabulary=300").fit(dataset()).save("models/multivector")
     return tmp_path
 
 

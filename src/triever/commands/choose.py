@@ -23,7 +23,7 @@ def options(
         ),
     ],
     text: Annotated[
-        str, typer.Argument(metavar="[TEXT]", help="Show only options whose name or meaning contains this text.")
+        str, typer.Argument(metavar="TEXT", help="Show only options whose name or meaning contains this text.")
     ] = "",
     json_: Json = False,
 ) -> None:
@@ -66,5 +66,5 @@ def suggest(
     if expansions:
         dataset = dataset.with_expansions(expansions)
     situation = Situation(described(data, dataset), this_machine(), changes)
-    advice = lab.suggest(situation, expansions=str(expansions or ""), read_as=read_as)
+    advice = lab.suggest(situation, expansions=str(expansions or ""), read_as=read_as, skip_bad=skip_bad)
     emit(advice.to_dict() if json_ else "\n".join(map(printable, lab.lines(advice))))

@@ -72,9 +72,9 @@ class Advice:
         return table | {"compare": shlex.join(self.compare)}
 
 
-def suggest(situation: Situation, *, expansions: str = "", read_as: str = "") -> Advice:
+def suggest(situation: Situation, *, expansions: str = "", read_as: str = "", skip_bad: bool = False) -> Advice:
     """The advice for a situation; commands name the file of written questions and how the data is read, if given."""
-    maker = _Maker(situation, expansions, read_as)
+    maker = _Maker(situation, expansions, read_as, skip_bad)
     candidates = maker.candidates()
     fitting = [suggestion for suggestion in candidates if _has_room(situation, suggestion)]
     chosen = sorted(fitting, key=_is_slow)[: 1 + OTHERS]
@@ -108,6 +108,7 @@ class _Maker:
     situation: Situation
     expansions: str
     read_as: str
+    skip_bad: bool
 
     def candidates(self) -> list[Suggestion]:
         """What suits the situation, the best first, whether or not there is room and time for it."""
@@ -125,8 +126,8 @@ class _Maker:
         why = ["it needs neither training nor a GPU; after changes its scores are exactly those of a new fit"]
         written = bool(self.expansions and self.situation.corpus.written)
         if written:
-            why.append(_both("written questions in its index", "squad-partial", measured.SQUAD_WRITTEN, "without"))
-            why[-1] += f" {_share(measured.SQUAD_BM25)}"
+            figures = measured.SQUAD_WRITTEN, measured.SQUAD_BM25
+            why.append(_beside("with written questions", "squad-partial", *figures, "without"))
         fit = [self._fit("bm25", "models/bm25", expanded=True)]
         return self._made("bm25", why, bm25_cost(self.situation), fit, "models/bm25" if written else "bm25")
 
@@ -139,16 +140,12 @@ class _Maker:
     def late(self, *, tuned: bool) -> Suggestion:
         """Late interaction, as it comes or tuned."""
         if tuned:
-            first, second = measured.SQUAD_LATE_TUNED, measured.SQUAD_DENSE_TUNED
-            why = [_both("tuned late interaction", "squad-partial", first, "tuned dense retrieval")]
+            figures = measured.SQUAD_LATE_TUNED, measured.SQUAD_DENSE_TUNED
+            why = [_beside("tuned", "squad-partial", *figures, "with tuned dense retrieval")]
         else:
-            first, second = measured.SQUAD_LATE, measured.SQUAD_DENSE
-            why = [_both("late interaction as it comes", "squad-partial", first, "dense retrieval")]
-        why[0] += f" {_share(second)}"
-        if not tuned:
-            why.append(
-                f"on wiki60k's questions of NQ it is {_share(measured.WIKI_LATE)} beside {_share(measured.WIKI_DENSE)}"
-            )
+            figures = measured.SQUAD_LATE, measured.SQUAD_DENSE
+            why = [_beside("as it comes", "squad-partial", *figures, "with dense retrieval")]
+            why[0] += f"; on wiki60k's of NQ {_share(measured.WIKI_LATE)} and {_share(measured.WIKI_DENSE)}"
         why.append("there is room for a vector of every token, which is what it needs most of")
         return self._made("multivector", why, late_cost(self.situation, tuned=tuned), [self._late_fit(tuned)])
 
@@ -161,8 +158,8 @@ class _Maker:
         settings += [] if passages else ["passages=0"]
         settings += [] if gpu else ["training.encoder_steps=0"]
         teacher = late_cost(self.situation, tuned=True) if self._is_taught() else None
-        settings += ["teacher=models/late"] if teacher else []
-        fits = [self._late_fit(tuned=True, folder="models/late")] if teacher else []
+        settings += ["teacher=models/multivector"] if teacher else []
+        fits = [self._late_fit(tuned=True)] if teacher else []
         fits.append(self._fit("generative", "models/generative", [*self._split(), *settings], expanded=True))
         cost = generative_cost(self.situation, docids, passages=passages, teacher=teacher)
         return self._made("generative", self._why_generative(docids, passages, bool(teacher)), cost, fits)
@@ -180,7 +177,7 @@ class _Maker:
         if taught:
             why.append(
                 f"late interaction is its teacher: with one the answer is first for {_share(measured.SQUAD_TAUGHT)} "
-                f"on squad-partial ({measured.TEACHER_QUESTIONS.value:,} questions), where the teacher has "
+                f"on squad-partial ({measured.TEACHER_QUESTIONS.value:,} questions and written ones), where it has "
                 f"{_share(measured.SQUAD_LATE_TUNED)} and tuned dense retrieval {_share(measured.SQUAD_DENSE_TUNED)}"
             )
         return why
@@ -189,13 +186,13 @@ class _Maker:
         if self.situation.corpus.questions < FEW:
             return "it learns from written questions; how well without any judged ones was not measured"
         if self.situation.machine.gpu:
-            data, first, second, beside = "nq-gold", measured.NQ_GENERATIVE, measured.NQ_DENSE, "tuned dense retrieval"
+            figures = measured.NQ_GENERATIVE, measured.NQ_DENSE
+            sentence = _beside("with its defaults", "nq-gold", *figures, "with tuned dense retrieval")
         else:
-            data, first, second = "Python's documentation", measured.PYTHON_GENERATIVE, measured.PYTHON_DENSE
-            beside = "dense retrieval as it comes"
-        learned = f"it learns from {self.situation.corpus.questions:,} questions"
-        how = "with every option at its default" if self.situation.machine.gpu else "as the quickstart trains it"
-        return f"{learned}; {_both(how, data, first, beside)} {_share(second)}"
+            figures = measured.PYTHON_GENERATIVE, measured.PYTHON_DENSE
+            beside = "with dense retrieval as it comes"
+            sentence = _beside("as the quickstart trains it", "Python's documentation", *figures, beside)
+        return f"it learns from {self.situation.corpus.questions:,} questions; {sentence}"
 
     def comparison(self, suggestions: Iterable[Suggestion]) -> Words:
         """The command that compares systems, if there are questions for it."""
@@ -217,11 +214,12 @@ class _Maker:
         train = self.situation.corpus.train
         return [f"training.split={train}"] if train not in ("", "train") else []
 
-    def _late_fit(self, tuned: bool, folder: str = "models/multivector") -> Words:
-        return self._fit("multivector", folder, [*self._split(), *TUNED] if tuned else [])
+    def _late_fit(self, tuned: bool) -> Words:
+        return self._fit("multivector", "models/multivector", [*self._split(), *TUNED] if tuned else [])
 
     def _data(self) -> Words:
-        return ("--data", self.situation.corpus.name, *(("--as", self.read_as) if self.read_as else ()))
+        read = [*(("--as", self.read_as) if self.read_as else ()), *(("--skip-bad",) if self.skip_bad else ())]
+        return ("--data", self.situation.corpus.name, *read)
 
     def _fit(self, system: str, folder: str, settings: Iterable[str] = (), *, expanded: bool = False) -> Words:
         words = ["triever", "fit", system, *self._data(), "--out", folder]
@@ -248,9 +246,11 @@ def _lexical_or_dense() -> str:
     )
 
 
-def _both(subject: str, data: str, figure: Figure, beside: str) -> str:
-    """The beginning of a sentence about two systems; the share of the second one follows."""
-    return f"{subject}: the answer is first for {_share(figure)} of the questions on {data}, with {beside} for"
+def _beside(how: str, data: str, figure: Figure, other: Figure, beside: str) -> str:
+    """A sentence about a system, and another one beside it, on the questions of a dataset."""
+    return (
+        f"{how}, the answer is first for {_share(figure)} of the questions of {data}, and for {_share(other)} {beside}"
+    )
 
 
 def _share(figure: Figure) -> str:
