@@ -177,8 +177,8 @@ class _Maker:
         if taught:
             why.append(
                 f"late interaction is its teacher: with one the answer is first for {_share(measured.SQUAD_TAUGHT)} on "
-                f"squad-partial ({measured.TEACHER_QUESTIONS.value:,} questions and written ones), where the teacher has "
-                f"{_share(measured.SQUAD_LATE_TUNED)} and tuned dense retrieval {_share(measured.SQUAD_DENSE_TUNED)}"
+                f"squad-partial ({measured.TEACHER_QUESTIONS.value:,} questions and written ones), where the teacher "
+                f"has {_share(measured.SQUAD_LATE_TUNED)} and tuned dense retrieval {_share(measured.SQUAD_DENSE_TUNED)}"
             )
         return why
 
