@@ -175,10 +175,12 @@ class _Maker:
         if not gpu:
             why.append("training.encoder_steps=0, because an encoder is trained on a GPU")
         if taught:
+            shares = map(_share, (measured.SQUAD_TAUGHT, measured.SQUAD_LATE_TUNED, measured.SQUAD_DENSE_TUNED))
             why.append(
-                f"late interaction is its teacher: with one the answer is first for {_share(measured.SQUAD_TAUGHT)} on "
-                f"squad-partial ({measured.TEACHER_QUESTIONS.value:,} questions and written ones), where the teacher "
-                f"has {_share(measured.SQUAD_LATE_TUNED)} and tuned dense retrieval {_share(measured.SQUAD_DENSE_TUNED)}"
+                "late interaction is its teacher: on squad-partial ({:,} questions and written ones) the answer is first "
+                "for {} with a teacher, for {} with the teacher itself and for {} with tuned dense retrieval".format(
+                    measured.TEACHER_QUESTIONS.value, *shares
+                )
             )
         return why
 
