@@ -175,12 +175,11 @@ class _Maker:
         if not gpu:
             why.append("training.encoder_steps=0, because an encoder is trained on a GPU")
         if taught:
-            shares = map(_share, (measured.SQUAD_TAUGHT, measured.SQUAD_LATE_TUNED, measured.SQUAD_DENSE_TUNED))
+            student, late = _share(measured.SQUAD_TAUGHT), _share(measured.SQUAD_LATE_TUNED)
             why.append(
-                "late interaction is its teacher: on squad-partial ({:,} questions and written ones) the answer is first "
-                "for {} with a teacher, for {} with the teacher itself and for {} with tuned dense retrieval".format(
-                    measured.TEACHER_QUESTIONS.value, *shares
-                )
+                f"late interaction is its teacher: on squad-partial ({measured.TEACHER_QUESTIONS.value:,} questions and "
+                f"written ones) the answer is first for {student} with a teacher, for {late} with the teacher "
+                f"itself and for {_share(measured.SQUAD_DENSE_TUNED)} with tuned dense retrieval"
             )
         return why
 
