@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -726,6 +727,34 @@ def test_memory_that_pytorch_misses_is_a_sentence(
     assert capsys.readouterr().err.startswith("triever: there is not enough memory; ")
     with pytest.raises(RuntimeError, match="a bug"):
         cli._run(["results", "a bug"])
+
+
+def test_options_are_listed_as_a_table_and_as_json(folder: Path) -> None:
+    shown = ok(folder, "options", "generative")
+    assert re.search(r"^training\.steps +2000 +optimizer steps", shown, re.MULTILINE)
+    assert re.search(r"^with docids\.kind=semantic:\n.*\ndocids\.branch +10 ", shown, re.MULTILINE)
+    assert "choices: bm25, dense" in ok(folder, "options", "reranked", "candidates")
+    [k1] = json.loads(ok(folder, "options", "bm25", "k1", "--json"))
+    assert (k1["name"], k1["default"], k1["takes"]) == ("k1", 1.2, "a finite number")
+    ok(folder, "fit", "bm25", "--data", "toy", "--out", "k1", "--set", f"{k1['name']}={k1['default']}")
+    assert "did you mean bm25?" in triever(folder, "options", "bm52").stderr
+    done = triever(folder, "options", "bm25", "teacher")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_a_system_is_suggested_with_commands_that_work(folder: Path) -> None:
+    shown = ok(folder, "suggest", "toy")
+    assert shown.startswith(f"toy: {len(DOCUMENTS)} documents of ")
+    assert "All costs are estimates from: " in shown
+    told = json.loads(ok(folder, "suggest", "toy", "--changes", "hourly", "--json"))
+    named = {suggestion["system"]: suggestion for suggestion in told["suggestions"]}
+    assert sorted(named) == ["bm25", "dense"]
+    assert told["situation"]["corpus"]["documents"] == len(DOCUMENTS)
+    for line in (*named["bm25"]["fit"], *named["bm25"]["use"]):
+        ok(folder, *shlex.split(line)[1:])
+    comparison = shlex.split(told["compare"])
+    ok(folder, *(word for word in comparison[1:] if word != "models/dense"))
+    assert "did you mean daily?" in triever(folder, "suggest", "toy", "--changes", "dayly").stderr
 
 
 def test_quiet_and_verbose_may_stand_anywhere(folder: Path) -> None:

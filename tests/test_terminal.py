@@ -163,6 +163,8 @@ WORDS: dict[str, list[list[str]]] = {
         ["bm25", "--data", f"bad{FILE}.jsonl", "--out", "m"],
         ["bm25", "--data", D, "--out", "m", f"--{NASTY}"],
     ],
+    "suggest": [[D], [D, "--json"], [NASTY], [D, "--changes", NASTY], [D, "--expansions", NASTY]],
+    "options": [["bm25"], ["bm25", "--json"], ["bm25", NASTY], [NASTY]],
     "write-queries": [[D, "--out", "q.jsonl", "--set", f"{NASTY}=1"], [D, "--out", "q.jsonl", "--writer", NASTY]],
     "search": [[M, Q], [M, Q, "--json"], [G, Q], [G, Q, "--json"], [M, NASTY], [NASTY, Q], [M, Q, "--set", NASTY]],
     "explain": [[M, Q], [M, Q, "--json"], [G, Q], [G, Q, "--json"]],
@@ -272,7 +274,7 @@ def check_json(value: Any, command: str) -> None:
     """JSON holds names as they are."""
     whole = json.dumps(value, ensure_ascii=False)
     wanted = [json.dumps(name, ensure_ascii=False)[1:-1] for name in (FILE, NASTY)]
-    assert any(name in whole for name in wanted) or command in ("weights list", "status", "docids info")
+    assert any(name in whole for name in wanted) or command in ("weights list", "status", "docids info", "options")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")

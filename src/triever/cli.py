@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from triever import plugins, progress, terminal
-from triever.commands import data, lab, learn, measure, use
+from triever.commands import choose, data, lab, learn, measure, use
 from triever.commands.shared import is_first_process
 from triever.errors import TrieverError
 from triever.printable import printable, printable_lines
@@ -28,6 +28,8 @@ from triever.terminal import OneLine, note
 COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "quickstart": learn.quickstart,
     "data": {"info": data.data_info, "convert": data.data_convert, "sample": data.data_sample},
+    "suggest": choose.suggest,
+    "options": choose.options,
     "fit": learn.fit,
     "write-queries": learn.write_queries,
     "search": use.search,

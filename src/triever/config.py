@@ -66,7 +66,7 @@ def _completed(value: object, default: object) -> object:
     """A table with its missing keys filled in from the option's default, if both are of the same kind."""
     if not isinstance(value, Mapping) or not dataclasses.is_dataclass(default):
         return value
-    usual = _plain(default)
+    usual = plain(default)
     if value.get("kind", usual.get("kind")) != usual.get("kind"):
         return value
     return usual | {key: _completed(part, getattr(default, key, None)) for key, part in value.items()}
@@ -81,7 +81,7 @@ def validate(instance: object) -> None:
 
 def to_dict(instance: object) -> dict[str, Any]:
     """The options of an instance as plain values; `build` takes them back."""
-    return {name: _plain(getattr(instance, name)) for name in options(type(instance))}
+    return {name: plain(getattr(instance, name)) for name in options(type(instance))}
 
 
 def assignments(words: Iterable[str]) -> dict[str, Any]:
@@ -169,11 +169,12 @@ def _toml_value(value: object) -> str:
     raise UsageError(f"{value!r} cannot be written as TOML", "use text, numbers, true, false or lists of them")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """An option's value as plain values: a table is a mapping, with its kind where it has one."""
     if dataclasses.is_dataclass(value):
         kind = {"kind": value.kind} if hasattr(type(value), "of_options") else {}
         return kind | to_dict(value)
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _fit(value: object, hint: Any, where: str) -> Any:

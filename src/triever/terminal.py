@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from triever.data.records import Result
     from triever.evaluation.finding import Finding
 
+LEFT = ("what", "value", "split", "id", "title", "file", "system", "set", "option", "default", "meaning")
+"""Columns of texts, which are aligned to the left."""
 NAMED = 20
 """How many of the files that were not read are named."""
 
@@ -109,7 +111,7 @@ def table(rows: Sequence[Mapping[str, object]]) -> Table:
 
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in rows[0] if rows else ():
-        text = column in ("what", "value", "split", "id", "title", "file", "system", "set")
+        text = column in LEFT
         made.add_column(Text(printable(column)), justify="left" if text else "right", overflow="fold")
     for row in rows:
         made.add_row(*(Text(_cell(value)) for value in row.values()))

@@ -59,7 +59,10 @@ def fit(
     root: Root = None,
     skip_bad: SkipBad = False,
 ) -> None:
-    """Train a retriever on a dataset. If it is interrupted, the same command goes on where it stopped."""
+    """Train a retriever on a dataset. If it is interrupted, the same command goes on where it stopped.
+
+    `triever options SYSTEM` lists what can be set, and `triever suggest DATA` says which system to begin with.
+    """
     from triever import artifact, work_folder
     from triever.lab.systems import new_system
 
