@@ -177,8 +177,8 @@ class _Maker:
         if taught:
             student, late = _share(measured.SQUAD_TAUGHT), _share(measured.SQUAD_LATE_TUNED)
             why.append(
-                f"late interaction is its teacher: on squad-partial ({measured.TEACHER_QUESTIONS.value:,} questions and "
-                f"written ones) the answer is first for {student} with a teacher, for {late} with the teacher "
+                f"late interaction is its teacher: on squad-partial ({measured.TEACHER_QUESTIONS.value:,} questions "
+                f"and written ones) the answer is first for {student} with a teacher, for {late} with the teacher "
                 f"itself and for {_share(measured.SQUAD_DENSE_TUNED)} with tuned dense retrieval"
             )
         return why
