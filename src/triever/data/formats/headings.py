@@ -21,7 +21,7 @@ def first_heading(text: str, ending: str) -> str:
     above, before, fence = "", "", ""
     for line in map(str.rstrip, islice(io.StringIO(text), _HEAD_LINES)):
         mark = line.lstrip()[:3]
-        if mark in _FENCES and fence in ("", mark):
+        if ending != ".rst" and mark in _FENCES and fence in ("", mark):
             fence = "" if fence else mark
         elif not fence and (heading := _heading(line, ending) or _underlined(above, before, line, ending)):
             return heading
