@@ -8,6 +8,7 @@ import json
 import sys
 import time
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -365,6 +366,14 @@ def test_a_pdf_has_text_title_and_facts() -> None:
     assert (content.text, content.title) == ("A cat is a small animal.", "Cats")
     assert content.metadata == {"author": "Ann Lee", "created": "2024-01-31T08:00:00+00:00"}
     assert pdf_content(pdf(facts="/CreationDate (yesterday)")).metadata == {}
+
+
+def test_a_pdf_that_grows_beyond_all_measure_is_refused() -> None:
+    blanks = zlib.compress(b" " * (100 * 2**20), 9)
+    head, tail = pdf("").split(b"<< /Length 0 >>\nstream\n")
+    stream = b"<< /Length %d /Filter /FlateDecode >>\nstream\n" % len(blanks)
+    with pytest.raises(BadFile, match="the PDF unpacks to more than pypdf reads"):
+        pdf_content(head + stream + blanks + tail)
 
 
 def test_a_pdf_that_is_locked_against_changes_is_read() -> None:

@@ -102,7 +102,7 @@ def _wide(raw: bytes) -> str | None:
             text = raw.decode(encoding)
         except UnicodeDecodeError:
             continue
-        common = sum(character < "\u0250" for character in text)
+        common = sum(character < "\u0100" for character in text)
         if 3 * common >= len(text) and not _CONTROL.search(text) and "".join(text.split()).isprintable():
             texts.append(text)
     return texts[0] if len(texts) == 1 else None

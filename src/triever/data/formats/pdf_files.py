@@ -30,6 +30,7 @@ def pdf_content(raw: bytes) -> Content:
     """The content of a PDF; a BadFile if it is damaged, locked, or holds no text."""
     try:
         from pypdf import PdfReader
+        from pypdf.errors import LimitReachedError
     except ImportError as error:
         raise MissingExtra("reading a PDF", INSTALL) from error
     with _quiet():
@@ -37,6 +38,8 @@ def pdf_content(raw: bytes) -> Content:
             return _content(PdfReader(io.BytesIO(raw)))
         except Flaw:
             raise
+        except LimitReachedError:
+            raise BadFile("the PDF unpacks to more than pypdf reads", "split it into smaller files") from None
         except Exception:  # a damaged file may raise anything, from a KeyError to a RecursionError
             raise BadFile("the PDF is damaged", "open it in another program and print it to a new PDF") from None
 
