@@ -240,6 +240,9 @@ def test_text_below_any_tags_is_read(tags: list[str], word: str) -> None:
         "<a\t",
         "<nav>x",
         "<x=\"'",
+        "<a '\">",
+        "<a b=\"'>",
+        "<a b=",
     ],
 )
 def test_broken_pages_are_read_in_linear_time(unit: str) -> None:

@@ -22,6 +22,7 @@ _DOCUMENT, _PROPERTIES = "word/document.xml", "docProps/core.xml"
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError, KeyError)
 _TITLES = ("title", "heading1")
 _FACTS = {"creator": "author", "created": "created"}
+_DEEPEST = 1000  # elements in each other; tables in tables of a real document have dozens
 _AGAIN = "save it again as .docx"
 
 
@@ -45,6 +46,21 @@ def docx_content(raw: bytes) -> Content:
 class _Handler:
     """Takes the elements of one XML file, by their names without namespaces."""
 
+    def __init__(self) -> None:
+        self._depth = 0
+
+    def enter(self, name: str, attributes: dict[str, str]) -> None:
+        """Take the beginning of an element with its full name; the parser keeps all elements that are open."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise BadFile("the XML of the Word document is nested too deeply", _AGAIN)
+        self.start(_local(name), attributes)
+
+    def leave(self, name: str) -> None:
+        """Take the end of an element with its full name."""
+        self._depth -= 1
+        self.end(_local(name))
+
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Take the beginning of an element."""
 
@@ -59,6 +75,7 @@ class _Body(_Handler):
     """The paragraphs of a document, and the first one that is a title."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.title = ""
         self._paragraphs: list[str] = []
         self._pieces: list[str] = []
@@ -81,7 +98,7 @@ class _Body(_Handler):
             paragraph = "".join(self._pieces).strip()
             if paragraph and not self.title and self._style.lower().replace(" ", "") in _TITLES:
                 self.title = " ".join(paragraph.split())
-            self._paragraphs.append(paragraph)
+            self._paragraphs += [paragraph] if paragraph else []
             self._pieces, self._style = [], ""
 
     def data(self, text: str) -> None:
@@ -92,14 +109,15 @@ class _Body(_Handler):
                 raise TooLarge("text", MAX_TEXT)
 
     def text(self) -> str:
-        """All paragraphs that have text."""
-        return "\n".join(filter(None, self._paragraphs))
+        """All paragraphs."""
+        return "\n".join(self._paragraphs)
 
 
 class _Properties(_Handler):
     """The title of a document and the facts that Word keeps about it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.title = ""
         self.facts: dict[str, Json] = {}
         self._pieces: list[str] = []
@@ -122,8 +140,8 @@ class _Properties(_Handler):
 def _parse(archive: zipfile.ZipFile, name: str, handler: _Handler) -> None:
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.StartDoctypeDeclHandler = _refuse_entities
-    parser.StartElementHandler = lambda name, attributes: handler.start(_local(name), attributes)
-    parser.EndElementHandler = lambda name: handler.end(_local(name))
+    parser.StartElementHandler = handler.enter
+    parser.EndElementHandler = handler.leave
     parser.CharacterDataHandler = handler.data
     unpacked = 0
     with archive.open(name) as file:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from triever.data.formats.content import Content
@@ -17,13 +17,14 @@ from triever.data.formats.encodings import decode
 if TYPE_CHECKING:
     from triever.validation import Json
 
-Tag: TypeAlias = tuple[str, Mapping[str, str]]
-"""The name of a tag, with a slash before that of an end tag, and its attributes."""
+Tag: TypeAlias = tuple[str, str, str]
+"""A slash for an end tag or "", the name, and the attributes as they are written."""
 
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w-]+)""", re.IGNORECASE)
 _HEAD = 2048  # bytes in which the encoding is declared
-_NAME = re.compile(r"</?([a-zA-Z][^\s/>]{0,60})")
-_ATTRIBUTE = re.compile(r"""[\s/]*(?:([^\s/>=][^\s/>=]*)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>"'][^\s>]*))?|["'=]|(>))""")
+_OPENS_TAG = re.compile("</?[a-zA-Z]")
+_TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/>]*+)((?:[^>"'=]++|=\s*+(?:"[^"]*+"|'[^']*+'|)|["'])*+)>""")
+_ATTRIBUTE = re.compile(r"""([^\s/>="']++)(?:\s*+=\s*+("[^"]*+"|'[^']*+'|[^\s>"']++))?""")
 _LONG_NUMBER = re.compile(r"&#(?:[0-9]{9,}|[xX][0-9a-fA-F]{9,});?")
 _SPACE = re.compile(r"[^\S\n]+")
 _MANY_BREAKS = re.compile(r" *\n(?: *\n)+ *")
@@ -33,6 +34,7 @@ _RAW = frozenset(("script", "style", "textarea", "xmp", "iframe", "noembed", "no
 _UNSEEN = frozenset((*_RAW, "template", "noscript", "svg", "math", "object", "canvas", "select", "datalist", "title"))
 _BESIDE = frozenset(("nav", "aside", "footer", "menu", "dialog", "button"))
 _BESIDE_ROLES = frozenset(("navigation", "banner", "contentinfo", "complementary", "search", "menu", "dialog"))
+_HAS_ROLE = re.compile("role|hidden", re.IGNORECASE)
 _KNOWN = (*_UNSEEN, *_BESIDE, "header", "main", "article", "pre", "h1")
 _VOID = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
@@ -46,7 +48,7 @@ _BREAKS = {
     **dict.fromkeys(("br", "li", "dt", "dd", "tr", "caption", "figcaption", "legend"), "\n"),
     **dict.fromkeys(("td", "th"), " "),
 }
-_TEXTS = ("main", "article", "body", "all")  # parts of a page; the later ones hold what the earlier ones hold
+_MAIN, _ARTICLE, _BODY, _ALL = 1, 2, 4, 8  # parts of a page to which a piece of text may belong
 _END = "\x1f"  # of a title; no text has this sign, as HTML does not allow it
 _FACTS = ("author", "date", "keywords", "description")
 
@@ -66,74 +68,87 @@ class _Element:
     def __init__(self) -> None:
         self.name, self.depth = "", 0
 
-    def follow(self, name: str, leaves: bool, begins: bool) -> None:
+    def follow(self, name: str, step: int, begins: bool) -> None:
         """Take in a tag; if it begins such an element, its end tag will end it."""
         if self.depth and name == self.name:
-            self.depth += -1 if leaves else 1
-        elif begins and not self.depth and not leaves:
+            self.depth += step
+        elif begins and not self.depth:
             self.name, self.depth = name, 1
 
 
 class _Page:
-    """The text of a page so far, by the parts that it may belong to."""
+    """The pieces of text of a page so far, each with the parts that it belongs to."""
 
     def __init__(self) -> None:
         self._open = dict.fromkeys(_KNOWN, 0)  # pages forget to close elements, so each name is counted by itself
         self._beside, self._main = _Element(), _Element()
-        self._parts: dict[str, list[str]] = {part: [] for part in (*_TEXTS, "title", "h1")}
+        self._pieces: list[str] = []
+        self._parts = bytearray()  # for each piece, the sum of its parts
+        self._part = _ALL | _BODY
+        self._titles: dict[str, list[str]] = {"title": [], "h1": []}
         self._facts: dict[str, Json] = {}
 
-    def take_tag(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def take_tag(self, slash: str, name: str, attributes: str) -> None:
         """Enter or leave an element."""
-        name, leaves = tag.removeprefix("/"), tag.startswith("/")
+        lines = _BREAKS.get(name)
+        if lines and (not self._pieces or self._pieces[-1] != lines):
+            self._add(lines, _ALL | _BODY | _ARTICLE | _MAIN)
         if name == "meta":
-            self._take_fact(attributes)
-        if name not in _VOID:
-            role = attributes.get("role", "")
-            self._beside.follow(name, leaves, role in _BESIDE_ROLES or "hidden" in attributes)
-            self._main.follow(name, leaves, role == "main")
+            self._take_fact(_attributes(attributes))
+        step = -1 if slash else 1
+        has_role = not slash and name not in _VOID and _HAS_ROLE.search(attributes) is not None
+        if has_role or name in (self._beside.name, self._main.name):
+            named = _attributes(attributes)
+            role = named.get("role", "") if has_role else ""
+            self._beside.follow(name, step, has_role and (role in _BESIDE_ROLES or "hidden" in named))
+            self._main.follow(name, step, role == "main")
+            self._part = self._parts_here()
         if name in self._open:
-            self._open[name] = max(0, self._open[name] + (-1 if leaves else 1))
-        if name in _BREAKS:
-            for part in _TEXTS:
-                self._parts[part].append(_BREAKS[name])
-        if leaves and name in ("title", "h1"):
-            self._parts[name].append(_END)
+            self._open[name] = max(0, self._open[name] + step)
+            self._part = self._parts_here()
+            if slash and name in self._titles:
+                self._titles[name].append(_END)
 
     def take_text(self, text: str) -> None:
-        """Add text to every part that it belongs to."""
-        if self._is_in(_UNSEEN):
+        """Add text to the parts that the page is in."""
+        if not self._part:
             if self._open["title"] and not self._open["svg"]:
-                self._parts["title"].append(text)
+                self._titles["title"].append(text)
             return
-        text = text if self._open["pre"] else text.replace("\n", " ")
-        self._parts["all"].append(text)
         if self._open["h1"]:
-            self._parts["h1"].append(text)
-        is_main = bool(self._main.depth or self._open["main"])
-        is_article = self._open["article"] > 0
-        if self._beside.depth or self._is_in(_BESIDE) or (self._open["header"] and not (is_main or is_article)):
-            return
-        self._parts["body"].append(text)
-        if is_main:
-            self._parts["main"].append(text)
-        if is_article:
-            self._parts["article"].append(text)
+            self._titles["h1"].append(text)
+        self._add(text if self._open["pre"] else text.replace("\n", " "), self._part)
 
     def content(self) -> Content:
         """The main text of the page, its title, and its facts."""
-        texts = {part: "".join(self._parts[part]) for part in _TEXTS}
+        texts = {part: self._text(part) for part in (_MAIN, _ARTICLE, _BODY, _ALL)}
         sizes = {part: sum(map(len, text.split())) for part, text in texts.items()}
-        is_article = sizes["article"] and 2 * sizes["article"] >= sizes["body"]  # and not one of many small ones
-        part = "main" if sizes["main"] else "article" if is_article else "body" if sizes["body"] else "all"
+        if 2 * sizes[_ARTICLE] < sizes[_BODY]:  # a page of many small articles, or with some beside its text
+            sizes[_ARTICLE] = 0
+        part = next((part for part, size in sizes.items() if size), _ALL)
         return Content(_tidy(texts[part]), self._first("title") or self._first("h1"), self._facts)
 
-    def _is_in(self, names: Iterable[str]) -> bool:
-        return any(self._open[name] for name in names)
+    def _add(self, text: str, part: int) -> None:
+        self._pieces.append(text)
+        self._parts.append(part)
 
-    def _first(self, part: str) -> str:
+    def _text(self, part: int) -> str:
+        return "".join(piece for piece, parts in zip(self._pieces, self._parts, strict=True) if parts & part)
+
+    def _parts_here(self) -> int:
+        """The parts to which text belongs that comes next."""
+        if any(self._open[name] for name in _UNSEEN):
+            return 0
+        main = _MAIN if self._main.depth or self._open["main"] else 0
+        article = _ARTICLE if self._open["article"] else 0
+        is_beside = self._beside.depth or any(self._open[name] for name in _BESIDE)
+        if is_beside or (self._open["header"] and not main and not article):
+            return _ALL
+        return _ALL | _BODY | article | main
+
+    def _first(self, name: str) -> str:
         """The text of the first element of this name that has one."""
-        texts = "".join(self._parts[part]).split(_END)
+        texts = "".join(self._titles[name]).split(_END)
         return next(filter(None, (" ".join(text.split()).removesuffix("¶").rstrip() for text in texts)), "")
 
     def _take_fact(self, attributes: Mapping[str, str]) -> None:
@@ -153,17 +168,17 @@ def _tokens(text: str) -> Iterator[str | Tag]:
         if start > at:
             yield _unescaped(text[at:start])
         at = start
-        if name := _NAME.match(text, at):
-            at, attributes = _attributes(text, name.end())
-            tag = name[1].lower()
-            if text[start + 1] == "/":
-                yield f"/{tag}", {}
-                continue
-            yield tag, attributes
-            if tag in _RAW:
-                at = _end_of_raw(text, at, tag)
-            elif text.startswith("/>", at - 2):
-                yield f"/{tag}", {}
+        if _OPENS_TAG.match(text, at):
+            tag = _TAG.match(text, at)
+            if not tag:
+                return
+            slash, name, attributes = tag[1], tag[2].lower(), tag[3]
+            at = tag.end()
+            yield slash, name, attributes
+            if name in _RAW and not slash:
+                at = _end_of_raw(text, at, name)
+            elif attributes.endswith("/"):
+                yield "/", name, ""
         elif text.startswith("<!--", at):
             at = _behind(text, "-->", at + 2)
         elif text.startswith(("<!", "<?", "</"), at):
@@ -173,18 +188,12 @@ def _tokens(text: str) -> Iterator[str | Tag]:
             at += 1
 
 
-def _attributes(text: str, at: int) -> tuple[int, dict[str, str]]:
-    """The position behind a tag, and its attributes."""
+def _attributes(written: str) -> dict[str, str]:
+    """The attributes of a tag; of two with the same name, the first."""
     attributes: dict[str, str] = {}
-    while (match := _ATTRIBUTE.match(text, at)) and match.end() > at:
-        at = match.end()
-        if match[3]:
-            return at, attributes
-        if match[1]:
-            value = match[2] or ""
-            value = value[1:-1] if value.startswith(('"', "'")) else value
-            attributes.setdefault(match[1].lower(), _unescaped(value))
-    return len(text), attributes
+    for name, value in _ATTRIBUTE.findall(written):
+        attributes.setdefault(name.lower(), _unescaped(value[1:-1] if value.startswith(('"', "'")) else value))
+    return attributes
 
 
 def _end_of_raw(text: str, at: int, tag: str) -> int:
