@@ -11,9 +11,6 @@ from triever.errors import Flaw
 if TYPE_CHECKING:
     from triever.validation import Json
 
-MAX_TEXT = 16 * 2**20
-"""Characters of the text of a file; the same number as bytes of a record."""
-
 
 @dataclass(frozen=True, slots=True)
 class Content:

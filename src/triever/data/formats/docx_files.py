@@ -11,8 +11,8 @@ import zlib
 from typing import TYPE_CHECKING
 from xml.parsers import expat
 
-from triever.data.formats.content import MAX_TEXT, BadFile, Content, TooLarge
-from triever.data.formats.lines import CHUNK, UNPACKED_FREELY
+from triever.data.formats.content import BadFile, Content, TooLarge
+from triever.data.formats.lines import CHUNK, MAX_LINE, UNPACKED_FREELY
 
 if TYPE_CHECKING:
     from triever.validation import Json
@@ -105,8 +105,8 @@ class _Body(_Handler):
         if self._in_text:
             self._pieces.append(text)
             self._size += len(text)
-            if self._size > MAX_TEXT:
-                raise TooLarge("text", MAX_TEXT)
+            if self._size > MAX_LINE:
+                raise TooLarge("text", MAX_LINE)
 
     def text(self) -> str:
         """All paragraphs."""

@@ -9,7 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from triever.data.formats.content import MAX_TEXT, BadFile, Content, TooLarge
+from triever.data.formats.content import BadFile, Content, TooLarge
+from triever.data.formats.lines import MAX_LINE
 from triever.errors import Flaw, MissingExtra
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ def _content(reader: PdfReader) -> Content:
     for page in reader.pages:
         pages.append(page.extract_text().replace("\0", "").strip())
         size += len(pages[-1])
-        if size > MAX_TEXT:
-            raise TooLarge("text", MAX_TEXT)
+        if size > MAX_LINE:
+            raise TooLarge("text", MAX_LINE)
     text = "\n\n".join(filter(None, pages)).encode("utf-8", "replace").decode()
     if not text:
         raise BadFile("the PDF has no text, only pictures of it", "recognise the text first, for example: ocrmypdf")

@@ -163,7 +163,7 @@ def unknown(path: str | Path) -> DataError:
     try:
         empty = next(read_lines(path, Problems()), None) is None
     except BadRecord as error:  # without its bad records nothing is left
-        return BadRecord(*error.args[:3], error.hint.removesuffix(OR_SKIP))
+        return DataError(error.problem, error.hint.removesuffix(OR_SKIP))
     if empty:
         return DataError(f"{path} is empty", "write it again, or name another file")
     return DataError(f"{path} is not in a format that Triever knows", _EXPECTED)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from triever.artifact import is_artifact
-from triever.data.formats.content import BadFile, Content, TooLarge
+from triever.data.formats.content import Content, TooLarge
 from triever.data.formats.docx_files import docx_content
 from triever.data.formats.encodings import Undecodable, decode
 from triever.data.formats.fields import clean_id
@@ -114,7 +114,7 @@ def _document(path: Path, key: str, problems: Problems) -> Document | None:
         content = _content(path)
         reason = "bad names"
         # A blank file is an empty document, and does not get its name as a title.
-        title = (content.title or path.stem) if content.text.strip() else ""
+        title = content.title or (path.stem if content.text.strip() else "")
         return Document(clean_id(key), content.text, title, (), content.metadata)
     except Flaw as flaw:
         reason = next((name for kind, name in _REASONS.items() if isinstance(flaw, kind)), reason)
@@ -127,7 +127,7 @@ def _document(path: Path, key: str, problems: Problems) -> Document | None:
     return None
 
 
-_REASONS = {TooLarge: "too large", Undecodable: "unknown encoding", BadFile: "unreadable"}
+_REASONS = {TooLarge: "too large", Undecodable: "unknown encoding"}
 
 
 def _content(path: Path) -> Content:
