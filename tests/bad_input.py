@@ -124,6 +124,16 @@ def folder(**files: str) -> Make:
     return make
 
 
+def beside(name: str, content: str | bytes) -> Make:
+    """A folder of texts with one more file."""
+
+    def make(root: Path) -> Path:
+        file("data/a.txt", "A cat.")(root)
+        return file(f"data/{name}", content)(root).parent
+
+    return make
+
+
 def nothing(path: str, *others: str) -> Make:
     def make(root: Path) -> Path:
         for other in others:
@@ -344,7 +354,12 @@ DATASETS = [
     Case("a folder with a damaged corpus", lambda root: file("data/corpus.jsonl.gz", PACKED[:20])(root).parent, dataset, "corpus.jsonl.gz:1: the compressed data ends too early"),
     Case("a name that no dataset has", nothing("scifcat", "scifact/corpus.jsonl", "squad/corpus.jsonl"), named_dataset, r"there is no file, folder or dataset called scifcat; did you mean scifact\? known: python, scifact, squad"),
     Case("a split that the dataset does not have", folder(corpus_jsonl=json.dumps(GOOD), queries_jsonl='{"_id": "q1", "text": "What?"}', qrels__test_tsv="query-id\tcorpus-id\tscore\nq1\td1\t1\n"), split, r"data has no split 'tset'; did you mean test\?"),
-    Case("one text file of a folder is not UTF-8", lambda root: (file("data/a.txt", "A cat.")(root), file("data/b.txt", b"caf\xe9")(root))[1].parent, dataset, "b.txt:1: byte 0xe9 at column 4 is not UTF-8", 1),
+    Case("a text file of an unknown encoding", beside("b.txt", "A cat.\nКошка.".encode("cp1251")), dataset, "b.txt:2: byte 0xca at column 1 is not UTF-8, and its encoding is not certain; .*skip-bad", 1),
+    Case("a text file with a NUL byte", beside("b.txt", b"A\0cat."), dataset, "b.txt:1: the text holds a NUL byte; .*skip-bad", 1),
+    Case("a text file of more than 16 MiB", beside("b.txt", "x" * (MAX_LINE + 1)), dataset, "b.txt:1: the file is larger than 16 MiB; split .*skip-bad", 1),
+    Case("a PDF that is damaged", beside("b.pdf", b"%PDF-1.4\n%%EOF"), dataset, "b.pdf:1: the PDF is damaged; open it .*skip-bad", 1),
+    Case("a Word document that is damaged", beside("b.docx", b"PK\x03\x04"), dataset, "b.docx:1: the file is not a Word document, or is damaged; .*skip-bad", 1),
+    Case("a Word document with a password", beside("b.docx", b"\xd0\xcf\x11\xe0"), dataset, "b.docx:1: the document has a password, or is a .doc; .*skip-bad", 1),
 ]  # fmt: skip
 
 CASES = [*FILES, *TEXT, *JSON, *RECORDS, *TABLES, *TREC, *QUESTIONS, *DATASETS]

@@ -64,28 +64,28 @@ def many(folder: Path, others: Mapping[str, str]) -> Path:
     ],
 )
 def test_fit_reads_the_texts_and_names_the_stray_file(name: str, content: str, tmp_path: Path) -> None:
-    others = {"a.pdf": "", "0/b.pdf": "", "c.html": "", "1/c.html": "", "2/deep/er/c.html": "", ".hidden.html": ""}
+    others = {"a.odt": "", "0/b.odt": "", "c.png": "", "1/c.png": "", "2/deep/er/c.png": "", ".hidden.html": ""}
     docs = many(tmp_path / "docs", {**others, name: content})
     (docs / "large.txt").write_bytes(b"x" * (16 * 2**20 + 1))
     lines = said(tmp_path, "fit", "bm25", "--data", "docs", "--out", "docs/M", "--skip-bad")
     assert f"triever: docs: 1 files look like data and were not used: {name}" in lines
     ending = Path(name).suffix
-    assert lines[-1] == f"520 documents from 520 files; not read: 6 ({ending} 1, .pdf 2, .html 3); too large: 1"
+    assert lines[-1] == f"520 documents from 520 files; not read: 6 ({ending} 1, .odt 2, .png 3); too large: 1"
     lines = said(tmp_path, "add", "docs/M", "docs", "--replace", "--skip-bad")  # M lies in there, and is passed over
-    assert lines[-1] == f"520 documents from 520 files; not read: 6 ({ending} 1, .pdf 2, .html 3); too large: 1"
+    assert lines[-1] == f"520 documents from 520 files; not read: 6 ({ending} 1, .odt 2, .png 3); too large: 1"
     assert len(load(docs / "M")) == 520
 
 
 def test_info_tells_the_same_as_fit(tmp_path: Path) -> None:
-    docs = write(tmp_path / "docs", {**PAGES, "a.pdf": "", "items.csv": "id,title\n1,One\n"})
-    (docs / "latin.txt").write_bytes(b"caf\xe9")
+    docs = write(tmp_path / "docs", {**PAGES, "a.odt": "", "items.csv": "id,title\n1,One\n"})
+    (docs / "cyrillic.txt").write_bytes("Привет".encode("cp1251"))
     found = json.loads(triever(tmp_path, "data", "info", "docs", "--json", "--skip-bad").stdout)
     assert (found["read as"], found["documents"], found["files"], found["root"]) == ("text", 4, 4, str(docs))
-    assert (found["not read"], found["left out"]) == ({".csv": 1, ".pdf": 1}, {"not UTF-8": 1})
-    assert (found["ignored files"], found["unread files"]) == (["items.csv"], ["a.pdf"])
+    assert (found["not read"], found["left out"]) == ({".csv": 1, ".odt": 1}, {"unknown encoding": 1})
+    assert (found["ignored files"], found["unread files"]) == (["items.csv"], ["a.odt"])
     shown = triever(tmp_path, "data", "info", "docs", "--skip-bad").stdout
-    assert re.search(r"^not read +2 \(\.csv 1, \.pdf 1\) *$", shown, re.MULTILINE)
-    assert re.search(r"^left out +1 \(not UTF-8 1\) *$", shown, re.MULTILINE)
+    assert re.search(r"^not read +2 \(\.csv 1, \.odt 1\) *$", shown, re.MULTILINE)
+    assert re.search(r"^left out +1 \(unknown encoding 1\) *$", shown, re.MULTILINE)
 
 
 def test_as_says_it_outright(tmp_path: Path) -> None:

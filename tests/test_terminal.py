@@ -149,6 +149,7 @@ D = f"data/d{FILE}"
 WORDS: dict[str, list[list[str]]] = {
     "quickstart": [["--backbone", NASTY]],
     "data info": [[D], [D, "--json"], [NASTY], [f"bad{FILE}.jsonl"], [f"bad{FILE}.jsonl", "--skip-bad"]],
+    "data show": [[D, f"wolf1{NASTY}"], [D, f"wolf1{NASTY}", "--json"], [D, f"wolf{NASTY}"], [D, NASTY]],
     "data convert": [[D, f"converted{FILE}"], [D, f"data/d{FILE}"], [D, "y", "--to", NASTY]],
     "data sample": [
         [D, f"sample{FILE}", "--documents", "2"],

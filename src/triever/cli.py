@@ -27,7 +27,12 @@ from triever.terminal import OneLine, note
 
 COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "quickstart": learn.quickstart,
-    "data": {"info": data.data_info, "convert": data.data_convert, "sample": data.data_sample},
+    "data": {
+        "info": data.data_info,
+        "show": data.data_show,
+        "convert": data.data_convert,
+        "sample": data.data_sample,
+    },
     "suggest": choose.suggest,
     "options": choose.options,
     "fit": learn.fit,

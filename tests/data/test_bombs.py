@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 import unicodedata
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,16 @@ def text(content: str) -> Make:
     return lambda path: path.write_text(content, encoding="utf-8")
 
 
+def word(content: bytes) -> Make:
+    """A Word document with this inside its body."""
+
+    def make(path: Path) -> None:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("word/document.xml", b"<document>" + content + b"</document>")
+
+    return make
+
+
 MUCH = 200_000_000  # bytes
 LINE = b'{"_id": "d1", "text": "a"}\n'
 LISTS = b'{"_id": "d2", "text": "x", "metadata": {"a": [' + b"[]," * 5_000_000 + b"1]}}\n"
@@ -235,6 +246,10 @@ BOMBS: dict[str, tuple[str, str, Make, str]] = {
     "a record of empty lists": ("documents", "x.jsonl", gz((LINE, 1), (LISTS, 1)), ":2: the JSON holds more than 2,097,152 values"),
     "an item of empty lists": ("documents", "x.json", gz((b"[" + ITEM + b"," + LISTS + b"]", 1)), "the JSON holds more than"),
     "a text file in gzip": ("documents", "x.txt", gz((b"some words\n", MUCH // 11)), ":1: the file is larger than 16 MiB"),
+    "a page of open tags": ("documents", "x.html", text("<div><a b='" * 400_000), ""),
+    "a page of one tag": ("documents", "x.html", text("<div " + "a=1 " * 3_000_000), ""),
+    "a Word document of blanks": ("documents", "x.docx", word(b" " * MUCH), ":1: the unpacked document is larger than 64 MiB"),
+    "a Word document of open elements": ("documents", "x.docx", word(b"<p>" * 20_000_000), ":1: the XML of the Word document is nested too deeply"),
     "a topic without end": ("queries", "x.txt", gz((b"<top>\n<num> 1\n<title> a\n", 1), (b"ab\n", 3_000_000)), ":1: the topic is longer"),
     "a line of tabs": ("documents", "x.tsv", gz((b"1\ta\n2\tb\n", 1), (b"ab\t", 5_000_000)), ":3: the line has more than 10,000 columns"),
     "a header of commas": ("documents", "x.csv", gz((b"id,text" + b",ab" * 5_000_000, 1)), "more than 10,000 columns"),

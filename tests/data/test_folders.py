@@ -149,7 +149,7 @@ def test_what_is_said_outright_decides(tmp_path: Path, caplog: pytest.LogCapture
     (tmp_path / "x" / "corpus.jsonl").unlink()
     with pytest.raises(DataError, match=r"x holds no documents, only qrels/test\.tsv .*; expected corpus\.jsonl"):
         load_dataset(path, read_as="records")
-    with pytest.raises(DataError, match=r"y holds no text files; text files end in \.txt or \.md"):
+    with pytest.raises(DataError, match=r"y holds no text files; text files end in \.txt, .* or \.pdf"):
         load_dataset(write(tmp_path / "y", {"corpus.jsonl": CORPUS}), read_as="text")
     with pytest.raises(UsageError, match=r"read_as = 'txet' is unknown; did you mean text\?"):
         load_dataset(path, read_as="txet")
@@ -162,7 +162,7 @@ def test_one_file_is_read_as_it_is_said(tmp_path: Path) -> None:
     assert ids(load_dataset(tmp_path / "note.txt")) == ["note.txt"]
     with pytest.raises(DataError, match=r"note\.txt is plain text, not a file of records; use --as text"):
         load_dataset(tmp_path / "note.txt", read_as="records")
-    with pytest.raises(DataError, match=r"x\.jsonl is not a text file; text files end in \.txt or \.md"):
+    with pytest.raises(DataError, match=r"x\.jsonl is not a text file; text files end in \.txt, .* or \.pdf"):
         load_dataset(tmp_path / "x.jsonl", read_as="text")
 
 
@@ -170,19 +170,19 @@ def test_one_file_is_read_as_it_is_said(tmp_path: Path) -> None:
 
 
 def test_everything_that_is_not_read_is_counted(tmp_path: Path) -> None:
-    others = {"a.pdf": "x", "b/b.PDF": "x", "b/c/c.html": "x", "d.html": "x", "e.html": "x"}
-    hidden = {".hidden.pdf": "x", ".git/config.html": "x", "b/.cache/x.html": "x"}
+    others = {"a.odt": "x", "b/b.ODT": "x", "b/c/c.png": "x", "d.png": "x", "e.png": "x"}
+    hidden = {".hidden.pdf": "x", ".git/config.html": "x", "b/.cache/x.png": "x"}
     saved = {"model/manifest.json": '{"format": "triever"}', "model/notes.txt": "x", "model/a.pdf": "x"}
     files = {**pages(8), **pages(8, "a/b/c/d/e/f/g/h/"), **others, **hidden, **saved}
     data = load_dataset(write(tmp_path, files))
-    assert str(data.reading) == "16 documents from 16 files; not read: 5 (.pdf 2, .html 3)"
+    assert str(data.reading) == "16 documents from 16 files; not read: 5 (.odt 2, .png 3)"
     assert (data.reading.documents, data.reading.files) == (16, 16)
-    assert data.reading.unread == {".pdf": 2, ".html": 3}
+    assert data.reading.unread == {".odt": 2, ".png": 3}
 
 
 def test_deep_files_that_are_not_read_are_counted(tmp_path: Path) -> None:
-    data = load_dataset(write(tmp_path, {**pages(1), **{f"{'x/' * 12}{n}.pdf": "" for n in range(3)}}))
-    assert str(data.reading) == "1 documents from 1 files; not read: 3 (.pdf 3)"
+    data = load_dataset(write(tmp_path, {**pages(1), **{f"{'x/' * 12}{n}.png": "" for n in range(3)}}))
+    assert str(data.reading) == "1 documents from 1 files; not read: 3 (.png 3)"
 
 
 def test_of_links_files_are_read_and_folders_counted(tmp_path: Path) -> None:
@@ -208,19 +208,21 @@ def test_a_linked_folder_of_judgements_is_read(tmp_path: Path) -> None:
 def test_files_that_are_left_out_are_counted_by_reason(tmp_path: Path) -> None:
     write(tmp_path, {**pages(5), "Makefile": "all:"})
     (tmp_path / "large.txt").write_bytes(b"x" * (16 * 2**20 + 1))
-    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
-    (tmp_path / "wide.md").write_bytes("wide".encode("utf-16"))
+    (tmp_path / "cyrillic.txt").write_bytes("Привет, мир".encode("cp1251"))
     (tmp_path / "zero.md").write_bytes(b"a\0b")
+    (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.4 and no more")
     (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere.txt")
     data = load_dataset(tmp_path, skip_bad=True)
     assert str(data.reading) == (
-        "5 documents from 5 files; not read: 1 (no ending 1); unreadable: 1; too large: 1; not UTF-8: 3"
+        "5 documents from 5 files; not read: 1 (no ending 1); unreadable: 2; unknown encoding: 2; too large: 1"
     )
     found = info(data)
     assert (found["files"], found["read as"]) == (5, "text")
     assert (found["not read"], found["bad records"]) == ({"no ending": 1}, 5)
-    assert found["left out"] == {"too large": 1, "not UTF-8": 3, "unreadable": 1}
-    with pytest.raises(DataError, match=r"gone\.txt does not exist"):
+    assert found["left out"] == {"too large": 1, "unknown encoding": 2, "unreadable": 2}
+    (tmp_path / "broken.pdf").unlink()
+    (tmp_path / "cyrillic.txt").unlink()
+    with pytest.raises(DataError, match=r"gone\.txt does not exist; .*, or leave it out with --skip-bad$"):
         ids(load_dataset(tmp_path))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,32 @@ def data_info(data: Data, read_as: ReadAs = "", skip_bad: SkipBad = False, json_
 
     facts = info(open_data(data, skip_bad, read_as))
     emit(facts) if json_ else describe(facts)
+
+
+def data_show(
+    data: Data,
+    doc_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a document; of a text file, its path.")],
+    read_as: ReadAs = "",
+    skip_bad: SkipBad = False,
+    json_: Json = False,
+) -> None:
+    """Show what a file or a record became: the title, the metadata and the text of one document."""
+    from triever.data.lookup import find_document
+
+    document = find_document(open_data(data, skip_bad, read_as), doc_id)
+    names = {"id": document.id, "title": document.title}
+    if json_:
+        expansions = {"expansions": list(document.expansions)} if document.expansions else {}
+        emit({**names, "metadata": dict(document.metadata), **expansions, "text": document.text})
+        return
+    emit(table([{"what": name, "value": _shown(value)} for name, value in {**names, **document.metadata}.items()]))
+    emit("\n".join(["", document.text, *document.expansions]))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def data_convert(

@@ -13,8 +13,9 @@ from triever.arguments import as_path
 from triever.data.dataset import Dataset, Queries, Split
 from triever.data.folders import Files, Layout, SplitFiles, listed, survey
 from triever.data.formats.lines import require_file
+from triever.data.formats.pdf_files import INSTALL
 from triever.data.formats.problems import Problems
-from triever.data.formats.text_files import real_texts
+from triever.data.formats.text_files import needs_package, real_texts
 from triever.data.formats.text_ids import lies_in, real_folder, root_to_keep
 from triever.data.readers import count_documents, read_qrels, read_queries, stream_layout
 from triever.data.reading import RECORDS, TEXT, Source
@@ -52,7 +53,7 @@ def load_dataset(
     sources = {files.queries: partial(_read_queries, files.queries) for files in layout.splits.values()}
     splits = {name: _split(files, sources) for name, files in layout.splits.items()}
     name = without_endings(path.resolve().name)
-    for warning in filter(None, (layout.doubt, _ignored(layout))):
+    for warning in filter(None, (layout.doubt, _ignored(layout), _unreadable(layout))):
         _log.warning("%s: %s", name, warning)
     return Dataset(name, partial(stream_layout, layout), splits, skip_bad=skip_bad, source=_source(name, layout))
 
@@ -64,8 +65,15 @@ def _ignored(layout: Layout) -> str:
     return f"{len(layout.ignored)} files look like data and were not used: {listed(layout.ignored)}"
 
 
+def _unreadable(layout: Layout) -> str:
+    """A warning about files that could be documents, if a package were installed."""
+    count = 0 if layout.documents else sum(map(needs_package, layout.unread))
+    return f"{count} PDF files were not read, as pypdf is not installed; run: {INSTALL}" if count else ""
+
+
 def _source(name: str, layout: Layout) -> Source:
-    left = layout.ignored, layout.unread
+    missing = {".pdf": "pypdf"} if any(map(needs_package, layout.unread)) else {}
+    left = layout.ignored, layout.unread, missing
     if layout.documents:
         return Source(RECORDS, len(layout.documents), "", *left)
     return Source(TEXT, 0, _root(name, layout), *left)

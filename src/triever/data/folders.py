@@ -12,12 +12,13 @@ from typing import TypeAlias
 from triever.artifact import is_artifact
 from triever.data.formats.json_items import is_one_object
 from triever.data.formats.lines import require_file
+from triever.data.formats.pdf_files import INSTALL
 from triever.data.formats.sniff import Format, Kind, Role, is_called_documents, recognise, sniff
-from triever.data.formats.text_files import ENDINGS, files_below, is_prose, text_paths
+from triever.data.formats.text_files import ENDINGS, files_below, is_prose, needs_package, text_paths
 from triever.data.formats.text_ids import lies_in
 from triever.data.reading import RECORDS, TEXT
 from triever.data.splits import ALL, split_name
-from triever.errors import DataError, UsageError, nearest
+from triever.errors import DataError, MissingExtra, TrieverError, UsageError, nearest
 
 Files: TypeAlias = tuple[Path, ...]
 FilesOfKinds: TypeAlias = list[tuple[Path, Kind]]
@@ -31,11 +32,11 @@ _SMALL = 2**16  # bytes
 _NAMED = 3
 _CLOSE = 10  # two numbers are close if one is less than this many times the other
 _COUNT_LIMIT = 100_000  # records are counted up to here: about a second
-_TEXT_ENDINGS = f"text files end in {' or '.join(ENDINGS)}"
+_TEXT_ENDINGS = f"text files end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
 
 _EXPECTED = (
     "expected corpus.jsonl (with queries.jsonl and qrels/*.tsv beside it), a TSV or Parquet collection, "
-    "a SQuAD or DPR file, or .txt and .md files"
+    "a SQuAD or DPR file, or text files: .txt, .md, .rst, .html, .docx, .pdf"
 )
 
 
@@ -82,6 +83,8 @@ def survey(path: str | Path, count: Count, *, read_as: str = "", text_root: str 
 
 
 def _survey_file(path: Path, read_as: str) -> Layout:
+    if needs_package(path):
+        raise _missing()
     if read_as == TEXT:
         if not is_prose(path):
             raise DataError(f"{path} is not a text file", _TEXT_ENDINGS)
@@ -126,7 +129,7 @@ class _Choice:
     def is_text(self) -> bool:
         """Whether the text files are the documents; sets `doubt` if that is not clear."""
         if self.read_as == TEXT and not any(text_paths(self.root)):
-            raise DataError(f"{self.root} holds no text files", _TEXT_ENDINGS)
+            raise _no_texts(self.root)
         if self.read_as:
             return self.read_as == TEXT
         documents = [path for path in _documents(self.record_files) if not is_prose(path)]
@@ -161,9 +164,21 @@ class _Choice:
         return is_text
 
 
+def _missing() -> MissingExtra:
+    return MissingExtra("reading a PDF", INSTALL)
+
+
+def _no_texts(root: Path) -> TrieverError:
+    if any(map(needs_package, files_below(root))):
+        return _missing()
+    return DataError(f"{root} holds no text files", _TEXT_ENDINGS)
+
+
 def _checked(layout: Layout, record_files: FilesOfKinds) -> Layout:
     if layout.documents:
         return layout
+    if any(map(needs_package, layout.unread)):
+        raise _missing()
     descriptions = [_description(layout.root, path, kind) for path, kind in record_files]
     seen = f"only {', '.join(descriptions)}" if descriptions else "nothing readable"
     if layout.ignored:

@@ -19,7 +19,8 @@ _LONGEST = 12
 class Source:
     """The files of a dataset, read as text, one document each, or as records; all empty for a dataset in memory.
 
-    Ids of text files are paths below the root. Ignored files look like data, unread ones do not.
+    Ids of text files are paths below the root. Ignored files look like data, unread ones do not. `missing` has the
+    packages that are not installed, by the endings of the files that they would read.
     """
 
     read_as: str = ""
@@ -27,6 +28,7 @@ class Source:
     root: str = ""
     ignored: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 IN_MEMORY = Source()
@@ -36,8 +38,8 @@ IN_MEMORY = Source()
 class Reading:
     """Counts of documents and files, of unread files by ending, and of bad files or records by reason.
 
-    >>> print(Reading(520, 520, {".pdf": 2, ".html": 3}, {"too large": 1}))
-    520 documents from 520 files; not read: 5 (.pdf 2, .html 3); too large: 1
+    >>> print(Reading(520, 520, {".odt": 2, ".png": 3}, {"too large": 1}))
+    520 documents from 520 files; not read: 5 (.odt 2, .png 3); too large: 1
     """
 
     documents: int
@@ -49,7 +51,9 @@ class Reading:
     def of(cls, source: Source, documents: int, left_out: Mapping[str, int]) -> Reading:
         """The counts for a source from which `documents` documents were read."""
         files = documents if source.read_as == TEXT else source.files
-        return cls(documents, files, by_ending((*source.ignored, *source.unread)), dict(left_out))
+        unread = by_ending((*source.ignored, *source.unread))
+        named = {_with_reason(ending, source.missing): count for ending, count in unread.items()}
+        return cls(documents, files, named, dict(left_out))
 
     def __str__(self) -> str:
         origin = f" from {self.files:,} files" if self.files else ""
@@ -80,6 +84,10 @@ def by_ending(names: Iterable[str]) -> dict[str, int]:
     named = common if len(common) <= NAMED else common[: NAMED - 1]
     unnamed = {"others": counts.total() - sum(counts[ending] for ending in named)} if len(named) < len(common) else {}
     return unnamed | {ending: counts[ending] for ending in sorted(named, key=lambda ending: (counts[ending], ending))}
+
+
+def _with_reason(ending: str, missing: Mapping[str, str]) -> str:
+    return f"{ending} without {missing[ending]}" if ending in missing else ending
 
 
 def _ending(name: str) -> str:

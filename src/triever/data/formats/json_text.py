@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
+from triever.data.formats.problems import OR_SKIP
 from triever.errors import Flaw
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def check_values(text: str, start: int) -> None:
     An empty list takes 2 characters, and 60 bytes of memory; short texts are not checked.
     """
     if len(text) - start > _SHORT and sum(text.count(mark, start) for mark in ",[{") > MAX_VALUES:
-        raise Flaw(f"the JSON holds more than {MAX_VALUES:,} values", "split the record")
+        raise Flaw(f"the JSON holds more than {MAX_VALUES:,} values", f"split the record{OR_SKIP}")
 
 
 def check_escapes(value: object, source: str, start: int, end: int) -> None:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from triever.arguments import as_path
-from triever.data.formats.problems import Problems
-from triever.errors import DataError, nearest
+from triever.data.formats.problems import OR_SKIP, Problems
+from triever.errors import DataError, Flaw, nearest
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -40,12 +40,13 @@ _MOST_BLANKS = 10**6  # lines in a row
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_BOMS = (  # the longer ones first: UTF-32's begins with UTF-16's
+BOMS = (  # the longer ones first: UTF-32's begins with UTF-16's
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
+"""The byte order marks that UTF-8 does not have, and their encodings."""
 
 
 class _Bomb(OSError):
@@ -71,7 +72,7 @@ def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]
                 try:
                     line = raw.decode()
                 except UnicodeDecodeError as error:
-                    problems.report(path, number, *_not_utf8(raw, error.start))
+                    problems.report(path, number, *not_utf8(raw, error.start))
                     continue
                 if "\0" in line:
                     problems.report(path, number, *_nul(line.index("\0")))
@@ -103,10 +104,19 @@ def read_text(path: str | Path, problems: Problems) -> Iterator[str]:
             fresh_lines = error.object.count(b"\n", 0, error.start)
             if error.start:
                 yield error.object[: error.start].decode()
-            flaw = _not_utf8(error.object, error.start, 0 if fresh_lines else before)
+            flaw = not_utf8(error.object, error.start, 0 if fresh_lines else before)
             problems.report_end(path, line + fresh_lines, *flaw)
         except _DAMAGE as error:
             problems.report_end(path, line, *_damage(error))
+
+
+def read_bytes(path: str | Path, limit: int) -> bytes:
+    """All bytes of a file, or the first ones, of which there is one more than the limit; a Flaw if it is damaged."""
+    with open_bytes(path) as stream:
+        try:
+            return stream.read(limit + 1)
+        except _DAMAGE as error:
+            raise Flaw(*_damage(error)) from None
 
 
 def open_bytes(path: str | Path) -> io.BufferedReader:
@@ -255,7 +265,7 @@ def _skip_bom(path: str | Path, stream: io.BufferedReader) -> None:
     head = stream.peek(4)[:4]
     if head.startswith(codecs.BOM_UTF8):
         stream.read(len(codecs.BOM_UTF8))
-    for bom, encoding in _BOMS:
+    for bom, encoding in BOMS:
         if head.startswith(bom):
             raise DataError(
                 f"{path} is {encoding}, not UTF-8",
@@ -270,19 +280,21 @@ def _skip_line(stream: io.BufferedReader) -> None:
 
 def too_long(unit: str) -> tuple[str, str]:
     """The problem of a line, row or item that exceeds the limit, and what to do."""
-    return f"the {unit} is longer than {MAX_LINE // 2**20} MiB", "split the document into passages"
+    return f"the {unit} is longer than {MAX_LINE // 2**20} MiB", f"split the document into passages{OR_SKIP}"
 
 
-def _not_utf8(raw: bytes, at: int, before: int = 0) -> tuple[str, str]:
+def not_utf8(raw: bytes, at: int, before: int = 0) -> tuple[str, str]:
+    """The problem of a byte that is not UTF-8, and what to do; `before` bytes of its line came earlier."""
     column = before + at - raw.rfind(b"\n", 0, at)
     return (
         f"byte 0x{raw[at]:02x} at column {column} is not UTF-8",
-        "if the file is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 FILE > NEW",
+        f"if the file is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 FILE > NEW{OR_SKIP}",
     )
 
 
 def _nul(at: int) -> tuple[str, str]:
-    return f"there is a NUL byte at column {at + 1}", "the file may be UTF-16 or binary: convert it, or remove the byte"
+    hint = f"the file may be UTF-16 or binary: convert it, or remove the byte{OR_SKIP}"
+    return f"there is a NUL byte at column {at + 1}", hint
 
 
 def _damage(error: Exception) -> tuple[str, str]:

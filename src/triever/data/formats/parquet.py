@@ -21,7 +21,7 @@ from triever.data.formats.fields import (
 )
 from triever.data.formats.json_text import unclean
 from triever.data.formats.lines import MAX_LINE, grows_too_much, growth, open_plain, too_long
-from triever.data.formats.problems import Problems
+from triever.data.formats.problems import OR_SKIP, Problems
 from triever.errors import DataError, Flaw
 from triever.files import atomic
 from triever.parquet.pages import Footer, Leaf, batch_rows, check_rows, leaves_of, read_footer
@@ -216,7 +216,7 @@ def _value(name: str, scalar: Scalar) -> object:
         value = scalar.as_py()
     except UnicodeDecodeError as error:
         problem = f"{name} holds the byte 0x{error.object[error.start]:02x}, which is not UTF-8"
-        return Flaw(problem, "write the column again as UTF-8")
+        return Flaw(problem, f"write the column again as UTF-8{OR_SKIP}")
     except _UNREADABLE:
         return Flaw(f"{name} holds a value that Python cannot hold", "write the column again as strings")
     return Flaw(f"{name} holds a NUL character", "remove it") if unclean(value) else value

@@ -15,6 +15,8 @@ KNOWN = 10**5
 """How many bad records are remembered, to be counted once; beyond these, each counts as often as it is read."""
 BAD_RECORDS = "bad records"
 """The usual reason why a record is left out."""
+OR_SKIP = ", or leave it out with --skip-bad"
+"""The end of a hint about a record without which the others can be read; strict reading shows it."""
 
 
 class Problems:
@@ -41,7 +43,7 @@ class Problems:
             self.count += 1
             self.reasons[reason] += 1
             return
-        error = BadRecord(path, line, problem, hint)
+        error = BadRecord(path, line, problem, hint.removesuffix(OR_SKIP) if self.skip_bad else hint)
         if not self.skip_bad:
             raise error
         self.reports += 1
@@ -56,7 +58,7 @@ class Problems:
     def report_end(self, path: str | Path, line: int, problem: str, hint: str = "") -> None:
         """Report a problem that ends the reading: it counts as one bad record, but the rest of the file is missing."""
         lost = ", and the rest of the file is missing" if self.skip_bad else ""
-        self.report(path, line, f"{problem}{lost}", hint)
+        self.report(path, line, f"{problem}{lost}", hint.removesuffix(OR_SKIP))
 
     def __repr__(self) -> str:
         return f"Problems(skip_bad={self.skip_bad}, count={self.count})"

@@ -27,11 +27,11 @@ from triever.data.formats.fields import (
 )
 from triever.data.formats.json_items import first_item
 from triever.data.formats.json_text import as_object, parse_json
-from triever.data.formats.lines import MAX_LINE, foreign, is_compressed, read_head, read_lines, read_text
+from triever.data.formats.lines import BOMS, MAX_LINE, foreign, is_compressed, read_head, read_lines, read_text
 from triever.data.formats.parquet import parquet_columns
-from triever.data.formats.problems import BAD_RECORDS, Problems
+from triever.data.formats.problems import BAD_RECORDS, OR_SKIP, Problems
 from triever.data.formats.tables import header, split_columns
-from triever.data.formats.text_files import ENDINGS
+from triever.data.formats.text_files import PLAIN_ENDINGS, has_text_name
 from triever.data.formats.trec import qrels_header
 from triever.errors import BadRecord, DataError, Flaw
 from triever.parquet.pages import MAGIC
@@ -100,13 +100,16 @@ def sniff(path: str | Path) -> Kind:
     """The kind of a file; a DataError with a hint if its format is unknown.
 
     JSON without any known field counts as JSON lines here: the reader will say what its records lack.
-    A .txt or .md file in no other format is one document.
+    A text file in no other format is one document.
     """
+    text = Kind(Format.TEXT, (Role.DOCUMENTS,), sure=False)
+    if has_text_name(path) and (_is_only_text(path) or _is_wide(path)):
+        return text
     if kind := recognise(path):
         return kind
     if not foreign(read_head(path)):
-        if str(path).lower().endswith(ENDINGS) and _opening(path).strip():
-            return Kind(Format.TEXT, (Role.DOCUMENTS,), sure=False)
+        if has_text_name(path) and not _is_blank(path):
+            return text
         if _begins_as_json(path, "{"):
             return _by_name(path, Format.JSONL)
     raise unknown(path)
@@ -116,9 +119,10 @@ def recognise(path: str | Path) -> Kind | None:
     """The kind of a file, or None for one that holds no records of any known format.
 
     A header that names known columns is the surest sign. TREC's files come next: their ids may look like anything,
-    but nothing else looks like their columns. Markdown files are never guessed at: "3 apples 5" is no judgement there.
+    but nothing else looks like their columns. Of text files only .txt is guessed at: "3 apples 5" in Markdown is no
+    judgement.
     """
-    if str(path).lower().endswith(".md"):
+    if has_text_name(path) and not str(path).lower().endswith(".txt"):
         return None
     opening = _opening(path).lstrip("\r\n").split("\n", _HEAD_LINES)
     if kind := _header_kind(path, opening[0].rstrip("\r")) or _trec_kind(opening):
@@ -134,6 +138,21 @@ def recognise(path: str | Path) -> Kind | None:
     return _text_kind(path, lines) if lines else None
 
 
+def _is_only_text(path: str | Path) -> bool:
+    """Whether a file with bytes of its own, such as a PDF, can be nothing but one document."""
+    return not str(path).lower().endswith(PLAIN_ENDINGS) and bool(read_head(path).strip())
+
+
+def _is_wide(path: str | Path) -> bool:
+    """Whether a file begins with the mark of UTF-16 or UTF-32, in which no records are read."""
+    return read_head(path).startswith(tuple(bom for bom, _ in BOMS))
+
+
+def _is_blank(path: str | Path) -> bool:
+    problems = Problems(skip_bad=True)
+    return not next(read_text(path, problems), "").strip() and not problems.count
+
+
 def unknown(path: str | Path) -> DataError:
     """The error for a file of unknown kind."""
     head = read_head(path)
@@ -143,8 +162,8 @@ def unknown(path: str | Path) -> DataError:
         return DataError(f"{path} has no columns with ids and texts", "name its columns _id, title and text")
     try:
         empty = next(read_lines(path, Problems()), None) is None
-    except BadRecord as error:
-        return error
+    except BadRecord as error:  # without its bad records nothing is left
+        return DataError(error.problem, error.hint.removesuffix(OR_SKIP))
     if empty:
         return DataError(f"{path} is empty", "write it again, or name another file")
     return DataError(f"{path} is not in a format that Triever knows", _EXPECTED)

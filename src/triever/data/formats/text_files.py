@@ -1,24 +1,30 @@
-"""Plain text and Markdown files, one document in each."""
+"""Files of text, one document in each: plain text, Markdown, reStructuredText, web pages, Word documents and PDF."""
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 
 from triever.artifact import is_artifact
+from triever.data.formats.content import Content, TooLarge
+from triever.data.formats.docx_files import docx_content
+from triever.data.formats.encodings import Undecodable, decode
 from triever.data.formats.fields import clean_id
-from triever.data.formats.lines import MAX_LINE, read_head, read_text
-from triever.data.formats.problems import Problems
+from triever.data.formats.front_matter import split_front_matter
+from triever.data.formats.headings import first_heading
+from triever.data.formats.html_pages import html_content
+from triever.data.formats.lines import MAX_LINE, UNPACKED_FREELY, read_bytes, read_head
+from triever.data.formats.pdf_files import pdf_content, reads_pdf
+from triever.data.formats.problems import OR_SKIP, Problems
 from triever.data.formats.text_ids import real_folder, real_path, text_id
 from triever.data.records import Document, normalise
-from triever.errors import BadRecord, DataError, Flaw
+from triever.errors import DataError, Flaw
 
-ENDINGS = (".txt", ".md")
-_HEAD_LINES = 200
-_FENCES = ("```", "~~~")
+PLAIN_ENDINGS = (".txt", ".md", ".markdown", ".rst")
+ENDINGS = (*PLAIN_ENDINGS, ".html", ".htm", ".docx", ".pdf")
+"""The endings of files that are one document each."""
+_README = "readme"
 
 
 def files_below(folder: str | Path, closed: Callable[[Path], None] = lambda _: None) -> Iterator[Path]:
@@ -37,8 +43,19 @@ def files_below(folder: str | Path, closed: Callable[[Path], None] = lambda _: N
 
 
 def is_prose(path: str | Path) -> bool:
-    """Whether a file's name ends in .txt or .md."""
-    return str(path).lower().endswith(ENDINGS)
+    """Whether a file's name is that of a text that can be read here; a README needs no ending."""
+    return has_text_name(path) and not needs_package(path)
+
+
+def has_text_name(path: str | Path) -> bool:
+    """Whether a file's name is that of a text."""
+    name = os.path.basename(path).lower()
+    return name.endswith(ENDINGS) or name == _README
+
+
+def needs_package(path: str | Path) -> bool:
+    """Whether a file is a PDF, and nothing is installed that reads one."""
+    return str(path).lower().endswith(".pdf") and not reads_pdf()
 
 
 def text_paths(path: str | Path) -> Iterator[Path]:
@@ -50,7 +67,7 @@ def text_documents(path: str | Path, problems: Problems, root: str | Path = "") 
     """One document for each text file of a folder, or for one file.
 
     The id is the path of the file below the root; without a root, or outside it, the path below the given folder.
-    The title is the first heading, or else the name of the file.
+    The title is what the file calls its title, or else the first heading, or else the name of the file.
     """
     seen: set[int] = set()  # hashes, as of records
     for file, key in _text_ids(path, root):
@@ -94,65 +111,45 @@ def _document(path: Path, key: str, problems: Problems) -> Document | None:
     reason = "unreadable"
     try:
         read_head(path)
-        reason = "not UTF-8"
-        text = _whole_text(path)
+        content = _content(path)
         reason = "bad names"
         # A blank file is an empty document, and does not get its name as a title.
-        return Document(clean_id(key), text, (_title(text) or path.stem) if text.strip() else "")
-    except _TooLarge as flaw:
-        problems.report(path, 1, flaw.problem, flaw.hint, "too large")
+        title = content.title or (path.stem if content.text.strip() else "")
+        return Document(clean_id(key), content.text, title, (), content.metadata)
     except Flaw as flaw:
-        problems.report(path, 1, flaw.problem, flaw.hint, reason)
-    except BadRecord as error:  # half a file is not a document
-        problems.report(*error.args, reason=reason)
+        reason = next((name for kind, name in _REASONS.items() if isinstance(flaw, kind)), reason)
+        line = flaw.line if isinstance(flaw, Undecodable) else 1
+        problems.report(path, line, flaw.problem, f"{flaw.hint}{OR_SKIP}", reason)
     except DataError as error:
         if not problems.skip_bad:
-            raise
+            raise DataError(error.problem, f"{error.hint}{OR_SKIP}") from None
         problems.report(path, 1, error.problem, error.hint, reason)
     return None
 
 
-class _TooLarge(Flaw):
-    """A file that is larger than any document."""
+_REASONS = {TooLarge: "too large", Undecodable: "unknown encoding"}
 
 
-def _whole_text(path: Path) -> str:
-    parts, size = [], path.stat().st_size
-    for part in read_text(path, Problems()):
-        parts.append(part)
-        if max(size, sum(map(len, parts))) > MAX_LINE:
-            raise _TooLarge(f"the file is larger than {MAX_LINE // 2**20} MiB", "split the document into passages")
-    text = "".join(parts)
-    if "\0" in text:
-        raise Flaw("the text holds a NUL byte", "the file may be UTF-16 or binary: convert it to UTF-8")
-    return text
+def _content(path: Path) -> Content:
+    """What a file says, by its ending."""
+    ending = path.suffix.lower()
+    limit = UNPACKED_FREELY if ending in _PACKED else MAX_LINE
+    raw = read_bytes(path, limit)
+    if len(raw) > limit:
+        raise TooLarge("file", limit)
+    return _READERS[ending](raw) if ending in _READERS else _plain_content(raw, ending)
 
 
-def _title(text: str) -> str:
-    """The first heading among the first lines, but not a comment inside a code fence."""
-    before, fence = "", ""
-    for line in map(str.rstrip, islice(io.StringIO(text), _HEAD_LINES)):
-        mark = line.lstrip()[:3]
-        if mark in _FENCES and fence in ("", mark):
-            fence = "" if fence else mark
-        elif not fence and (heading := _heading(line) or _underlined(before, line)):
-            return heading
-        before = line
-    return ""
+_READERS: dict[str, Callable[[bytes], Content]] = {
+    ".html": html_content,
+    ".htm": html_content,
+    ".docx": docx_content,
+    ".pdf": pdf_content,
+}
+_PACKED = (".docx", ".pdf")  # pictures and fonts make most of such a file, and only its text counts
 
 
-def _heading(line: str) -> str:
-    """The text after one to six # and a space, without the # that may close it.
-
-    >>> _heading("## In C# #"), _heading("#tag")
-    ('In C#', '')
-    """
-    rest = line.lstrip("#")
-    if not 1 <= len(line) - len(rest) <= 6 or rest[:1] not in (" ", "\t"):
-        return ""
-    bare = rest.rstrip("#")
-    return (bare if bare[-1:] in (" ", "\t") else rest).strip()
-
-
-def _underlined(before: str, line: str) -> str:
-    return before if line and not line.strip("=") and before[:1].strip() else ""
+def _plain_content(raw: bytes, ending: str) -> Content:
+    fields, text = split_front_matter(decode(raw))
+    titles = [" ".join(str(fields.pop(name)).split()) for name in [*fields] if name.lower() == "title"]
+    return Content(text, titles[0] if titles else first_heading(text, ending), fields)
