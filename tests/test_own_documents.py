@@ -144,7 +144,7 @@ def test_a_new_file_gets_the_id_that_a_fit_would_give(place: Path) -> None:
     assert ids(place / "M") == ids(place / "anew")
     refused = triever(place, "add", "M", "docs/man1/cat.1.txt")
     assert refused.returncode == 2
-    assert "a document with id 'man1/cat.1.txt' already exists" in refused.stderr
+    assert "man1/cat.1.txt is in M already" in refused.stderr
 
 
 def test_a_file_outside_the_root_is_told(place: Path) -> None:

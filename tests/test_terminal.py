@@ -167,7 +167,10 @@ WORDS: dict[str, list[list[str]]] = {
     "suggest": [[D], [D, "--json"], [NASTY], [D, "--changes", NASTY], [D, "--expansions", NASTY]],
     "options": [["bm25"], ["bm25", "--json"], ["bm25", NASTY], [NASTY]],
     "write-queries": [[D, "--out", "q.jsonl", "--set", f"{NASTY}=1"], [D, "--out", "q.jsonl", "--writer", NASTY]],
-    "search": [[M, Q], [M, Q, "--json"], [G, Q], [G, Q, "--json"], [M, NASTY], [NASTY, Q], [M, Q, "--set", NASTY]],
+    "search": [
+        *([M, Q], [M, Q, "--json"], [G, Q], [G, Q, "--json"], [M, NASTY], [NASTY, Q], [M, Q, "--set", NASTY]),
+        *([M, Q, "--text"], [M, Q, "--text", "--json"], [M, Q, "--where", NASTY], [M, Q, "--where", f"{NASTY}>1"]),
+    ],
     "explain": [[M, Q], [M, Q, "--json"], [G, Q], [G, Q, "--json"]],
     "run": [[M, D, "--split", T, "--out", f"again{FILE}.run"], [M, D, "--split", NASTY, "--out", "a.run"]],
     "evaluate": [
@@ -207,6 +210,7 @@ WORDS: dict[str, list[list[str]]] = {
         [M, NASTY],
     ],
     "delete": [[M, f"wolf3{NASTY}"], [M, NASTY]],
+    "sync": [[M, D, "--dry-run"], [M, D, "--dry-run", "--json"], [M, D, "--yes"], [M, NASTY], [NASTY, D]],
     "status": [[M], [M, "--json"], [G], [NASTY]],
     "weights list": [[], ["--json"]],
     "weights install": [[NASTY]],
