@@ -23,6 +23,7 @@ from torch import nn
 from triever.config import build, option
 from triever.errors import ArtifactError, DataError, UsageError, nearest
 from triever.models import weights
+from triever.models.bert_reader import BertSizes, empty_reader, reads
 from triever.models.tokens import TextTokenizer
 
 SCRATCH = "scratch"
@@ -86,11 +87,13 @@ class Backbone:
     @property
     def hidden(self) -> int:
         """The width of its hidden states."""
-        return int(_config(self.config).hidden_size)
+        return BertSizes.of(self.config).hidden_size if reads(self.config) else int(_config(self.config).hidden_size)
 
     @property
     def longest(self) -> int | None:
         """How many tokens of a text it can read, where there is a limit."""
+        if reads(self.config):
+            return BertSizes.of(self.config).max_position_embeddings
         limit = getattr(_config(self.config), "max_position_embeddings", None)
         if limit and self.config["model_type"] in OFFSET:
             limit -= 1 + (self.config.get("pad_token_id") or 0)
@@ -99,13 +102,15 @@ class Backbone:
     @property
     def causal(self) -> bool:
         """Whether its tokens see only what stands before them."""
-        return _is_causal(_config(self.config))
+        return not reads(self.config) and _is_causal(_config(self.config))
 
     def encoder_module(self, *, empty: bool = False) -> nn.Module:
         """The model without any head, called as `module(input_ids=…, attention_mask=…).last_hidden_state`.
 
         Of a model with a decoder it is the encoder alone.
         """
+        if empty and reads(self.config):
+            return empty_reader(self.config)
         import transformers
 
         config = _config(self.config)
@@ -154,7 +159,7 @@ class Backbone:
         """The backbone of an artifact. Its weights are not in it: ask for empty modules and load the saved ones."""
         try:
             backbone = cls(state["name"], state["source"], state["licence"], tokenizer, dict(state["config"]))
-            _config(backbone.config)
+            BertSizes.of(backbone.config) if reads(backbone.config) else _config(backbone.config)
         except (KeyError, TypeError, ValueError) as error:
             hint = "install the transformers that it was saved with, or save it again"
             raise ArtifactError(f"the saved backbone cannot be made: {str(error)[:200]}", hint) from error
