@@ -33,6 +33,7 @@ OWN = [
     "training/tensorboard/events.out.tfevents.1700000000.host.7.0",
     "training/.training.json.0a1b2c3d.tmp",
     "training/.weights-00000501.safetensors.0a1b2c3d.tmp",
+    "training/.tmpBiNUNc",
     "contrast/training.json",
     "first/training/training.json",
     "system12/vectors/training/weights-00000000.safetensors",
@@ -164,7 +165,7 @@ def test_a_removal_that_is_killed_leaves_nothing_to_go_on_from(tmp_path: Path, m
     work = claim(tmp_path / "work", WHAT)
     for name in OWN:
         put(work, name)
-    unlink, left = Path.unlink, iter(range(13))
+    unlink, left = Path.unlink, iter(range(14))
 
     def killed(path: Path, missing_ok: bool = False) -> None:
         if path.is_relative_to(work) and next(left, None) is None:

@@ -44,6 +44,7 @@ _FILES = [
     _SHARD,
     _STATE,
     re.compile(rf"{_TRAINING}(?:\.lock|metrics\.jsonl|(?:weights|optimizer)-\d{{8,}}\.safetensors)"),
+    re.compile(rf"{_TRAINING}\.tmp[A-Za-z0-9]{{6}}"),  # as safetensors names a file while it writes it
     re.compile(rf"{_TRAINING}tensorboard/events\.out\.tfevents\.[^/]+"),
     re.compile(rf"{_PARTS}documents/(?:(?:first|chunks|whole|behind titles)/)?(?:tokens|starts)\.npy"),
 ]

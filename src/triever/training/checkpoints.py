@@ -48,7 +48,10 @@ LOCK = ".lock"
 FORMAT, VERSION = "triever-training", 2
 TENSORS = re.compile(r"(weights|optimizer)-\d{8,}\.safetensors")
 FIRST = re.compile(r"(weights|optimizer)-0+\.safetensors")
-OURS = re.compile(rf"{TENSORS.pattern}|\.({TENSORS.pattern}|training\.json)\.[0-9a-f]{{8}}\.tmp")
+OURS = re.compile(
+    rf"{TENSORS.pattern}|\.({TENSORS.pattern}|training\.json)\.[0-9a-f]{{8}}\.tmp"
+    r"|\.tmp[A-Za-z0-9]{6}"  # as safetensors names a file while it writes it
+)
 LARGEST = 2**28
 """The most bytes that training.json may have: it holds the values of a line of metrics, and a line may be long."""
 ELSEWHERE = "name a new folder, or remove this one to begin again"
