@@ -132,12 +132,17 @@ def test_what_is_computed_is_what_is_counted(system: str, count: int) -> None:
 @every_system
 def test_opened_again_it_takes_as_much_and_maps_what_may_stay_on_disk(system: str, tmp_path: Path) -> None:
     again = reopened(system, SIZES[1], tmp_path)
-    assert again.memory == pytest.approx(fitted_on(system, SIZES[1]).memory, rel=0.02)
+    before, now = dict(fitted_on(system, SIZES[1]).memory), dict(again.memory)
+    for part in [part for part in before if part.endswith(("weights", "placer"))]:
+        # An opened BERT has no lists of its 512 positions and token types, which transformers' holds; two may read.
+        assert 0 <= before.pop(part) - now.pop(part) <= 2 * LISTS, part
+    assert now == pytest.approx(before, rel=0.02)
     for part, size in again.sizes.items():
         assert (size.mapped == size.bytes) == about(part).mapped, part
         assert size.gpu == 0 or torch.cuda.is_available()
 
 
+LISTS = 2 * 512 * 8
 FILES = {
     "postings": ("scores_data", "scores_indices", "scores_indptr"),
     "terms": ("terms", "term_starts"),
