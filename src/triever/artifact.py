@@ -483,14 +483,14 @@ class Writer:
         temporary = self._write_temporary(write)
         with temporary.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        name = f"{role}-{sha256[:16]}.{ending}"
+        name = _file_name(role, sha256, ending)
         self._files[role] = ArtifactFile(name, sha256, temporary.stat().st_size)
         self._rename(temporary, name)
 
     def _is_there(self, role: str, ending: str, raw: bytes) -> bool:
         """Whether the last state has these very bytes, as it has of weights that no change of documents touches."""
         role, sha256 = _role(self._inside, role), hashlib.sha256(raw).hexdigest()
-        name = f"{role}-{sha256[:16]}.{ending}"
+        name = _file_name(role, sha256, ending)
         try:
             with (self._folder / name).open("rb") as file:
                 is_there = hashlib.file_digest(file, "sha256").hexdigest() == sha256
@@ -519,6 +519,11 @@ class Writer:
             if _is_ours(path.name) and path.name not in wanted:
                 with contextlib.suppress(OSError):  # Windows keeps a file that a reader still holds
                     path.unlink()
+
+
+def _file_name(role: str, sha256: str, ending: str) -> str:
+    """The name of a file, which other content would change."""
+    return f"{role}-{sha256[:16]}.{ending}"
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from triever.errors import UsageError
 from triever.terminal import emit, emit_line, note, said, table
 
 if TYPE_CHECKING:
+    from triever.data.readers import Problems
     from triever.data.records import Hit, Result
     from triever.retriever import Retriever
     from triever.sync import Plan
@@ -193,10 +194,8 @@ def add(
     if dataset.root and not root and not kept:
         note(f"{model} has no root: ids begin at {dataset.root}; --root sets another folder, and is saved")
     same = f", {plan.unchanged:,} as they were" if plan.unchanged else ""
-    counts = f"added {len(plan.added):,} documents, replaced {len(plan.replaced):,}{same}; {len(retriever):,} in all"
-    note(counts)
-    if problems.count:
-        note(f"left out {problems.count:,} bad records, such as {problems.examples[0]}")
+    note(f"added {len(plan.added):,} documents, replaced {len(plan.replaced):,}{same}; {len(retriever):,} in all")
+    _note_left_out(problems)
     note(str(Reading.of(dataset.source, len(new), problems.reasons)))
 
 
@@ -223,7 +222,8 @@ def sync(
 
     seen: Mapping[str, tuple[int, int]] | None = None
     while True:
-        if (now := file_marks(folder)) != seen:
+        now = file_marks(folder) if watch else {}  # who looks once need not know what has changed since
+        if now != seen:
             plan = _synced(model, folder, dry_run=dry_run, yes=yes, wait=wait, reading=(skip_bad, read_as, root))
             emit_line(plan.to_dict()) if json_ else emit(f"{'would do: ' if dry_run else ''}{plan}")
             seen = now
@@ -243,8 +243,7 @@ def _synced(
     skip_bad, read_as, root = reading
     dataset, problems = open_data(folder, skip_bad, read_as, root, kept_root(model)), Problems(skip_bad)
     documents = list(dataset.stream(problems))
-    if problems.count:
-        note(f"left out {problems.count:,} bad records, such as {problems.examples[0]}")
+    _note_left_out(problems)
     if dry_run:
         return Plan.of(load(model).documents, documents)
     with edit(model, wait=wait) as retriever:
@@ -254,6 +253,11 @@ def _synced(
             raise UsageError(f"{problem}, and would be deleted", "check the folder, or say --yes")
         plan.carry_out(retriever)
     return plan
+
+
+def _note_left_out(problems: Problems) -> None:
+    if problems.count:
+        note(f"left out {problems.count:,} bad records, such as {problems.examples[0]}")
 
 
 def _other_root(retriever: Retriever, root: str, new_id: str) -> str:
