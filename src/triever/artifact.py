@@ -117,6 +117,11 @@ class Snapshot:
         """How many documents the artifact holds, by its manifest."""
         return require_count(self.manifest.state, "documents")
 
+    @property
+    def rows(self) -> int:
+        """How many rows its engine has: one for each document, or one for each passage where these are searched."""
+        return require_count(self.manifest.state, "passages") if "passages" in self.manifest.state else self.documents
+
     def has(self, role: str) -> bool:
         """Whether there is a file for a role."""
         return _role(self._inside, role) in self.manifest.files

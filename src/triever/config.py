@@ -23,9 +23,9 @@ from triever.errors import UsageError, nearest
 T = TypeVar("T")
 
 
-def option(default: T, help: str) -> T:  # noqa: A002 - the word that every reader expects here
+def option(default: T, help: str, *, kw_only: bool = False) -> T:  # noqa: A002 - the word that every reader expects
     """A dataclass field that carries its line of help."""
-    return dataclasses.field(default=default, metadata={"help": help})
+    return dataclasses.field(default=default, metadata={"help": help}, kw_only=kw_only)
 
 
 def options(cls: Any) -> dict[str, dataclasses.Field[Any]]:

@@ -24,17 +24,20 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, 
 
 from triever import artifact, config, plugins, work_folder
 from triever.arguments import as_path, listed, seconds, table, whole
+from triever.config import option
+from triever.data.cut_documents import SPANS, CutDocuments
+from triever.data.cutting import Cut
 from triever.data.datasets import Dataset
-from triever.data.filters import Filter
-from triever.data.records import Document, Found, Query, Result, normalise
+from triever.data.records import Document, Query, Result, normalise
 from triever.data.splits import named_splits
 from triever.data.store import SCHEMA, DocumentStore
-from triever.engines.base import Engine, Parts, among
+from triever.engines.base import Engine, Parts
 from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
+from triever.held import PASSAGES, Held
 from triever.memory_parts import Products, Size, index_size, part_sizes
 from triever.progress import phase, track
 from triever.training import fit_fingerprints
-from triever.validation import require_table, require_text
+from triever.validation import require, require_table, require_text
 from triever.version import __version__
 
 KINDS = {
@@ -52,8 +55,6 @@ KINDS = {
 EARLIER: Mapping[str, Mapping[str, object]] = {"codebook": {"balanced": False}}
 """By kind, what options were before they existed, where that is not their default: older artifacts lack them."""
 
-FILTERS = 4
-"""How many filters are kept with what they leave."""
 ROOT = "root"
 """Where an origin notes the folder at which ids of text files begin."""
 
@@ -93,39 +94,6 @@ class Explanation:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Held(Generic[E]):
-    """What a retriever searches: documents, and what its system has made of them. Replaced, never changed."""
-
-    store: DocumentStore
-    engine: E
-    origin: Mapping[str, Any]
-    made: str  # a fingerprint of all that the engine was learned from, or of the files that it was read from
-    filtered: dict[str, Held[E]] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """What the latest filters leave, by filter; a change begins with none."""
-
-    def among(self, where: Mapping[str, object] | None) -> Held[E]:
-        """The same with the documents that a filter leaves; the latest filters are kept, since many repeat them."""
-        if not where:
-            return self
-        chosen = Filter.of(where)
-        if (known := self.filtered.get(chosen.mark)) is not None:
-            return known
-        keep = chosen.rows(self.store)
-        smaller = replace(self, store=self.store.where(keep), engine=among(self.engine, keep))
-        while len(self.filtered) >= FILTERS:
-            self.filtered.pop(next(iter(self.filtered)), None)
-        self.filtered[chosen.mark] = smaller
-        return smaller
-
-    @property
-    def fingerprint(self) -> str:
-        """A fingerprint of all of it."""
-        return fit_fingerprints.fingerprint(
-            [self.made, self.store.fingerprint, fit_fingerprints.of_expansions(self.store)]
-        )
-
-
 @dataclass(eq=False)
 class Retriever(ABC, Generic[E]):
     """What every system is: BM25, dense, generative."""
@@ -134,6 +102,11 @@ class Retriever(ABC, Generic[E]):
     search_only: ClassVar[tuple[str, ...]] = ()
     """Options that say how to search and nothing else, so that a fitted retriever may get others."""
     _held: Held[E] | None = field(default=None, init=False, repr=False)
+    cut: Cut = option(
+        Cut(),
+        "which long documents are searched by their passages; inside of another system that one's option counts",
+        kw_only=True,
+    )
 
     @classmethod
     def of_options(cls, value: Any, where: str) -> Retriever[Any]:
@@ -209,10 +182,16 @@ class Retriever(ABC, Generic[E]):
         """What it holds once it has learned a dataset, whose documents are in the store."""
         origin = {"data": dataset.name, "fitted on": dataset.fingerprint}
         origin |= {ROOT: dataset.root} if dataset.root else {}
+        cut = self._cut(dataset, store)
+        data, searched = (cut.dataset(dataset, store), cut.passages) if cut else (dataset, store)
         description = {"kind": self.kind, "options": config.to_dict(self), "documents": dataset.fingerprint}
-        description |= {"expansions": fit_fingerprints.of_expansions(store), **self.lessons(dataset, store)}
-        engine = self.learn(dataset, store, work_folder.claim(as_path(work), description) if work else None)
-        return Held(store, engine, origin, fit_fingerprints.fingerprint([description]))
+        description |= {"expansions": fit_fingerprints.of_expansions(store), **self.lessons(data, searched)}
+        engine = self.learn(data, searched, work_folder.claim(as_path(work), description) if work else None)
+        return Held(store, engine, origin, fit_fingerprints.fingerprint([description]), cut)
+
+    def _cut(self, dataset: Dataset, store: DocumentStore) -> CutDocuments | None:
+        """The passages of the documents, where these are to be searched."""
+        return CutDocuments.of(store, self.cut) if self.cut.cuts(dataset) else None
 
     def lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
         """What is learned from besides documents, as fingerprints; where that is impossible, it is said here, early."""
@@ -238,9 +217,9 @@ class Retriever(ABC, Generic[E]):
     def _held_for(self, store: DocumentStore) -> Held[E] | None:
         """What it holds, if it is fitted to these very documents, and where it reads expansions, to these."""
         held = self._held
-        if held is None or held.store.fingerprint != store.fingerprint:
+        if held is None or held.searched.fingerprint != store.fingerprint:
             return None
-        fitted, other = (documents.table.column("expansions") for documents in (held.store, store))
+        fitted, other = (documents.table.column("expansions") for documents in (held.searched, store))
         return held if fitted.equals(other) or not self.reads_expansions else None
 
     def engine_for(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> E:
@@ -263,14 +242,13 @@ class Retriever(ABC, Generic[E]):
         self, queries: Sequence[str | Query], k: int = 10, *, where: Mapping[str, object] | None = None
     ) -> list[Result]:
         """The same for many queries at once, in their order."""
-        return self._search_held(self._checked().among(where), _texts(queries), whole(k, "k"))
+        return _checked_results(self._checked().among(where).search(_texts(queries), whole(k, "k")))
 
     def explain(self, query: str | Query, k: int = 10, *, where: Mapping[str, object] | None = None) -> Explanation:
         """The same search, with what each score is made of."""
-        held, texts = self._checked().among(where), _texts([query])
-        result = self._search_held(held, texts, whole(k, "k"))[0]
-        parts = held.engine.explain(held.store, texts[0], result)
-        return Explanation(texts[0], result, parts, result.note)
+        held, text = self._checked().among(where), _texts([query])[0]
+        result, parts = held.explain(text, whole(k, "k"))
+        return Explanation(text, _checked_results([result])[0], parts, result.note)
 
     def searched_with(self, values: Mapping[str, Any]) -> Self:
         """The same model and documents with other options of the search, from loosely typed values."""
@@ -295,9 +273,7 @@ class Retriever(ABC, Generic[E]):
         new = listed(documents, Document, "add", "documents")
         with self._turn:
             held = self._checked()
-            store = held.store.with_added(new)
-            engine = self.tuned(held.engine.with_added(new, store), new, store)
-            self._held = replace(held, store=store, engine=engine, origin=_changed(held.origin, added=len(new)))
+            self._held = replace(held.with_added(new, self.tuned), origin=_changed(held.origin, added=len(new)))
 
     def delete(self, ids: Iterable[str]) -> None:
         """Drop documents by id. An id that is not there is refused, and then nothing is dropped."""
@@ -305,9 +281,8 @@ class Retriever(ABC, Generic[E]):
         with self._turn:
             held = self._checked()
             keep = held.store.kept(gone)
-            store, engine = held.store.where(keep), held.engine.without(keep)
             origin = _changed(held.origin, deleted=int((~keep).sum()))
-            self._held = replace(held, store=store, engine=engine, origin=origin)
+            self._held = replace(held.without(keep), origin=origin)
 
     @property
     def _turn(self) -> threading.RLock:
@@ -332,6 +307,11 @@ class Retriever(ABC, Generic[E]):
     def documents(self) -> DocumentStore:
         """The documents it holds."""
         return self._checked().store
+
+    @property
+    def searched(self) -> DocumentStore:
+        """What its engine finds, by rows: its documents, or the passages of these."""
+        return self._checked().searched
 
     @property
     def is_fitted(self) -> bool:
@@ -362,15 +342,12 @@ class Retriever(ABC, Generic[E]):
     @property
     def sizes(self) -> dict[str, Size]:
         """The same with what of it may stay on the disk, and what is on a GPU."""
-        held = self._checked()
-        return part_sizes({**held.engine.stored(), **held.store.stored()})
+        return part_sizes(self._checked().stored())
 
     def memory_for(self, documents: int | None = None) -> dict[str, Products]:
         """What its memory would be with so many documents like these, or is with its own: the arithmetic, by part."""
         held = self._checked()
-        now = len(held.store)
-        then = now if documents is None else whole(documents, "documents", 0)
-        return {**held.engine.products(now, then), **held.store.products(then)}
+        return held.products(len(held.store) if documents is None else whole(documents, "documents", 0))
 
     def compared(self, queries: Sequence[str], k: int = 10) -> float | None:
         """How often a query's vector is compared for so many hits, as a share of documents; none without a choice."""
@@ -400,7 +377,7 @@ class Retriever(ABC, Generic[E]):
         return self._card(held, _made_from(held))
 
     def _card(self, held: Held[E], made_from: Mapping[str, Any]) -> str:
-        now = {"documents": len(held.store), "fingerprint": held.store.fingerprint}
+        now = {"documents": len(held.store), "fingerprint": held.store.fingerprint, **_counted(held)}
         rows = {"kind": self.kind, **config.to_dict(self), **held.origin, **made_from, **now}
         table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
         licence = f"Weights: {made_from[WEIGHTS]}. The documents are inside; their licence is that of the corpus."
@@ -412,24 +389,15 @@ class Retriever(ABC, Generic[E]):
             raise UsageError(f"this {type(self).__name__} has no documents yet", "call fit, or load a saved one")
         return self._held
 
-    def _search_held(self, held: Held[E], texts: list[str], k: int) -> list[Result]:
-        if not texts or not len(held.store):
-            return [Result() for _ in texts]
-        results = held.engine.search(held.store, texts, min(k, len(held.store)))
-        _check_results(results)
-        for result, text in zip(results, texts, strict=True):
-            found = Found(held.store, text)
-            for hit in result:
-                hit.came_from(found)
-        return results
-
     def _save(self, held: Held[E], writer: artifact.Writer) -> None:
         made_from = _made_from(held)
         writer.table("documents", held.store.table)
         writer.text("card", self._card(held, made_from))
         state = held.engine.write(writer)
         state |= {"origin": dict(held.origin), "documents": len(held.store), "fingerprint": held.store.fingerprint}
-        state |= {MADE_FROM: made_from}  # for programs, as the card is for people
+        state |= {MADE_FROM: made_from, **_counted(held)}  # for programs, as the card is for people
+        if held.cut:
+            writer.table(PASSAGES, held.cut.table)
         writer.commit(self.kind, config.to_dict(self), state, f"triever {__version__}")
 
 
@@ -439,6 +407,11 @@ def _made_from(held: Held[Any]) -> dict[str, Any]:
     return {WEIGHTS: made_from.pop("weights", "none"), **made_from, "with expansions": held.store.expanded}
 
 
+def _counted(held: Held[Any]) -> dict[str, int]:
+    """How many passages are searched, where it is these."""
+    return {PASSAGES: len(held.searched)} if held.cut else {}
+
+
 def _texts(queries: Sequence[str | Query]) -> list[str]:
     if isinstance(queries, str | bytes | Query | Mapping) or not isinstance(queries, Iterable):
         problem = f"search_many takes a list of queries, not {type(queries).__name__}"
@@ -446,12 +419,13 @@ def _texts(queries: Sequence[str | Query]) -> list[str]:
     return [normalise(query.text if isinstance(query, Query) else query) for query in queries]
 
 
-def _check_results(results: Sequence[Result]) -> None:
+def _checked_results(results: list[Result]) -> list[Result]:
     """Refuse to give out hits that cannot be right: nobody is to rank by something that is not a number."""
     for result in results:
         if not all(math.isfinite(hit.score) for hit in result):
             problem = "a search gave scores that are not finite numbers, so the model is damaged"
             raise ArtifactError(problem, "fit it again, or copy it again from where it came")
+    return results
 
 
 def kept_root(path: str | Path) -> str:
@@ -533,7 +507,11 @@ def _opened(snapshot: artifact.Snapshot) -> Retriever[Any]:
     snapshot.text("card")  # which people read, so that it is checked as all else is
     hashes = {role: entry.sha256 for role, entry in manifest.files.items()}
     made = fit_fingerprints.fingerprint([hashes, dict(state)])
-    return retriever.holding(Held(store, retriever.read(snapshot), require_table(state, "origin"), made))
+    cut = None
+    if PASSAGES in state:
+        cut = CutDocuments.opened(snapshot.table(PASSAGES, SPANS), store, retriever.cut)
+        require(len(cut.passages) == snapshot.rows, "its passages are not as many as its manifest says")
+    return retriever.holding(Held(store, retriever.read(snapshot), require_table(state, "origin"), made, cut))
 
 
 def _with_earlier(value: Any, kind: object = None) -> Any:

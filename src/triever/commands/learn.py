@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from triever.commands.options import Data, DataOption, Expansions, Json, ReadAs,
 from triever.commands.shared import check_parents, is_first_process, open_data
 from triever.errors import UsageError
 from triever.terminal import emit, note, table
+
+if TYPE_CHECKING:
+    from triever.retriever import Retriever
 
 _log = logging.getLogger("triever")
 
@@ -89,10 +92,18 @@ def fit(
     retriever.save(out, replace=replace)
     if not work:
         work_folder.remove(folder)
-    note(f"wrote {out}: {retriever.kind} with {len(retriever):,} documents")
+    note(f"wrote {out}: {retriever.kind} with {_size(retriever)}")
     if outcome := _outcome(retriever.engine.made_from(), keep=getattr(retriever.tuning, "keep", "best")):
         note(outcome)
     note(str(dataset.reading))
+
+
+def _size(retriever: Retriever) -> str:
+    """How many documents a retriever holds, and by how many passages they are found, if it is by these."""
+    documents = f"{len(retriever):,} documents"
+    if retriever.searched is retriever.documents:
+        return documents
+    return f"{documents}, which are found by their {len(retriever.searched):,} passages"
 
 
 def _outcome(made_from: Mapping[str, object], *, keep: str = "best") -> str:

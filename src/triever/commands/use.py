@@ -92,7 +92,8 @@ def _row(rank: int, hit: Hit) -> dict[str, object]:
 
 def _said(hit: Hit, whole: bool) -> dict[str, object]:
     """What a document says about the query, and its metadata; its whole text too, if that is wanted."""
-    facts = {"snippet": str(hit.snippet), "metadata": dict(hit.metadata)}
+    facts: dict[str, object] = {"snippet": str(hit.snippet), "metadata": dict(hit.metadata)}
+    facts |= {"span": list(hit.span)} if hit.span else {}
     return {**facts, "text": hit.text} if whole else facts
 
 

@@ -27,6 +27,8 @@ SHIPPED = "python"
 """The name of the written questions that come with the package, for the corpus of the same name."""
 Documents: TypeAlias = Callable[[Problems], Iterator[Document]]
 Queries: TypeAlias = Callable[[Problems], Iterator[Query]]
+Judged: TypeAlias = Callable[[Sequence[Query], Qrels], Qrels]
+"""Other judgements for some queries and theirs."""
 _log = logging.getLogger("triever")
 
 
@@ -192,6 +194,19 @@ class Dataset:
                 self._tell(len(texts) - used, "expansions belong to documents that are not there")
 
         return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad, source=self.source)
+
+    def rejudged(self, documents: Iterable[Document], judged: Judged) -> Dataset:
+        """The same questions over other documents, on which `judged` gives judgements in place of its own."""
+
+        def part(name: str) -> Split:
+            def qrels(_problems: Problems) -> Qrels:
+                return judged(self.queries(name), self.qrels(name))
+
+            is_judged = self._part(name).qrels is not None
+            return Split(lambda _problems: iter(self.queries(name)), qrels if is_judged else None, has_own_queries=True)
+
+        splits = {name: part(name) for name in self._parts}
+        return Dataset(self.name, lambda _problems: iter(documents), splits, source=self.source)
 
     def unknown_documents(self, split: str, known: Container[str]) -> list[str]:
         """The relevant documents of a split that are not in `known`; warns if there are any."""

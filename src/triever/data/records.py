@@ -11,7 +11,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias, overload
 
 from triever.arguments import brief
@@ -199,6 +199,7 @@ class _Readable:
 
     __slots__ = ("_found",)
     id: str
+    span: tuple[int, int] | None
     _found: Found
 
     def came_from(self, found: Found) -> None:
@@ -233,9 +234,16 @@ class _Readable:
         return self.document.metadata
 
     @property
+    def passage(self) -> str:
+        """The passage of the document that matched best; the whole text, where no passages are searched."""
+        start, end = self.span or (0, None)
+        return self.text[start:end]
+
+    @property
     def snippet(self) -> Snippet:
-        """The sentences of the document that say most about the query, and where the query's words stand in them."""
-        return snippet(self.text, self._source().query)
+        """The sentences of the passage that say most about the query, and where the query's words stand in them."""
+        found = snippet(self.passage, self._source().query)
+        return replace(found, start=found.start + self.span[0]) if self.span else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +251,15 @@ class Hit(_Readable):
     """One retrieved document; systems that write docids give its docid and log-probability.
 
     Documents that share a docid divide its probability among them, so that `logprob` is less than the docid's. A hit of
-    a search also has the document's `title`, `text` and `metadata`, and the `snippet` that fits the query best.
+    a search also has the document's `title`, `text` and `metadata`, and the `snippet` that fits the query best. Where
+    passages are searched, `span` says where the best one begins and ends in the text, and `passage` what it says.
     """
 
     id: str
     score: float
     docid: str | None = None
     logprob: float | None = None
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,10 @@ class DocumentStore:
         """The document with this id."""
         return _document(self.table.slice(self.row(document_id), 1).to_pylist()[0])
 
+    def slice(self, first: int, last: int) -> list[Document]:
+        """The documents from one row to before another."""
+        return [_document(row) for row in self.table.slice(first, last - first).to_pylist()]
+
     def row(self, document_id: str) -> int:
         """The row of the document with this id."""
         try:

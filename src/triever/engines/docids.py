@@ -307,7 +307,7 @@ def read(
     scheme.read(snapshot, require_table(snapshot.state, "docids"))
     model = decoders.read(snapshot).to(device)
     placer = encoders.read(snapshot, "placer").to(device) if snapshot.has("placer") else None
-    numbers = require_array(snapshot.array("docid_numbers"), "docid_numbers", ("int64",), (snapshot.documents,))
+    numbers = require_array(snapshot.array("docid_numbers"), "docid_numbers", ("int64",), (snapshot.rows,))
     require((numbers[1:] > numbers[:-1]).all() and (numbers[:1] >= 0).all(), "its documents' numbers do not rise")
     trie = Trie.read(snapshot, scheme.width, numbers)
     require(scheme.stop is None or trie.ends_with(scheme.stop), "a docid does not end with the stop symbol")

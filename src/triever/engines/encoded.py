@@ -201,7 +201,7 @@ def read_late(snapshot: Snapshot, reading: TextReading, device: str) -> LateEngi
 
 def _checked_training(snapshot: Snapshot, encoder: Encoder, index: VectorIndex | TokenIndex) -> dict[str, Any]:
     """How the training went; a ValueError if the index is not one of this encoder and these documents."""
-    require(len(index) == snapshot.documents, f"its index has {len(index)} documents")
+    require(len(index) == snapshot.rows, f"its index has {len(index)} documents")
     require(index.width == encoder.size, f"its vectors have {index.width} numbers, not {encoder.size}")
     return require_table(snapshot.state, "trained")
 

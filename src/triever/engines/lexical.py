@@ -154,9 +154,9 @@ def read(snapshot: Snapshot, language: str, weighting: Weighting) -> LexicalEngi
     require(texts and len(set(names)) == len(names), "its vocabulary is no list of different words")
     flat = require_array(snapshot.array("terms"), "terms", ("int32",), (None,))
     require_within(flat, "terms", 0, len(names))
-    starts = require_starts(snapshot.array("term_starts"), "term_starts", snapshot.documents, len(flat))
+    starts = require_starts(snapshot.array("term_starts"), "term_starts", snapshot.rows, len(flat))
     matrix = {part: snapshot.array(f"scores_{part}") for part in MATRIX}
-    _require_matrix(matrix, len(names), snapshot.documents)
+    _require_matrix(matrix, len(names), snapshot.rows)
     return LexicalEngine(Terms(language, names, starts, flat), matrix, weighting)
 
 

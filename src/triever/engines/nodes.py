@@ -307,7 +307,7 @@ def read(
     require((np.diff(numbers) > 0).all() and (numbers[:1] >= 0).all(), "the numbers of its passages do not rise")
     present = np.unique(owners)
     require((np.diff(owners) >= 0).all(), "the documents of its passages do not rise")
-    require(np.array_equal(present, np.arange(snapshot.documents)), "its passages are not those of its documents")
+    require(np.array_equal(present, np.arange(snapshot.rows)), "its passages are not those of its documents")
     trie = Trie.read(snapshot, width_of(scheme, numbers), numbers)
     require(scheme.has_symbols(_symbols(scheme, trie)), "a docid has a symbol that its scheme does not know")
     values = {"passage_mass": 1.0, **require_table(snapshot.state, "nodes")}  # which older artifacts do not have

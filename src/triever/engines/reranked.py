@@ -156,7 +156,7 @@ def _read_tokens(snapshot: Snapshot, size: int) -> Tokens:
     flat = require_array(snapshot.array("document_tokens"), "document_tokens", ("uint16", "int32"), (None,))
     require_within(flat, "document_tokens", 0, size)
     starts = np.asarray(snapshot.array("document_starts"))
-    return Tokens(flat, require_starts(starts, "document_starts", snapshot.documents, len(flat)))
+    return Tokens(flat, require_starts(starts, "document_starts", snapshot.rows, len(flat)))
 
 
 def _reordered(result: Result, scores: Sequence[float], k: int) -> Result:

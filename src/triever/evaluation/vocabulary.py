@@ -174,7 +174,7 @@ def vocabulary(retriever: Retriever, *, words: Sequence[str] = (), clusters: int
     chosen = [_token(titles, word) for word in words]  # a wrong word is an error before the work
     rows, symbols = titles.vocabulary.rows.detach()[torch.from_numpy(ids)].float(), titles.vocabulary.symbol[ids]
     number = clustered(titles.states, clusters or len(ids), seed=seed, device=rows.device)
-    gathered = Gathered(titles, number, retriever.documents)
+    gathered = Gathered(titles, number, retriever.searched)
     values: VocabularyValues = {
         "seed": seed,
         "fingerprint": retriever.fingerprint[:16],

@@ -55,6 +55,9 @@ def _of_model(path: Path, documents: Sequence[Document]) -> Tensor:
     if not isinstance(retriever.engine, DenseEngine):
         hint = "name a model that triever fit dense has written"
         raise UsageError(f"{path} is a {retriever.kind} retriever, which has no vector for each document", hint)
+    if retriever.searched is not retriever.documents:
+        problem = f"{path} has vectors of passages, and none for each document"
+        raise UsageError(problem, "fit it with --set cut.which=none")
     missing = next((document.id for document in documents if document.id not in retriever.documents), None)
     if missing is not None:
         raise DataError(f"{path} has no document {missing}", "name a model that was fitted on these documents")

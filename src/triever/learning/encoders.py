@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from triever.training.pairs import TAUGHT, Negatives, pairs_of
 from triever.training.tuning import PairTraining, QueryTuning, Teach, Tuning, summary
 
 E = TypeVar("E", DenseEngine, LateEngine)
+_log = logging.getLogger("triever")
 
 
 @dataclass(eq=False)
@@ -93,6 +95,7 @@ class EncoderRetriever(Retriever[E]):
         """Train the encoder, if that is wanted, and make vectors of all documents."""
         encoder = self._encoder(store)
         documents = self.reading.documents(encoder, store, work / "documents" if work else None)
+        _tell_of_long_texts(documents, encoder.at_most(self.document_length))
         trained = self._tune(encoder, documents, dataset, store, work) if self.training.steps else {}
         return self._indexed(encoder, documents, trained, work)
 
@@ -144,6 +147,14 @@ class EncoderRetriever(Retriever[E]):
     def _scored(self, query_tokens: int, document_tokens: int) -> int:
         """How many scores of tokens with tokens a training batch makes, on the way to those of its texts."""
         return 0
+
+
+def _tell_of_long_texts(documents: Tokens, limit: int) -> None:
+    """Say how many texts are not read to their ends."""
+    if longer := int((documents.lengths >= limit).sum()):
+        message = "%s of %s texts are longer than the %s tokens that are read of each; document_length=%s reads more, "
+        message += "and cut.which=all searches long documents by their passages"
+        _log.warning(message, f"{longer:,}", f"{len(documents):,}", limit, 2 * limit)
 
 
 def check_lengths(query: int, document: int) -> None:

@@ -361,7 +361,7 @@ class Contextual(DocidRetriever[TitleEngine]):
             words_of(encoder),
             title_symbols(docids),
             np.repeat(np.arange(len(docids)), [len(docid) - 1 for docid in docids]),
-            partial(engine.titles.states, encoder, held.store, docids),
+            partial(engine.titles.states, encoder, held.searched, docids),
         )
 
 

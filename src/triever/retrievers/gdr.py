@@ -161,11 +161,11 @@ class GDR(NodeRetriever[ClusterEngine | NodeEngine]):
         One that is in several clusters of the beam is compared in each: more than 1 is more work than dense retrieval.
         """
         held = self._checked()
-        if not queries or not len(held.store):
+        if not queries or not len(held.searched):
             return 0.0
         if isinstance(held.engine, NodeEngine):
             return held.engine.compared(queries, k)
-        return float(np.mean(held.engine.searcher(self.matching.depth).compared(queries, k))) / len(held.store)
+        return float(np.mean(held.engine.searcher(self.matching.depth).compared(queries, k))) / len(held.searched)
 
     # Learning
 
