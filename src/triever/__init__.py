@@ -3,6 +3,7 @@
 import importlib as _importlib
 import typing as _typing
 
+from triever.data.cutting import Cut
 from triever.data.datasets import Dataset, load_dataset
 from triever.data.records import Document, Hit, Query, Result
 from triever.errors import (
@@ -96,6 +97,7 @@ __all__ = [
     "compare",
     "Contextual",
     "ContrastTuning",
+    "Cut",
     "DataError",
     "Dataset",
     "DecoderOptions",

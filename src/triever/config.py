@@ -23,14 +23,18 @@ from triever.errors import UsageError, nearest
 T = TypeVar("T")
 
 
-def option(default: T, help: str, *, kw_only: bool = False) -> T:  # noqa: A002 - the word that every reader expects
-    """A dataclass field that carries its line of help."""
-    return dataclasses.field(default=default, metadata={"help": help}, kw_only=kw_only)
+def option(default: T, help: str, *, shared: bool = False) -> T:  # noqa: A002 - the word that every reader expects
+    """A dataclass field that carries its line of help.
+
+    One that all subclasses share is given by its name alone, stands behind their own, and is left out of their repr.
+    """
+    return dataclasses.field(default=default, metadata={"help": help}, kw_only=shared, repr=not shared)
 
 
 def options(cls: Any) -> dict[str, dataclasses.Field[Any]]:
     """The fields of a dataclass that a person may set, by name."""
-    return {field.name: field for field in dataclasses.fields(cls) if field.init}
+    fields = [field for field in dataclasses.fields(cls) if field.init]
+    return {field.name: field for shared in (False, True) for field in fields if field.kw_only is shared}
 
 
 @functools.cache

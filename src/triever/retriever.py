@@ -105,7 +105,7 @@ class Retriever(ABC, Generic[E]):
     cut: Cut = option(
         Cut(),
         "which long documents are searched by their passages; inside of another system that one's option counts",
-        kw_only=True,
+        shared=True,
     )
 
     @classmethod

@@ -52,6 +52,17 @@ def test_headings_come_before_paragraphs_and_these_before_sentences() -> None:
     assert cut_up("a b c d e f g h i j", 8) == ["a b c d e f g h", "i j"]
 
 
+def test_a_heading_begins_a_passage_and_is_in_the_titles_of_those_that_follow() -> None:
+    text = "# Tea\nhot water and dry leaves\n# Ice\n" + " ".join(["cold"] * 30) + "\n# Rain\nwet"
+    cut = CutDocuments.of([Document("a", text, "Weather")], Cut("all", 16, 0))
+    assert [(passage.title, passage.text[:5]) for passage in cut.passages] == [
+        ("Weather", "# Tea"),
+        ("Weather", "# Ice"),
+        ("Weather: Ice", "cold "),
+        ("Weather", "# Rai"),
+    ]
+
+
 def test_passages_overlap_but_not_over_a_heading() -> None:
     assert cut_up("a b c d e f g h i j", 8, 2) == ["a b c d e f g h", "g h i j"]
     assert cut_up("a b c d e f\n# Two\ng h i j k", 8, 2) == ["a b c d e f", "# Two\ng h i j k"]

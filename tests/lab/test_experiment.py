@@ -16,7 +16,8 @@ import pytest
 
 from tests import warm
 from tests.retrievers.contract import DOCUMENTS, dataset
-from triever import BM25, Dataset, Dense, Generative, Query, compare, evaluate, load, load_dataset
+from triever import BM25, Dataset, Dense, Generative, Query, compare, config, evaluate, load, load_dataset
+from triever.data.cutting import Cut
 from triever.data.readers import read_run
 from triever.data.writers import write_dataset
 from triever.engines.lexical import LexicalEngine
@@ -154,7 +155,8 @@ def test_a_result_says_how_it_was_made() -> None:
     assert result["command"] == "triever experiment toy --setting smoke --only 'k1=2.0, b=0.0' --seeds 0"
     assert (result["recipe"], result["setting"], result["seed"]) == ("toy", "smoke", 0)
     assert result["values"] == {"k1": 2.0, "b": 0.0}
-    assert result["system"]["options"] == {"language": "english", "method": "lucene", "expand": True} | result["values"]
+    rest = {"language": "english", "method": "lucene", "expand": True, "cut": config.to_dict(Cut())}
+    assert result["system"]["options"] == rest | result["values"]
     assert result["data"]["fingerprint"] == fitted.fingerprint[:16]
     assert (result["documents"], result["index_bytes"]) == (len(fitted), fitted.index_bytes)
     assert result["memory"] == fitted.memory

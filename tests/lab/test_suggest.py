@@ -181,8 +181,8 @@ def test_costs_are_those_that_were_measured_where_they_were_measured() -> None:
     assert dense_cost(Situation(read, machine)).fit_seconds == pytest.approx(measured.READ_CPU.value)
     wiki = Corpus("wiki", WIKI.documents, WIKI.words / WIKI.documents, WIKI.tokens_of_256 / WIKI.documents, 0)
     assert bm25_cost(Situation(wiki, machine)).fit_seconds == pytest.approx(measured.BM25_FIT.value)
-    assert dense_cost(Situation(wiki, GPU)).fit_seconds == pytest.approx(169.2 - 125.0)
-    assert dense_cost(Situation(wiki, GPU)).query_ms == pytest.approx(1000 / 667)
+    assert dense_cost(Situation(wiki, GPU)).fit_seconds == pytest.approx(146.27 - 105.1)
+    assert dense_cost(Situation(wiki, GPU)).query_ms == pytest.approx(1000 / 880)
 
 
 def test_twice_the_cores_read_twice_as_fast_and_twice_the_documents_take_twice_as_long() -> None:

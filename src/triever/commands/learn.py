@@ -99,9 +99,9 @@ def fit(
 
 
 def _size(retriever: Retriever) -> str:
-    """How many documents a retriever holds, and by how many passages they are found, if it is by these."""
+    """How many documents a retriever holds, and by how many passages they are found, if some are longer than one."""
     documents = f"{len(retriever):,} documents"
-    if retriever.searched is retriever.documents:
+    if len(retriever.searched) == len(retriever):
         return documents
     return f"{documents}, which are found by their {len(retriever.searched):,} passages"
 

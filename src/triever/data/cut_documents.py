@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from triever.data.cutting import Cut
+from triever.data.cutting import Cut, headings
 from triever.data.dataset import Dataset
 from triever.data.records import Document, Qrels, Query
 from triever.data.store import DocumentStore
@@ -124,13 +125,32 @@ class CutDocuments:
 def _passages(document: Document, spans: Sequence[tuple[int, int]]) -> Iterator[Document]:
     """A document for each passage; texts that stand for the whole go to the passages that they are nearest to."""
     texts = [document.text[start:end] for start, end in spans]
+    titles = _titles(document, spans)
     expansions: list[list[str]] = [[] for _ in texts]
     if document.expansions:
-        known = [{*words(f"{document.title} {text}")} for text in texts]
+        known = [{*words(f"{title} {text}")} for title, text in zip(titles, texts, strict=True)]
         for expansion in document.expansions:
             expansions[_nearest(expansion, known)].append(expansion)
-    for number, (text, own) in enumerate(zip(texts, expansions, strict=True)):
-        yield Document.stored(f"{document.id}#{number}", text, document.title, tuple(own), {})
+    for number, (title, text, own) in enumerate(zip(titles, texts, expansions, strict=True)):
+        yield Document.stored(f"{document.id}#{number}", text, title, tuple(own), {})
+
+
+def _titles(document: Document, spans: Sequence[tuple[int, int]]) -> list[str]:
+    """The title of each passage: that of the document, and the heading that the passage stands under.
+
+    >>> document = Document("tea", "# Green\\nShort. Cool. Mild.", "Tea")
+    >>> _titles(document, [(0, 14), (15, 26)])
+    ['Tea', 'Tea: Green']
+    """
+    if len(spans) == 1:
+        return [document.title]
+    found, titles = headings(document.text), []
+    for start, _ in spans:
+        at = bisect_right(found, start, key=lambda heading: heading[0]) - 1
+        above = found[at][1] if at >= 0 and found[at][0] < start else ""  # else the passage begins with it
+        parts = dict.fromkeys(part for part in (document.title, above) if part)
+        titles.append(": ".join(parts))
+    return titles
 
 
 def _nearest(text: str, passages: Sequence[set[str]]) -> int:

@@ -49,16 +49,23 @@ class Cut:
             return [(0, len(text))]
         breaks = _breaks(text, words)
         spans, first = [], 0
-        while len(words) - first > self.words:
-            end = self._end(breaks, first)
+        while (end := self._end(breaks, first)) < len(words):
             spans.append(_trimmed(text, words[first], words[end]))
             first = end if breaks[end] == _HEADING else self._begin(breaks, first, end)
         return [*spans, _trimmed(text, words[first], len(text))]
 
     def _end(self, breaks: Sequence[int], first: int) -> int:
-        """The word before which a passage ends: at the strongest break of its second half, the last of these."""
-        candidates = range(first + (self.words + 1) // 2, first + self.words + 1)
-        return max(candidates, key=lambda word: (breaks[word], word))
+        """The word before which a passage ends: a heading, or else the last of the strongest breaks in its second half.
+
+        A heading does not end a passage that has hardly begun.
+        """
+        last = first + self.words
+        for word in range(first + self.words // FEW + 1, min(last + 1, len(breaks))):
+            if breaks[word] == _HEADING:
+                return word
+        if last >= len(breaks):
+            return len(breaks)
+        return max(range(first + (self.words + 1) // 2, last + 1), key=lambda word: (breaks[word], word))
 
     def _begin(self, breaks: Sequence[int], first: int, end: int) -> int:
         """The word with which the next passage begins: it repeats some, from the strongest break among them on."""
@@ -69,6 +76,8 @@ class Cut:
         return candidates[0]
 
 
+FEW = 8
+"""A passage that has no more than one in so many of its words is not ended by a heading."""
 _WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w{1,12}|[^\w\s]")
 """What counts as a word: a letter of a script without spaces, up to twelve letters of another, or a mark.
 
@@ -81,6 +90,19 @@ _STARTS = (
     (_HEADING, re.compile(r"(?:^|\n)(?=#{1,6}[^\S\n]\S|[^\n]+\n(?:={3,}|-{3,}|~{3,})[^\S\n]*(?:\n|$))")),
 )
 """By strength, what stands before a sentence, a paragraph, and a heading of Markdown or reStructuredText."""
+
+
+def headings(text: str) -> list[tuple[int, str]]:
+    """Where the headings of a text begin, and what they say.
+
+    >>> headings("# Tea\\nHot water.\\n\\nIce\\n---\\nCold water.")
+    [(0, 'Tea'), (18, 'Ice')]
+    """
+    found = []
+    for match in _STARTS[-1][1].finditer(text):
+        line, _, _ = text[match.end() :].partition("\n")
+        found.append((match.end(), line.lstrip("#").strip()))
+    return found
 
 
 def _breaks(text: str, words: Sequence[int]) -> list[int]:
