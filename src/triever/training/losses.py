@@ -43,20 +43,6 @@ def listwise(scores: Tensor) -> Tensor:
     return contrastive(scores, torch.zeros(len(scores), dtype=torch.long, device=scores.device))
 
 
-def late_scores(
-    queries: Tensor, query_mask: Tensor, documents: Tensor, document_mask: Tensor, *, mean: bool = False
-) -> Tensor:
-    """(queries, documents): the best score of each query token with a document token, summed, or averaged with `mean`.
-
-    queries (q, length, d) with mask (q, length), documents (n, length, d) with mask (n, length).
-    """
-    each = torch.einsum("qld,nmd->qnlm", queries, documents)
-    best = each.masked_fill(~document_mask.bool()[None, :, None], -torch.inf).amax(3)
-    counts = query_mask.bool()[:, None]
-    total = torch.where(counts, best, 0.0).sum(2)
-    return total / counts.sum(2).clamp(min=1) if mean else total
-
-
 # Token-level losses: scores (rows, ids) of all ids of a vocabulary, and title_ids (rows, longest), the ids of the title
 # of each row, negative behind its end. A row whose title has no ids does not count.
 
