@@ -38,6 +38,16 @@ def divergence(scores: Tensor, taught: Tensor) -> Tensor:
     return torch.where(known, theirs.exp() * (theirs - ours), 0.0).sum(1).mean()
 
 
+def distillation(scores: Tensor, target: Tensor, compared: Tensor) -> Tensor:
+    """The mean over queries of the KL divergence of the scores' softmax from a target distribution.
+
+    scores, target and compared (queries, documents). A document whose target is zero still competes in the softmax;
+    one that is not compared does not. No gradient flows into the target. A query without a target counts as zero.
+    """
+    ours, target = scores.masked_fill(~compared, UNKNOWN).log_softmax(1), target.detach()
+    return torch.where(target > 0, target * (target.log() - ours), 0.0).sum(1).mean()
+
+
 def listwise(scores: Tensor) -> Tensor:
     """The mean over rows (queries, candidates) of minus the log-probability of the first candidate."""
     return contrastive(scores, torch.zeros(len(scores), dtype=torch.long, device=scores.device))
