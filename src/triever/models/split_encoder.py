@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,8 @@ from triever.models.t5 import T5Shape, TextEncoder
 class SplitEncoder(nn.Module, ABC):
     """An encoder whose first `apart` layers read queries and documents apart; texts are filled up on the right."""
 
+    WORDS: ClassVar[str]
+    """The name of the table of words among its weights."""
     heads: int
     head_size: int
     longest_document: int | None
@@ -112,6 +115,8 @@ def joined(first: Tensor, first_mask: Tensor, second: Tensor, second_mask: Tenso
 class SplitT5(SplitEncoder):
     """T5's encoder. Places are distances: below within a text, above within a query and the document behind it."""
 
+    WORDS = "text.embedding.weight"
+
     def __init__(self, shape: T5Shape, apart: int) -> None:
         super().__init__(apart)
         self.text = TextEncoder(shape)
@@ -153,6 +158,8 @@ class SplitT5(SplitEncoder):
 
 class SplitBert(SplitEncoder):
     """BERT. Its places are absolute: those of every document begin at `offset`, so its keys know nothing of a query."""
+
+    WORDS = "reader.embeddings.word_embeddings.weight"
 
     def __init__(self, sizes: BertSizes, apart: int, offset: int) -> None:
         super().__init__(apart)
