@@ -176,7 +176,7 @@ def measured(tokenizer: TextTokenizer, examples: Examples, written: Sequence[Seq
 
 def shown(tokenizer: TextTokenizer, examples: Examples, written: Sequence[Sequence[int]]) -> Iterable[str]:
     for row in range(min(5, len(examples))):
-        yield f"{examples.questions[row]} -> {tokenizer.text(written[row])!r}, not {examples.answers[row]}"
+        yield f"{examples.questions[row]} -> {tokenizer.text(written[row])!r}; right: {examples.answers[row]}"
 
 
 def main() -> None:
