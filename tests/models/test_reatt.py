@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.models.test_backbones import needs_minilm
 from tests.models.tiny_reatt import (
     DOCUMENTS,
     FORMS,
@@ -23,6 +25,7 @@ from tests.models.tiny_reatt import (
     questions,
     texts,
     tiny,
+    tokenizer,
 )
 from triever.errors import UsageError
 from triever.models import reatt
@@ -31,6 +34,7 @@ from triever.models.bert import COPIED
 from triever.models.late_interaction import late_scores
 from triever.models.reatt import PairStates, ReAttShape, new_reatt
 from triever.models.split_encoder import joined
+from triever.models.tokens import Tokens
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}  # transformers norms the states of T5 in single precision
 every_form = pytest.mark.parametrize("form", FORMS)
@@ -443,6 +447,45 @@ def test_scratch_makes_a_model_that_follows_from_its_seed() -> None:
         model.query_states(*texts([6], 0))
     with pytest.raises(UsageError, match="a document has 508 tokens"):
         model.document_states(*texts([508], 0))
+
+
+@pytest.mark.parametrize("form", ["t5", "t5-v1.1"])
+def test_any_t5_can_be_named_by_its_folder(form: str, tmp_path: Path) -> None:
+    theirs = tiny(form).theirs.float()
+    theirs.save_pretrained(tmp_path)
+    tokenizer().inner.save(str(tmp_path / "tokenizer.json"))
+    model = new_reatt(load_backbone(str(tmp_path)), ReAttShape(apart=0))
+    assert model.decoder.shape.tied == (form == "t5")
+    ids, mask = questions()
+    held = model.document_states(*documents())[:3]
+    pairs = model.encode_pairs(model.query_states(ids, mask), mask, held[:, None], documents()[1][:3, None])
+    ours = model.answer_logprobs(model.read(pairs), answers())
+    whole = [torch.cat([ids[row, : QUESTIONS[row]], documents()[0][row, : DOCUMENTS[row]]]) for row in range(3)]
+    joint = torch.nn.utils.rnn.pad_sequence(whole, batch_first=True)
+    joint_mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in whole], batch_first=True)
+    scores = theirs(input_ids=joint, attention_mask=joint_mask, labels=answers()).logits.log_softmax(2)
+    expected = scores.gather(2, answers().clamp(min=0)[:, :, None])[:, :, 0]
+    torch.testing.assert_close(ours, expected * (answers() >= 0), rtol=1e-4, atol=1e-4)
+
+
+@needs_minilm
+def test_minilm_reads_as_it_does_and_its_layers_write() -> None:
+    backbone = load_backbone("minilm")
+    model = new_reatt(backbone, ReAttShape(apart=0, query_length=16))
+    asked, held = (
+        Tokens.of([text], backbone.tokenizer, 16).padded([0])
+        for text in ("Who wrote Hamlet?", "Hamlet is a tragedy by William Shakespeare.")
+    )
+    pairs = model.encode_pairs(
+        model.query_states(*asked), asked[1], model.document_states(*held)[:, None], held[1][:, None]
+    )
+    positions = torch.cat([torch.arange(asked[0].shape[1]), 16 + torch.arange(held[0].shape[1])])[None]
+    ids = torch.cat([asked[0], held[0]], 1)
+    theirs: Any = backbone.encoder_module()
+    expected = theirs(input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=positions).last_hidden_state
+    torch.testing.assert_close(pairs.states[0, :1], expected, rtol=1e-4, atol=1e-4)
+    copied = model.decoder.state_dict()["layers.5.own.q.weight"]
+    assert torch.equal(copied, theirs.state_dict()["encoder.layer.5.attention.self.query.weight"])
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": 0.0}, {"query_length": 0}, {"dropout": 1.0}, {"apart": -1}])

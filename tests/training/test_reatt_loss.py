@@ -300,6 +300,7 @@ def test_dropout_would_be_noticed() -> None:
     assert torch.equal(first, torch.rand(2))
 
 
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # where a processor has no bfloat16 of its own
 @every_form
 def test_lower_precision_loses_no_gradient_on_the_way(form: str) -> None:
     model = tiny(form).model.float()
@@ -314,6 +315,22 @@ def test_lower_precision_loses_no_gradient_on_the_way(form: str) -> None:
     assert wrong < 0.1**2 * sum(float(gradient.square().sum()) for gradient in whole.values())
     for name, gradient in whole.items():
         assert pieces[name].norm() > 0.3 * gradient.norm(), name
+
+
+def test_no_more_is_read_at_once_than_was_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("bert").model
+    sizes: dict[str, list[int]] = {"query_states": [], "document_states": [], "encode_pairs": []}
+    for name, seen in sizes.items():
+        method = getattr(ReAtt, name)
+
+        def counted(self: ReAtt, first: Tensor, *rest: Tensor, method: Any = method, seen: Any = seen) -> Any:
+            seen.append(len(first))
+            return method(self, first, *rest)
+
+        monkeypatch.setattr(ReAtt, name, counted)
+    ReAttLoss(at_once=1)(model, batch())
+    # Three questions with two documents each, of which five differ; each text is read twice, each pair once.
+    assert sizes == {"query_states": [1] * 6, "document_states": [2, 2, 1] * 2, "encode_pairs": [1] * 3}
 
 
 def test_a_frozen_part_gets_no_gradient() -> None:

@@ -29,7 +29,8 @@ def reading_batch(
 ) -> dict[str, Tensor]:
     """A batch of the questions with these numbers (n,), and for each its close documents and its answer.
 
-    close (n, K) holds rows of documents, -1 where there are no more; answers (n, longest) is as `answer_rows` makes
+    close (n, K) holds rows of documents, -1 where there are no more. A document that is close to several questions is
+    close to each, and random to none of them. answers (n, longest) is as `answer_rows` makes
     them. All tensors begin with the questions, so several processes can share a batch.
     """
     query_ids, query_mask = questions.padded(numbers, pad)
