@@ -75,6 +75,13 @@ def test_the_divergence_is_its_formula(shape: tuple[int, int], seed: int, hidden
     assert float(distillation(scores, target, compared)) == pytest.approx(total / shape[0], abs=1e-9)
 
 
+def test_no_gradient_flows_into_the_target_of_a_divergence() -> None:
+    scores, target = torch.randn(2, 3, requires_grad=True), torch.rand(2, 3, requires_grad=True)
+    distillation(scores, target.softmax(1), torch.ones(2, 3, dtype=torch.bool)).backward()
+    assert target.grad is None
+    assert scores.grad is not None
+
+
 def test_each_document_stands_once_in_a_batch_and_others_are_random() -> None:
     found = BatchTexts.of(batch())
     lengths = found.document_mask.sum(1).tolist()
@@ -102,6 +109,8 @@ def test_random_documents_have_exactly_zero_target_and_close_ones_share_everythi
     asked = model.query_states(found.query_ids, found.query_mask)
     pairs = model.encode_pairs(asked, found.query_mask, held[found.close], found.document_mask[found.close])
     target = model.document_attention(model.read(pairs), 2)
+    assert pairs.states.requires_grad
+    assert not target.requires_grad
     spread = found.spread(target)
     assert (spread[~found.is_close] == 0).all()
     torch.testing.assert_close(spread.sum(1), torch.ones(3, dtype=torch.float64))
