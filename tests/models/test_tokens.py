@@ -198,3 +198,16 @@ def test_numbers_and_pieces(tokenizer: TextTokenizer) -> None:
     assert [tokenizer.number(piece) for piece in tokenizer.pieces(ids)] == ids
     assert tokenizer.text(ids).strip() == "the fox"
     assert tokenizer.number("no such piece") is None
+
+
+def test_numbers_are_written_as_in_a_text_that_has_them(tokenizer: TextTokenizer) -> None:
+    text = "Over the LAZY dog\ud800 jumps the Quick  brown fox, 東京"
+    for words in ("lazy dog", "quick  brown", "東京", "over the lazy"):
+        ids = tokenizer.ids([words], special=False)[0]
+        written = tokenizer.text_in(ids, text)
+        assert written is not None
+        assert written.lower() == words
+        assert written in text
+    assert tokenizer.text_in(tokenizer.ids(["lazy fox"], special=False)[0], text) is None
+    assert tokenizer.text_in([], text) is None
+    assert tokenizer.text_in(tokenizer.ids(["fox"], special=False)[0], "") is None

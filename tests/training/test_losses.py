@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triever.training.losses import CONTRASTS, contrastive, divergence, late_scores, listwise
+from triever.models.late_interaction import late_scores
+from triever.training.losses import CONTRASTS, contrastive, divergence, listwise
 
 numbers = st.floats(-4, 4, width=32)
 

@@ -47,7 +47,8 @@ print(peak() - before, sum(parameter.numel() for parameter in chosen.parameters(
 MEASURE_SCORES = """
 import re, sys, torch
 from pathlib import Path
-from triever.training.losses import contrastive, late_scores
+from triever.models.late_interaction import late_scores
+from triever.training.losses import contrastive
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from triever.models.late_interaction import late_scores
 from triever.training.loop import TrainOptions, first_row, gathered, train
-from triever.training.losses import late_scores
 from triever.training.processes import processes
 
 WIDTH = 6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from triever.models.cross_decoder import CrossDecoder, CrossShape, as_layers
 from triever.models.docid_model import length_of, words_of
-from triever.models.encoder import Encoder
 from triever.models.layers import BertDecoderLayer, BertInput, CrossLayer
 from triever.models.t5 import reset
 
@@ -91,9 +90,11 @@ COPIED = {
 
 
 @torch.no_grad()
-def copy_layers(model: BertDecoder, reader: Encoder) -> None:
-    """Take the reader's layers; attention to the text is new, and small at first, so that they begin as they were."""
-    theirs = reader.module.state_dict()
+def copy_layers(model: BertDecoder, theirs: Mapping[str, Tensor]) -> None:
+    """Take the layers of a BERT, whose weights these are by transformers' names.
+
+    Attention to the text is new, and small at first, so that the layers begin as they were.
+    """
     weights = {
         f"layers.{layer}.{ours}.{part}": theirs[f"encoder.layer.{layer}.{name}.{part}"]
         for layer in range(model.shape.decoder_layers)

@@ -5,7 +5,7 @@ Opening a saved model needs no more than this, and to import transformers takes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -86,7 +86,7 @@ class BertReader(nn.Module):
     def __init__(self, sizes: BertSizes) -> None:
         super().__init__()
         self.embeddings = _Embeddings(sizes)
-        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(_Layer(sizes) for _ in range(sizes.num_hidden_layers))})
+        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(BertLayer(sizes) for _ in range(sizes.num_hidden_layers))})
 
     def get_input_embeddings(self) -> nn.Embedding:
         """The vectors of tokens."""
@@ -94,10 +94,19 @@ class BertReader(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Read:
         """Read texts (rows, length), of which the mask (rows, length) says which tokens there are."""
-        states, mask = self.embeddings(input_ids), attention_mask[:, None, None].bool()
-        for layer in self.encoder["layer"].children():
+        return Read(self.passed(self.embeddings(input_ids), attention_mask, self.layers))
+
+    @property
+    def layers(self) -> list[BertLayer]:
+        """Its layers, in their order."""
+        return [layer for layer in self.encoder["layer"].children() if isinstance(layer, BertLayer)]
+
+    def passed(self, states: Tensor, attention_mask: Tensor, layers: Iterable[nn.Module]) -> Tensor:
+        """States (rows, length, hidden) that have gone through some of the layers."""
+        mask = attention_mask[:, None, None].bool()
+        for layer in layers:
             states = layer(states, mask)
-        return Read(states)
+        return states
 
 
 class _Embeddings(nn.Module):
@@ -110,13 +119,16 @@ class _Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(hidden, sizes.layer_norm_eps)
         self.dropout = nn.Dropout(sizes.hidden_dropout_prob)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        places = self.position_embeddings.weight[: ids.shape[1]]
+    def forward(self, ids: Tensor, before: int = 0) -> Tensor:
+        """Of tokens that stand behind `before` other places."""
+        places = self.position_embeddings.weight[before : before + ids.shape[1]]
         states = self.word_embeddings(ids) + self.token_type_embeddings.weight[0] + places
         return self.dropout(self.LayerNorm(states))
 
 
-class _Layer(nn.Module):
+class BertLayer(nn.Module):
+    """Attention, then an inner layer, each added to its states and normed."""
+
     def __init__(self, sizes: BertSizes) -> None:
         super().__init__()
         behind = _Behind(sizes.hidden_size, sizes)
@@ -129,6 +141,22 @@ class _Layer(nn.Module):
         inside = functional.gelu(self.intermediate["dense"](states))
         return self.output(inside, states)
 
+    def queries(self, states: Tensor) -> Tensor:
+        """(rows, heads, length, size of a head) what its attention asks with, for states that come in."""
+        attention = self._attention
+        return attention.by_head(attention.query(states))
+
+    def keys(self, states: Tensor) -> Tensor:
+        """(rows, heads, length, size of a head) what its attention finds states by."""
+        attention = self._attention
+        return attention.by_head(attention.key(states))
+
+    @property
+    def _attention(self) -> _Attention:
+        attention = self.attention["self"]
+        assert isinstance(attention, _Attention)
+        return attention
+
 
 class _Attention(nn.Module):
     def __init__(self, sizes: BertSizes) -> None:
@@ -138,11 +166,14 @@ class _Attention(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         rows, length, hidden = states.shape
-        parts = (part(states).view(rows, length, self.heads, -1) for part in (self.query, self.key, self.value))
-        query, key, value = (part.transpose(1, 2) for part in parts)
+        query, key, value = (self.by_head(part(states)) for part in (self.query, self.key, self.value))
         dropped = self.dropped if self.training else 0.0
         seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropped)
         return seen.transpose(1, 2).reshape(rows, length, hidden)
+
+    def by_head(self, states: Tensor) -> Tensor:
+        """(rows, heads, length, size of a head) of states (rows, length, hidden)."""
+        return states.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 class _Behind(nn.Module):

@@ -120,19 +120,36 @@ class CrossDecoder(DocidModel[C]):
         What was read may have fewer rows than the tokens: then the rows of each text lie together, equally
         many for each.
         """
-        hidden = self.symbols(tokens)
-        if self.shape.entering != 1:
-            hidden = hidden * self.shape.entering
-        if read.pooled is not None:
-            hidden = hidden + read.pooled.repeat_interleave(len(tokens) // len(read.pooled), 0)
         before = past[0][0].shape[2] if past else 0
-        hidden = self.entered(hidden, before)
+        hidden = self._entered(tokens, before, read)
         bias = self._backwards(before, tokens.shape[1], hidden)
         now: list[Memory] = []
         for at, layer in enumerate(self.cross_layers()):
             hidden, kept = layer(hidden, past[at] if past else None, bias, read.layers[at], read.mask)
             now.append(kept)
         return self.left(hidden), now
+
+    def first_text_scores(self, read: Read) -> Tensor:
+        """(texts, heads, length) how the last layer scores the tokens of texts for the first symbol, before a softmax.
+
+        What is masked has the lowest score there is.
+        """
+        begin = torch.full((len(read.mask), 1), self.shape.start, device=read.mask.device)
+        hidden = self._entered(begin, 0, read)
+        bias = self._backwards(0, 1, hidden)
+        *before, last = self.cross_layers()
+        for layer, memory in zip(before, read.layers[:-1], strict=True):
+            hidden, _ = layer(hidden, None, bias, memory, read.mask)
+        return (last.text_scores(hidden, None, bias, read.layers[-1][0]) + read.mask)[:, :, 0]
+
+    def _entered(self, tokens: Tensor, before: int, read: Read) -> Tensor:
+        """What the first layer gets of tokens (rows, t) that follow `before` others."""
+        hidden = self.symbols(tokens)
+        if self.shape.entering != 1:
+            hidden = hidden * self.shape.entering
+        if read.pooled is not None:
+            hidden = hidden + read.pooled.repeat_interleave(len(tokens) // len(read.pooled), 0)
+        return self.entered(hidden, before)
 
     def _backwards(self, before: int, now: int, like: Tensor) -> Tensor:
         """(1, heads or 1, now, before + now) what attention adds for each distance back, and -inf ahead."""

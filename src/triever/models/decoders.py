@@ -154,7 +154,7 @@ def cross_decoder(
         if brings_decoder(reader.backbone):
             _take_decoder(model, reader)
         if isinstance(model, BertDecoder):
-            copy_layers(model, reader)
+            copy_layers(model, reader.module.state_dict())
         if shape.pooled:
             _start(model, rows)
         return model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -54,7 +55,7 @@ class Attention(nn.Module):
 
     def memory(self, hidden: Tensor) -> Memory:
         """Keys and values of these states."""
-        return self._split(self.k(hidden)), self._split(self.v(hidden))
+        return self.keys(hidden), self._split(self.v(hidden))
 
     def forward(self, hidden: Tensor, memory: Memory, bias: Tensor) -> Tensor:
         keys, values = memory
@@ -62,6 +63,14 @@ class Attention(nn.Module):
         query = self._split(self.q(hidden).reshape(keys.shape[0], -1, self.q.out_features))
         attended = functional.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale)
         return self.o(attended.transpose(1, 2).reshape(rows, length, -1))
+
+    def queries(self, hidden: Tensor) -> Tensor:
+        """(rows, heads, length, d_kv) what these states ask with."""
+        return self._split(self.q(hidden))
+
+    def keys(self, hidden: Tensor) -> Tensor:
+        """(rows, heads, length, d_kv) what these states are found by."""
+        return self._split(self.k(hidden))
 
     def _split(self, states: Tensor) -> Tensor:
         return states.unflatten(2, (self.heads, -1)).transpose(1, 2)
@@ -100,7 +109,7 @@ class EncoderLayer(nn.Module):
         return hidden + self.dropout(self.feed(self.feed_norm(hidden)))
 
 
-class CrossLayer(nn.Module):
+class CrossLayer(nn.Module, ABC):
     """What every decoder layer has: attention to what was written, and to the text."""
 
     def __init__(self, shape: LayerShape, form: Form) -> None:
@@ -111,6 +120,19 @@ class CrossLayer(nn.Module):
     def read(self, encoded: Tensor) -> Memory:
         """What this layer looks up in the encoded texts."""
         return self.cross.memory(encoded)
+
+    @abstractmethod
+    def looked_back(self, hidden: Tensor, past: Memory | None, bias: Tensor) -> tuple[Tensor, Memory]:
+        """The states after attention to what was written, and the past of whatever comes next."""
+
+    @abstractmethod
+    def asking(self, hidden: Tensor) -> Tensor:
+        """What attention to the text makes its queries of, from states that have looked back."""
+
+    def text_scores(self, hidden: Tensor, past: Memory | None, bias: Tensor, keys: Tensor) -> Tensor:
+        """(rows, heads, t, length) the scores of the text's keys before the softmax, without any mask."""
+        hidden, _ = self.looked_back(hidden, past, bias)
+        return self.cross.queries(self.asking(hidden)) @ keys.transpose(2, 3) * self.cross.scale
 
 
 class DecoderLayer(CrossLayer):
@@ -124,11 +146,17 @@ class DecoderLayer(CrossLayer):
     def forward(
         self, hidden: Tensor, past: Memory | None, bias: Tensor, memory: Memory, mask: Tensor
     ) -> tuple[Tensor, Memory]:
+        hidden, kept = self.looked_back(hidden, past, bias)
+        hidden = hidden + self.dropout(self.cross(self.asking(hidden), memory, mask))
+        return hidden + self.dropout(self.feed(self.feed_norm(hidden))), kept
+
+    def looked_back(self, hidden: Tensor, past: Memory | None, bias: Tensor) -> tuple[Tensor, Memory]:
         normed = self.own_norm(hidden)
         kept = joined(past, self.own.memory(normed))
-        hidden = hidden + self.dropout(self.own(normed, kept, bias))
-        hidden = hidden + self.dropout(self.cross(self.cross_norm(hidden), memory, mask))
-        return hidden + self.dropout(self.feed(self.feed_norm(hidden))), kept
+        return hidden + self.dropout(self.own(normed, kept, bias)), kept
+
+    def asking(self, hidden: Tensor) -> Tensor:
+        return self.cross_norm(hidden)
 
 
 class BertDecoderLayer(CrossLayer):
@@ -144,10 +172,16 @@ class BertDecoderLayer(CrossLayer):
     def forward(
         self, hidden: Tensor, past: Memory | None, bias: Tensor, memory: Memory, mask: Tensor
     ) -> tuple[Tensor, Memory]:
-        kept = joined(past, self.own.memory(hidden))
-        hidden = self.own_norm(hidden + self.dropout(self.own(hidden, kept, bias)))
-        hidden = self.cross_norm(hidden + self.dropout(self.cross(hidden, memory, mask)))
+        hidden, kept = self.looked_back(hidden, past, bias)
+        hidden = self.cross_norm(hidden + self.dropout(self.cross(self.asking(hidden), memory, mask)))
         return self.feed_norm(hidden + self.dropout(self.down(functional.gelu(self.up(hidden))))), kept
+
+    def looked_back(self, hidden: Tensor, past: Memory | None, bias: Tensor) -> tuple[Tensor, Memory]:
+        kept = joined(past, self.own.memory(hidden))
+        return self.own_norm(hidden + self.dropout(self.own(hidden, kept, bias))), kept
+
+    def asking(self, hidden: Tensor) -> Tensor:
+        return hidden
 
 
 class BertInput(nn.Module):

@@ -69,12 +69,23 @@ class TextEncoder(nn.Module):
 
     def states(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Hidden states of texts: ids and mask (rows, length) to (rows, length, d_model)."""
-        hidden = self.dropout(self.embedding(ids))
-        positions = torch.arange(ids.shape[1], device=ids.device)
+        return self.left(self.passed(self.entered(ids), mask, self.layers))
+
+    def entered(self, ids: Tensor) -> Tensor:
+        """What the first layer gets of tokens."""
+        return self.dropout(self.embedding(ids))
+
+    def passed(self, hidden: Tensor, mask: Tensor, layers: Iterable[nn.Module]) -> Tensor:
+        """States that have gone through some of the layers."""
+        positions = torch.arange(hidden.shape[1], device=hidden.device)
         near = distances(self.bias, self.shape.max_distance, positions, positions, both_ways=True)
         bias = near + additive(mask, hidden.dtype)
-        for layer in self.layers:
+        for layer in layers:
             hidden = layer(hidden, bias)
+        return hidden
+
+    def left(self, hidden: Tensor) -> Tensor:
+        """What becomes of the states of the last layer."""
         return self.dropout(self.norm(hidden))
 
 

@@ -102,6 +102,20 @@ class TextTokenizer:
         """The text of some numbers, without those that stand for none."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
+    def text_in(self, ids: Sequence[int], text: str) -> str | None:
+        """How these numbers are written where they first stand in a text, None if they do not stand there.
+
+        A tokenizer may lose capital letters, accents and spaces; the text still has them.
+        """
+        whole = text.encode("utf-8", "replace").decode("utf-8")  # half a character becomes a question mark
+        wanted, encoding = list(ids), self._tokenizer.encode(whole, add_special_tokens=False)
+        count = len(wanted)
+        for start in range(len(encoding.ids) - count + 1 if count else 0):
+            if encoding.ids[start : start + count] == wanted:
+                spans = encoding.offsets[start : start + count]
+                return text[spans[0][0] : spans[-1][1]].strip()
+        return None
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Each number as the tokenizer writes it."""
         return [self._tokenizer.id_to_token(number) or "" for number in ids]

@@ -19,10 +19,10 @@ from triever.index.token_vectors import TokenIndex, TokenOptions
 from triever.learning.encoders import EncoderRetriever
 from triever.models.backbones import Backbone
 from triever.models.encoder import Encoder, EncoderShape, encode_tokens
+from triever.models.late_interaction import late_scores
 from triever.models.seeds import seeded
 from triever.models.tokens import Tokens
 from triever.training.loop import gathered
-from triever.training.losses import late_scores
 
 
 @dataclass(eq=False)

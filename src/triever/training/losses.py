@@ -38,23 +38,19 @@ def divergence(scores: Tensor, taught: Tensor) -> Tensor:
     return torch.where(known, theirs.exp() * (theirs - ours), 0.0).sum(1).mean()
 
 
+def distillation(scores: Tensor, target: Tensor, compared: Tensor) -> Tensor:
+    """The mean over queries of the KL divergence of the scores' softmax from a target distribution.
+
+    scores, target and compared (queries, documents). A document whose target is zero still competes in the softmax;
+    one that is not compared does not. No gradient flows into the target. A query without a target counts as zero.
+    """
+    ours, target = scores.masked_fill(~compared, UNKNOWN).log_softmax(1), target.detach()
+    return torch.where(target > 0, target * (target.log() - ours), 0.0).sum(1).mean()
+
+
 def listwise(scores: Tensor) -> Tensor:
     """The mean over rows (queries, candidates) of minus the log-probability of the first candidate."""
     return contrastive(scores, torch.zeros(len(scores), dtype=torch.long, device=scores.device))
-
-
-def late_scores(
-    queries: Tensor, query_mask: Tensor, documents: Tensor, document_mask: Tensor, *, mean: bool = False
-) -> Tensor:
-    """(queries, documents): the best score of each query token with a document token, summed, or averaged with `mean`.
-
-    queries (q, length, d) with mask (q, length), documents (n, length, d) with mask (n, length).
-    """
-    each = torch.einsum("qld,nmd->qnlm", queries, documents)
-    best = each.masked_fill(~document_mask.bool()[None, :, None], -torch.inf).amax(3)
-    counts = query_mask.bool()[:, None]
-    total = torch.where(counts, best, 0.0).sum(2)
-    return total / counts.sum(2).clamp(min=1) if mean else total
 
 
 # Token-level losses: scores (rows, ids) of all ids of a vocabulary, and title_ids (rows, longest), the ids of the title
