@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 import triever
-from triever.evaluation.answers import exact_match, f1
+from triever.data.answers import exact_match, f1
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.precision import device_of, fast_dtype
-from triever.models.reatt import ANSWER_TOKENS, ReAtt, ReAttShape, new_reatt
+from triever.models.reatt import ANSWER_TOKENS, ReAttModel, ReAttShape, new_reatt
 from triever.models.sampling import Sampling, continued
 from triever.models.tokens import TextTokenizer, Tokens, by_length
 from triever.queries.query_writer import end_of, questions_of
@@ -100,7 +100,7 @@ def trained_reatt(backbone: Backbone, examples: Examples, words: argparse.Namesp
 
 
 @torch.inference_mode()
-def reatt_answers(model: ReAtt, words: argparse.Namespace, examples: Examples) -> list[list[int]]:
+def reatt_answers(model: ReAttModel, words: argparse.Namespace, examples: Examples) -> list[list[int]]:
     questions = Tokens.of(examples.questions, model.tokenizer, words.query_length)
     passages = Tokens.of(examples.passages, model.tokenizer, words.document_length)
     written: list[list[int]] = [[]] * len(examples)

@@ -38,6 +38,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "fit": learn.fit,
     "write-queries": learn.write_queries,
     "search": use.search,
+    "ask": use.ask,
     "explain": use.explain,
     "run": use.run,
     "evaluate": measure.evaluate,

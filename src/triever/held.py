@@ -111,6 +111,19 @@ class Held(Generic[E]):
         told = tuple((*own, ("other passages", more)) if more else own for own, more in zip(parts, rest, strict=True))
         return self._known(found.result, text), told
 
+    def rows(self, texts: Sequence[str], k: int) -> list[Result]:
+        """The hits of every query as the engine gives them: documents, or passages."""
+        if not texts or not len(self.store):
+            return [Result() for _ in texts]
+        return self.engine.search(self.searched, texts, min(k, len(self.searched)))
+
+    def document_hit(self, hit: Hit, text: str) -> Hit:
+        """A hit of the engine as one that a person can read: of a passage, the hit of its document."""
+        row = self.searched.row(hit.id)
+        own = hit if self.cut is None else self._as_document(int(self.cut.owners[row]), [hit])
+        own.came_from(Found(self.store, text))
+        return own
+
     def _known(self, result: Result, text: str) -> Result:
         """A result whose hits know the documents that they come from, and the query."""
         found = Found(self.store, text)

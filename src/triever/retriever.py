@@ -20,7 +20,18 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 from triever import artifact, config, plugins, work_folder
 from triever.arguments import as_path, listed, seconds, table, whole
@@ -28,7 +39,7 @@ from triever.config import option
 from triever.data.cut_documents import SPANS, CutDocuments
 from triever.data.cutting import Cut
 from triever.data.datasets import Dataset
-from triever.data.records import Document, Query, Result, normalise
+from triever.data.records import Answer, Document, Query, Result, normalise
 from triever.data.splits import named_splits
 from triever.data.store import SCHEMA, DocumentStore
 from triever.engines.base import Engine, Parts
@@ -49,6 +60,8 @@ KINDS = {
     "contextual": "triever.retrievers.contextual:Contextual",
     "multivector": "triever.retrievers.multivector:MultiVector",
     "reranked": "triever.retrievers.reranker:Reranked",
+    "reatt": "triever.retrievers.reatt:ReAtt",
+    "answerer": "triever.retrievers.answerer:Answerer",
 }
 """Every retriever of Triever by its name on the command line; imported only when it is asked for."""
 
@@ -92,6 +105,17 @@ class Explanation:
             inside = " + ".join(f"{weight:.3f} {name}" for name, weight in parts)
             lines.append(f"{hit.id}  {hit.score:.3f} = {inside}")
         return "\n".join(lines)
+
+
+@runtime_checkable
+class Asks(Protocol):
+    """A retriever that answers questions from what it finds."""
+
+    def ask_many(
+        self, questions: Sequence[str | Query], *, where: Mapping[str, object] | None = None, matches: bool = True
+    ) -> list[Answer]:
+        """The answer to each question, with what it was written from, and with `matches` which tokens fit."""
+        ...
 
 
 @dataclass(eq=False)
@@ -200,14 +224,17 @@ class Retriever(ABC, Generic[E]):
         training = self.tuning
         if training:
             lessons["backbone"] = fit_fingerprints.of_folder(getattr(self, "backbone", ""))
-        if not self.learns_queries(dataset):
-            return lessons
+        return {**lessons, "queries": self.learned_queries(dataset, store)} if self.learns_queries(dataset) else lessons
+
+    def learned_queries(self, dataset: Dataset, store: DocumentStore) -> str:
+        """A fingerprint of the queries that it learns; where it cannot learn from them, that is said here."""
         from triever.training.pairs import held_out, pairs_of  # needs PyTorch, as every training does
 
+        training = self.tuning
         pairs = pairs_of(dataset, training.split, store)
         if not len(held_out(pairs, training.holdout)[0]):
             raise UsageError("all training queries are held out", "lower training.holdout")
-        return {**lessons, "queries": fit_fingerprints.of_pairs(pairs)}
+        return fit_fingerprints.of_pairs(pairs)
 
     def fingerprint_for(self, store: DocumentStore) -> str:
         """A fingerprint of what it holds, if it is fitted to these very documents; else nothing."""
@@ -242,11 +269,11 @@ class Retriever(ABC, Generic[E]):
         self, queries: Sequence[str | Query], k: int = 10, *, where: Mapping[str, object] | None = None
     ) -> list[Result]:
         """The same for many queries at once, in their order."""
-        return _checked_results(self._checked().among(where).search(_texts(queries), whole(k, "k")))
+        return _checked_results(self._checked().among(where).search(texts_of(queries), whole(k, "k")))
 
     def explain(self, query: str | Query, k: int = 10, *, where: Mapping[str, object] | None = None) -> Explanation:
         """The same search, with what each score is made of."""
-        held, text = self._checked().among(where), _texts([query])[0]
+        held, text = self._checked().among(where), texts_of([query])[0]
         result, parts = held.explain(text, whole(k, "k"))
         return Explanation(text, _checked_results([result])[0], parts, result.note)
 
@@ -412,7 +439,8 @@ def _counted(held: Held[Any]) -> dict[str, int]:
     return {PASSAGES: len(held.searched)} if held.cut else {}
 
 
-def _texts(queries: Sequence[str | Query]) -> list[str]:
+def texts_of(queries: Sequence[str | Query]) -> list[str]:
+    """The texts of queries, in Unicode NFC."""
     if isinstance(queries, str | bytes | Query | Mapping) or not isinstance(queries, Iterable):
         problem = f"search_many takes a list of queries, not {type(queries).__name__}"
         raise UsageError(problem, "for a single query use search")

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from triever.data.records import Result
+    from triever.data.records import Answer, Result
     from triever.evaluation.finding import Finding
 
 LEFT = ("what", "value", "split", "id", "title", "file", "system", "set", "option", "default", "meaning")
 """Columns of texts, which are aligned to the left."""
+SOURCES = 3
+"""How many of the documents are shown that an answer was written from."""
 NAMED = 20
 """How many of the files that were not read are named."""
 
@@ -95,6 +97,23 @@ def said(result: Result) -> Text:
             text.append(_flat(snippet.text[reached:start])).append(_flat(snippet.text[start:end]), style="bold cyan")
             reached = end
         text.append(f"{_flat(snippet.text[reached:])}\n\n")
+    text.rstrip()
+    return text
+
+
+def answered(answer: Answer) -> Text:
+    """An answer, how sure the model is of it, and what it was written from."""
+    from rich.text import Text
+
+    unsure = f"; it would be {_flat(answer.written)}" if answer.text is None and answer.written else ""
+    text = Text(_flat(str(answer)), style="bold")
+    text.append(f"  (probability {answer.probability:.2f}{unsure})\n", style="not bold")
+    for number, source in enumerate(answer.sources[:SOURCES], start=1):
+        named = f"{printable(source.hit.title)}  " if source.hit.title else ""
+        text.append(f"{number:>2}. ", style="not bold").append(named).append(
+            f"{printable(source.hit.id)}  {source.share:.0%} of the attention\n", style="not bold"
+        )
+        text.append(f"    {_flat(str(source.hit.snippet))}\n", style="not bold")
     text.rstrip()
     return text
 

@@ -273,7 +273,7 @@ def test_with_one_document_the_decoder_is_that_of_transformers(form: str) -> Non
     torch.testing.assert_close((by_question * counts).sum() / counts.sum(), out.loss, **CLOSE)
 
 
-def their_bert_decoder(model: reatt.ReAtt) -> Any:
+def their_bert_decoder(model: reatt.ReAttModel) -> Any:
     """A decoder of transformers with the weights of ours."""
     sizes = {key: value for key, value in model.backbone.config.items() if key in transformers.BertConfig().to_dict()}
     sizes |= {"is_decoder": True, "add_cross_attention": True, "attn_implementation": "eager"}
@@ -409,7 +409,7 @@ def test_what_is_written_is_what_a_loop_without_a_cache_writes(form: str) -> Non
     assert len(lengths) > 1
 
 
-def slow_answer(model: reatt.ReAtt, read: Any, limit: int) -> tuple[list[int], float]:
+def slow_answer(model: reatt.ReAttModel, read: Any, limit: int) -> tuple[list[int], float]:
     """The likeliest token after the other, with all that was written read anew for each."""
     tokens: list[int] = []
     total = 0.0

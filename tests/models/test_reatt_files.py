@@ -13,10 +13,10 @@ from tests.models.tiny_reatt import FORMS, answers, documents, questions, tiny
 from triever import artifact
 from triever.errors import TrieverError
 from triever.models import reatt_files
-from triever.models.reatt import ReAtt
+from triever.models.reatt import ReAttModel
 
 
-def put(model: ReAtt, folder: Path, change: Callable[[dict[str, Any]], None] | None = None) -> Path:
+def put(model: ReAttModel, folder: Path, change: Callable[[dict[str, Any]], None] | None = None) -> Path:
     with artifact.writing(folder) as writer:
         reatt_files.write(model, writer)
         writer.commit("toy", {}, {}, "")
@@ -34,7 +34,7 @@ def put(model: ReAtt, folder: Path, change: Callable[[dict[str, Any]], None] | N
 
 
 @torch.no_grad()
-def scores(model: ReAtt) -> list[torch.Tensor]:
+def scores(model: ReAttModel) -> list[torch.Tensor]:
     (ids, mask), (document_ids, document_mask) = questions(), documents()
     asked, held = model.query_states(ids, mask), model.document_states(document_ids, document_mask)[:3]
     relevance = model.relevance(asked, mask, held, document_mask[:3])

@@ -12,7 +12,7 @@ import transformers
 from torch import Tensor
 
 from triever.models.backbones import Backbone, learn_tokenizer
-from triever.models.reatt import ReAtt, ReAttShape, new_reatt
+from triever.models.reatt import ReAttModel, ReAttShape, new_reatt
 from triever.models.tokens import TextTokenizer
 
 VOCABULARY = 300
@@ -46,7 +46,7 @@ class Tiny:
     """Our model, and the module of transformers that it is made from."""
 
     form: str
-    model: ReAtt
+    model: ReAttModel
     theirs: Any
 
     @property

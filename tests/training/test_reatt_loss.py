@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.models.tiny_reatt import FORMS, answers, questions, texts, tiny, tokenizer
-from triever.models.reatt import ReAtt
+from triever.models.reatt import ReAttModel
 from triever.models.tokens import Tokens
 from triever.training.loop import TrainOptions, train
 from triever.training.losses import distillation
@@ -43,7 +43,7 @@ def batch(lengths: dict[int, int] = LENGTHS) -> dict[str, Tensor]:
     }
 
 
-def gradients(model: ReAtt, losses: dict[str, Tensor]) -> dict[str, Tensor]:
+def gradients(model: ReAttModel, losses: dict[str, Tensor]) -> dict[str, Tensor]:
     model.zero_grad()
     sum(value for name, value in losses.items() if not name.startswith("_")).backward()
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
@@ -152,14 +152,14 @@ def text(given_batch: dict[str, Tensor], row: int) -> Tensor:
     return given_batch["document_ids"][*place][given_batch["document_mask"][*place].bool()][None]
 
 
-def pair_alone(model: ReAtt, asked: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
+def pair_alone(model: ReAttModel, asked: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
     length = int(mask.sum())
     held = model.document_states(ids, torch.ones_like(ids))
     states, _ = model.encoder.pair_states(asked[:, :length], mask[:, :length], held, torch.ones_like(ids))
     return states
 
 
-def relevance_alone(model: ReAtt, asked: Tensor, mask: Tensor, ids: Tensor) -> float:
+def relevance_alone(model: ReAttModel, asked: Tensor, mask: Tensor, ids: Tensor) -> float:
     queries = model.encoder.queries(asked)[0, :, : int(mask.sum())]
     keys = model.encoder.keys(model.document_states(ids, torch.ones_like(ids)))[0]
     each = [(queries[head] @ keys[head].T).max(1).values.mean() for head in range(3)]
@@ -169,7 +169,7 @@ def relevance_alone(model: ReAtt, asked: Tensor, mask: Tensor, ids: Tensor) -> f
 # Where gradients go
 
 
-def parts(model: ReAtt, names: Any) -> set[str]:
+def parts(model: ReAttModel, names: Any) -> set[str]:
     """Parts of the model that these parameters belong to."""
     layer = "encoder.text.layers." if "encoder.text.norm.weight" in dict(model.named_parameters()) else ""
     layer = layer or "encoder.reader.encoder.layer."
@@ -268,7 +268,9 @@ def test_with_dropout_both_readings_of_a_text_drop_the_same(form: str) -> None:
         torch.testing.assert_close(found[name], gradient, rtol=1e-8, atol=1e-12)
 
 
-def whole_with_dropout(model: ReAtt, found: BatchTexts, alpha: float) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def whole_with_dropout(
+    model: ReAttModel, found: BatchTexts, alpha: float
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The same, with all of the graph in memory: texts are read in the same order, each once."""
     asked = [model.query_states(ids[None, :length], mask[None, :length]) for ids, mask, length in rows_of(found)]
     asked = [torch.nn.functional.pad(states, (0, 0, 0, 6 - states.shape[1])) for states in asked]
@@ -330,13 +332,13 @@ def test_no_more_is_read_at_once_than_was_allowed(monkeypatch: pytest.MonkeyPatc
     model = tiny("bert").model
     sizes: dict[str, list[int]] = {"query_states": [], "document_states": [], "encode_pairs": []}
     for name, seen in sizes.items():
-        method = getattr(ReAtt, name)
+        method = getattr(ReAttModel, name)
 
-        def counted(self: ReAtt, first: Tensor, *rest: Tensor, method: Any = method, seen: Any = seen) -> Any:
+        def counted(self: ReAttModel, first: Tensor, *rest: Tensor, method: Any = method, seen: Any = seen) -> Any:
             seen.append(len(first))
             return method(self, first, *rest)
 
-        monkeypatch.setattr(ReAtt, name, counted)
+        monkeypatch.setattr(ReAttModel, name, counted)
     ReAttLoss(at_once=1)(model, batch())
     # Three questions with two documents each, of which five differ; each text is read twice, each pair once.
     assert sizes == {"query_states": [1] * 6, "document_states": [2, 2, 1] * 2, "encode_pairs": [1] * 3}

@@ -16,7 +16,7 @@ import typer
 from triever.commands.options import Data, Hits, Json, Model, ReadAs, Root, SearchSettings, SkipBad, Split, Wait, Where
 from triever.commands.shared import check_file, open_data
 from triever.errors import UsageError
-from triever.terminal import emit, emit_line, note, said, table
+from triever.terminal import answered, emit, emit_line, note, said, table
 
 if TYPE_CHECKING:
     from triever.data.readers import Problems
@@ -101,6 +101,40 @@ def _written(hit: Hit) -> dict[str, object]:
     """The probability and the docid of a hit, if the system writes docids."""
     columns: dict[str, object] = {} if hit.logprob is None else {"probability": math.exp(hit.logprob)}
     return columns | ({} if hit.docid is None else {"docid": hit.docid})
+
+
+def ask(
+    model: Model,
+    question: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="QUESTION",
+            help="The question; - reads one from each line of standard input. Without it, in a terminal, questions are "
+            "asked for.",
+            show_default=False,
+        ),
+    ] = None,
+    where: Where = None,
+    set_: SearchSettings = None,
+    json_: Json = False,
+) -> None:
+    """Answer a question from the documents of a saved model that reads: reatt or answerer."""
+    from triever.retriever import Asks
+
+    if question is None and not sys.stdin.isatty():
+        raise UsageError("there is no question", "give one, or - to read one from each line of standard input")
+    wanted = _filter(where)
+    retriever = _opened(model, set_)
+    if not isinstance(retriever, Asks):
+        problem = f"{model} is a {retriever.kind} retriever, which finds documents and does not answer"
+        raise UsageError(problem, "make one that answers: triever fit reatt, or triever fit answerer")
+    if question is not None and question != "-":
+        answer = retriever.ask_many([question], where=wanted)[0]
+        emit(answer.to_dict() if json_ else answered(answer))
+        return
+    for asked in _asked(sys.stdin, prompt=question is None):
+        answer = retriever.ask_many([asked], where=wanted)[0]
+        emit_line(answer.to_dict()) if json_ else emit(answered(answer))
 
 
 def explain(

@@ -286,6 +286,53 @@ class Result(Sequence[Hit]):
         return iter(self.hits)
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document that an answer was written from; `share` is how much of the attention it got as the answer began.
+
+    `matches` has for each token of the question the token of the document that it attends to most, and how much, where
+    the model that answers has found the document by its own attention.
+    """
+
+    hit: Hit
+    share: float
+    matches: tuple[tuple[str, str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a question, with the documents that it was written from, the most attended one first.
+
+    `text` is None where the model does not know: `probability`, that of the written answer, is too low then. `written`
+    is what was written all the same.
+    """
+
+    question: str
+    text: str | None
+    probability: float
+    written: str
+    sources: tuple[Source, ...] = ()
+
+    def __str__(self) -> str:
+        return "I do not know" if self.text is None else self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        sources = [
+            {
+                "id": source.hit.id,
+                "title": source.hit.title,
+                "share": source.share,
+                "score": source.hit.score,
+                "snippet": str(source.hit.snippet),
+                "matches": [list(match) for match in source.matches],
+            }
+            for source in self.sources
+        ]
+        own = {"question": self.question, "answer": self.text, "probability": self.probability, "written": self.written}
+        return {**own, "sources": sources}
+
+
 Run: TypeAlias = Mapping[str, Result]
 """The results of a system: query id -> its hits."""
 

@@ -147,11 +147,11 @@ class RerankedEngine:
 def read_reranker(snapshot: Snapshot, device: str, query_length: int, document_length: int) -> Reranker:
     """The cross-encoder of an artifact, with the tokens of its documents."""
     encoder = encoders.read(snapshot).to(device_of(device, opening=True))
-    documents = _read_tokens(snapshot, encoder.tokenizer.size)
+    documents = read_tokens(snapshot, encoder.tokenizer.size)
     return Reranker(encoder, documents, query_length, document_length, require_table(snapshot.state, "trained"))
 
 
-def _read_tokens(snapshot: Snapshot, size: int) -> Tokens:
+def read_tokens(snapshot: Snapshot, size: int) -> Tokens:
     """The documents as numbers below `size`; a ValueError if they are not."""
     flat = require_array(snapshot.array("document_tokens"), "document_tokens", ("uint16", "int32"), (None,))
     require_within(flat, "document_tokens", 0, size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from triever.arguments import brief, whole
@@ -14,8 +15,10 @@ from triever.errors import UsageError
 from triever.evaluation.measures import DEFAULT_MEASURES, check, depth, per_query
 from triever.evaluation.report import Report
 from triever.progress import track
-from triever.retriever import Retriever
+from triever.retriever import Asks, Retriever
 
+ANSWERED = {"EM", "F1"}
+"""The measures of answers; a retriever that can answer is asked for them."""
 BATCH = 256
 DEEP = 1000
 """How many hits to search for a measure without a cutoff, as TREC does; all of a large corpus would not fit."""
@@ -70,12 +73,22 @@ def compare(
         started = time.perf_counter()
         run = search_all(retriever, queries, searched, name)
         speed = len(queries) / (time.perf_counter() - started)
+        if isinstance(retriever, Asks) and ANSWERED & {*measures}:
+            run = with_answers(run, retriever, queries)
         if keep:
             keep(name, run)
         values[name] = measure(run, qrels, queries, retriever, measures)
         extra[name] = {"documents": len(retriever), "queries/s": round(speed) if speed >= 10 else speed}
     about = {"data": dataset.name, "split": split, "fingerprint": dataset.fingerprint[:16]}
     return Report.of(values, baseline=baseline, extra=extra, about=about)
+
+
+def with_answers(run: Run, retriever: Asks, queries: Sequence[Query]) -> Run:
+    """The hits of every query together with what is answered from them, however sure the model is."""
+    answers = retriever.ask_many(queries, matches=False)
+    return {
+        query.id: replace(run[query.id], answer=answer.written) for query, answer in zip(queries, answers, strict=True)
+    }
 
 
 def questions(dataset: Dataset, split: str) -> tuple[list[Query], Qrels]:

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from triever import plugins
 from triever.arguments import brief, listed, table, text
+from triever.data.answers import exact_match, f1, has_answer
 from triever.data.records import Hit, Qrels, Query, Result, ranked
 from triever.errors import MissingExtra, TrieverError, UsageError, nearest
-from triever.evaluation.answers import exact_match, f1, has_answer
 from triever.evaluation.calibration import claim
 
 if TYPE_CHECKING:

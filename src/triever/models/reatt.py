@@ -74,7 +74,7 @@ class Answers:
     logprobs: Tensor  # (questions,) of the tokens and of the end, where that was reached
 
 
-class ReAtt(nn.Module):
+class ReAttModel(nn.Module):
     """`model = new_reatt(load_backbone("minilm"))`; texts come as ids and mask, filled up on the right."""
 
     def __init__(self, backbone: Backbone, shape: ReAttShape, decoder_shape: DecoderShape) -> None:
@@ -241,7 +241,7 @@ def _avg_max(queries: Tensor, query_mask: Tensor, keys: Tensor, key_mask: Tensor
 # Making
 
 
-def new_reatt(backbone: Backbone, shape: ReAttShape | None = None, seed: int = 0) -> ReAtt:
+def new_reatt(backbone: Backbone, shape: ReAttShape | None = None, seed: int = 0) -> ReAttModel:
     """A model with a backbone's weights, where it brings any; all else follows from the seed."""
     with seeded(seed):
         return (
@@ -251,12 +251,12 @@ def new_reatt(backbone: Backbone, shape: ReAttShape | None = None, seed: int = 0
         )
 
 
-def _from_t5(backbone: Backbone, shape: ReAttShape) -> ReAtt:
+def _from_t5(backbone: Backbone, shape: ReAttShape) -> ReAttModel:
     """T5's own encoder and decoder."""
     weights = renamed(backbone.seq2seq_module().state_dict())
     tied = torch.equal(weights["output.weight"], weights["reader.embedding.weight"])
     theirs = T5Shape.of(backbone.transformers_config, tied=tied)
-    model = ReAtt(backbone, shape, replace(theirs, dropout=shape.dropout))
+    model = ReAttModel(backbone, shape, replace(theirs, dropout=shape.dropout))
     encoder = {f"encoder.text.{name[7:]}": weight for name, weight in weights.items() if name.startswith("reader.")}
     decoder = {f"decoder.{name}": weight for name, weight in weights.items() if not name.startswith("reader.")}
     if tied:
@@ -265,14 +265,14 @@ def _from_t5(backbone: Backbone, shape: ReAttShape) -> ReAtt:
     return model.eval()
 
 
-def _from_bert(backbone: Backbone, shape: ReAttShape) -> ReAtt:
+def _from_bert(backbone: Backbone, shape: ReAttShape) -> ReAttModel:
     """BERT as the encoder, and its layers once more as the decoder, with new attention to the text."""
     if not is_bert(backbone):
         problem = f"{backbone.name} is a {backbone.config['model_type']} model, which is neither a T5 nor a BERT"
         raise UsageError(problem, "choose minilm, scratch, or a model of the T5 family")
     sizes, tokenizer = BertSizes.of(backbone.config), backbone.tokenizer
     decoder_shape = BertShape.of(sizes, sizes.vocab_size, tied=True, dropout=shape.dropout)
-    model = ReAtt(backbone, shape, replace(decoder_shape, start=tokenizer.before[0]))
+    model = ReAttModel(backbone, shape, replace(decoder_shape, start=tokenizer.before[0]))
     weights = backbone.encoder_module().state_dict()
     assert isinstance(model.encoder, SplitBert)
     assert isinstance(model.decoder, BertDecoder)

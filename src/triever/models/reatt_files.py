@@ -17,7 +17,7 @@ from triever.models.bert_reader import reads
 from triever.models.checked_loading import opened_module, require_sizes
 from triever.models.decoders import brings_decoder
 from triever.models.encoder import one_token
-from triever.models.reatt import DecoderShape, ReAtt, ReAttShape
+from triever.models.reatt import DecoderShape, ReAttModel, ReAttShape
 from triever.models.split_encoder import SplitBert, SplitT5
 from triever.models.t5 import T5Shape
 from triever.models.tokens import TextTokenizer
@@ -29,7 +29,7 @@ SIZES = ("width", "vocabulary", "d_model", "d_kv", "heads", "buckets", "position
 """What no model has less than one of."""
 
 
-def write(model: ReAtt, writer: Writer, role: str = "reatt") -> None:
+def write(model: ReAttModel, writer: Writer, role: str = "reatt") -> None:
     """Put a model into an artifact, with all that opening it needs."""
     shapes = {"shape": to_dict(model.shape), "decoder": asdict(model.decoder.shape)}
     writer.json(role, {"backbone": model.backbone.to_state(), **shapes})
@@ -37,7 +37,7 @@ def write(model: ReAtt, writer: Writer, role: str = "reatt") -> None:
     writer.tensors(f"{role}_weights", {name: weight for name, weight in model.state_dict().items() if name != SYMBOLS})
 
 
-def read(snapshot: Snapshot, role: str = "reatt") -> ReAtt:
+def read(snapshot: Snapshot, role: str = "reatt") -> ReAttModel:
     """The model of an artifact, on the processor and not in training."""
     with opening(snapshot.path, role):
         state, tensors = snapshot.json(role), snapshot.tensors(f"{role}_weights")
@@ -50,7 +50,7 @@ def read(snapshot: Snapshot, role: str = "reatt") -> ReAtt:
         words = f"encoder.{(SplitT5 if isinstance(decoder_shape, T5Shape) else SplitBert).WORDS}"
         require(words in tensors, f"the {role} lacks the weights {words}")
         known = {**tensors, SYMBOLS: tensors[words]}
-        model = opened_module(lambda: ReAtt(backbone, shape, decoder_shape), known, role)
+        model = opened_module(lambda: ReAttModel(backbone, shape, decoder_shape), known, role)
         require(tokenizer.size <= len(tensors[words]), f"the {role} has fewer words than its tokenizer")
         _require_answering(model)
         return model
@@ -66,7 +66,7 @@ def _decoder_shape(backbone: Backbone, values: Mapping[str, Any]) -> DecoderShap
 
 
 @torch.inference_mode()
-def _require_answering(model: ReAtt) -> None:
+def _require_answering(model: ReAttModel) -> None:
     """A ValueError unless the model can read and answer; settings that cannot be show only then."""
     ids, mask = one_token(model.tokenizer)
     asked, held = model.query_states(ids, mask), model.document_states(ids, mask)

@@ -153,13 +153,13 @@ def _held_from(query: str, relevant: Sequence[str]) -> float:
     it has as many chances as a query with two. With many documents its own id alone counts.
     """
     if len(relevant) > FEW:
-        return _fraction(query)
-    drawn = [_fraction(document, b"document") for document in relevant]
-    lowest = min(drawn if len(drawn) > 1 else [*drawn, _fraction(query)])
+        return fraction(query)
+    drawn = [fraction(document, b"document") for document in relevant]
+    lowest = min(drawn if len(drawn) > 1 else [*drawn, fraction(query)])
     return 1 - (1 - lowest) ** 2  # how likely the lower of two numbers is below this one
 
 
-def _fraction(text: str, kind: bytes = b"") -> float:
+def fraction(text: str, kind: bytes = b"") -> float:
     """A number from 0 to below 1 by a text; a query and a document with one id have different numbers."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6, person=kind).digest()) / 2**48
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triever.models.reatt import ReAtt
+from triever.models.reatt import ReAttModel
 from triever.training.losses import distillation
 
 Encode = Callable[[Tensor, Tensor], Tensor]
@@ -42,13 +42,13 @@ class ReAttLoss:
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The parts of the loss by name, means over questions; and how much the first head counts, which is no loss."""
-        assert isinstance(model, ReAtt)
+        assert isinstance(model, ReAttModel)
         texts = BatchTexts.of(batch)
         cached = self.at_once and torch.is_grad_enabled()
         losses = self._in_pieces(model, texts) if cached else self._whole(model, texts)
         return {**losses, "_retrieval_head_weight": model.head_weights.max()}
 
-    def _whole(self, model: ReAtt, texts: BatchTexts) -> dict[str, Tensor]:
+    def _whole(self, model: ReAttModel, texts: BatchTexts) -> dict[str, Tensor]:
         queries = model.query_states(texts.query_ids, texts.query_mask)
         documents = model.document_states(texts.document_ids, texts.document_mask)
         answer, target = _read(model, texts, queries, documents[texts.close])
@@ -58,13 +58,13 @@ class ReAttLoss:
         return losses
 
     def _adjustment(
-        self, model: ReAtt, texts: BatchTexts, queries: Tensor, documents: Tensor, target: Tensor
+        self, model: ReAttModel, texts: BatchTexts, queries: Tensor, documents: Tensor, target: Tensor
     ) -> Tensor:
         relevance = model.relevance(queries, texts.query_mask, documents, texts.document_mask)
         compared = texts.is_there.expand(len(queries), -1) if self.in_batch else texts.is_close
         return self.alpha * distillation(model.weighed(relevance), texts.spread(target), compared)
 
-    def _in_pieces(self, model: ReAtt, texts: BatchTexts) -> dict[str, Tensor]:
+    def _in_pieces(self, model: ReAttModel, texts: BatchTexts) -> dict[str, Tensor]:
         """The same values, with gradients that are known already."""
         gradients = Gradients(model)
         size = self.at_once
@@ -98,7 +98,7 @@ class ReAttLoss:
         return losses
 
 
-def _read(model: ReAtt, texts: BatchTexts, queries: Tensor, close: Tensor) -> tuple[Tensor, Tensor]:
+def _read(model: ReAttModel, texts: BatchTexts, queries: Tensor, close: Tensor) -> tuple[Tensor, Tensor]:
     """The mean loss of answers written from close documents (questions, K, length, d_model), and attention to these."""
     pairs = model.encode_pairs(queries, texts.query_mask, close, texts.document_mask[texts.close])
     read = model.read(pairs)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from triever.data.answers import exact_match, f1, has_answer, normalise_answer
 from triever.data.records import normalise
-from triever.evaluation.answers import exact_match, f1, has_answer, normalise_answer
 
 
 @pytest.mark.parametrize(

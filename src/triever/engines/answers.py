@@ -1,0 +1,185 @@
+"""Answers written from the documents that any engine finds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from triever.artifact import Snapshot, Writer
+from triever.data.records import Document, Result
+from triever.data.store import DocumentStore
+from triever.engines.attention import ReadTexts
+from triever.engines.base import Engine, Parts, among
+from triever.engines.reranked import FIRST, read_tokens
+from triever.memory_parts import Product, Products, Stored, inside, scaled, weight_products, weights_in
+from triever.models import reatt_files
+from triever.models.precision import device_of, fast_dtype
+from triever.models.tokens import Tokens
+from triever.progress import track
+from triever.validation import require_table
+
+AT_ONCE = {"cpu": 16_384, "cuda": 262_144}
+"""Tokens of questions with their documents that are read at once."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written for a question from some documents."""
+
+    tokens: list[int]
+    logprob: float
+    shares: tuple[float, ...]  # how much of the attention each document got when the answer began
+
+
+@dataclass(frozen=True)
+class AnswerReader:
+    """A model that answers, and the tokens of the documents that it reads."""
+
+    texts: ReadTexts
+    documents: Tokens
+    known_from: float = 0.0  # below this probability an answer is not given
+    trained: Mapping[str, Any] = field(default_factory=dict)
+
+    def answers(self, questions: Sequence[str], rows: Sequence[Sequence[int]]) -> list[Written]:
+        """For each question the answer that is written from the documents in its rows."""
+        asked = self.texts.questions(questions)
+        written: list[Written | None] = [None] * len(questions)
+        with_rows = [number for number in range(len(questions)) if len(rows[number])]
+        batches = [*self._batches(with_rows, rows)]
+        for numbers in track(batches, "answering", len(with_rows), unit="questions", size=len):
+            for number, answer in zip(numbers, self._read(asked, numbers, rows), strict=True):
+                written[number] = answer
+        return [answer or Written([], -math.inf, ()) for answer in written]
+
+    def _batches(self, numbers: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        """Questions by how many documents they have, so that few places are left empty, some at a time."""
+        limit = AT_ONCE.get(self.texts.model.device.type, AT_ONCE["cpu"])
+        length = self.texts.query_length + self.texts.document_length
+        batch: list[int] = []
+        for number in sorted(numbers, key=lambda number: len(rows[number])):
+            if batch and (len(batch) + 1) * len(rows[number]) * length > limit:
+                yield batch
+                batch = []
+            batch.append(number)
+        if batch:
+            yield batch
+
+    @torch.inference_mode()
+    def _read(self, asked: Tokens, numbers: Sequence[int], rows: Sequence[Sequence[int]]) -> list[Written]:
+        model, device = self.texts.model, self.texts.model.device
+        most = max(len(rows[number]) for number in numbers)
+        chosen = np.array([[*rows[number], *[-1] * (most - len(rows[number]))] for number in numbers], np.int64)
+        ids, mask = (part.to(device) for part in asked.padded(numbers, model.tokenizer.pad))
+        pair = self.documents.padded(np.maximum(chosen, 0).ravel(), model.tokenizer.pad)
+        document_ids, document_mask = (part.to(device) for part in pair)
+        document_mask = document_mask * torch.from_numpy(chosen.ravel() >= 0).to(device)[:, None]
+        dtype = fast_dtype(device)
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            questions = model.query_states(ids, mask)
+            documents = model.document_states(document_ids, document_mask)
+            shape = chosen.shape
+            pairs = model.encode_pairs(
+                questions, mask, documents.unflatten(0, shape), document_mask.unflatten(0, shape)
+            )
+            read = model.read(pairs)
+            shares = model.document_attention(read, most).cpu().tolist()
+            answers = model.generate(read)
+        return [
+            Written(tokens, logprob, tuple(share[: len(rows[number])]))
+            for number, tokens, logprob, share in zip(
+                numbers, answers.tokens, answers.logprobs.tolist(), shares, strict=True
+            )
+        ]
+
+    def text(self, answer: Written, texts: Sequence[str]) -> str:
+        """An answer as the document writes it that got the most attention, if it stands there, or in another."""
+        tokenizer = self.texts.model.tokenizer
+        order = sorted(range(len(texts)), key=lambda number: -answer.shares[number])
+        found = (tokenizer.text_in(answer.tokens, texts[number]) for number in order)
+        return next((text for text in found if text), None) or tokenizer.text(answer.tokens).strip()
+
+
+@dataclass(frozen=True)
+class AnswererEngine:
+    """What finds documents, and what answers from them."""
+
+    first: Engine
+    reader: AnswerReader
+
+    def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
+        """What the first stage finds."""
+        return self.first.search(store, queries, k)
+
+    def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
+        """What the first stage says of its scores."""
+        return self.first.explain(store, query, result)
+
+    def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
+        """With more documents in both."""
+        more = self.reader.documents.joined(self.reader.texts.documents(documents))
+        return replace(self, first=self.first.with_added(documents, store), reader=replace(self.reader, documents=more))
+
+    def without(self, keep: np.ndarray) -> Self:
+        """Without some rows of both."""
+        return self._with(self.first.without(keep), keep)
+
+    def among(self, keep: np.ndarray) -> Self:
+        """With some rows of both, for searches alone."""
+        return self._with(among(self.first, keep), keep)
+
+    def _with(self, first: Engine, keep: np.ndarray) -> Self:
+        left = self.reader.documents.take(np.flatnonzero(keep))
+        return replace(self, first=first, reader=replace(self.reader, documents=left))
+
+    def stored(self) -> Stored:
+        """Weights, tokens, and what the first stage holds."""
+        documents = self.reader.documents
+        parts: Stored = {
+            "weights": [*weights_in(self.reader.texts.model)],
+            "tokens": [documents.flat, documents.starts],
+        }
+        return {**parts, **inside(FIRST, self.first.stored())}
+
+    def products(self, now: int, then: int) -> dict[str, Products]:
+        """The same computed."""
+        documents, model = self.reader.documents, self.reader.texts.model
+        number = 2 if model.tokenizer.size <= 2**16 else 4
+        parts = {
+            "weights": weight_products(weights_in(model)),
+            "tokens": [
+                Product(scaled(len(documents.flat), now, then), "tokens", number),
+                Product(then + 1, "documents", 8, "where it begins, and the end"),
+            ],
+        }
+        return {**parts, **inside(FIRST, self.first.products(now, then))}
+
+    def made_from(self) -> dict[str, Any]:
+        """The backbones of both, and how the training went."""
+        first = dict(self.first.made_from())
+        backbone = self.reader.texts.model.backbone
+        own = f"{backbone.source} (licence: {backbone.licence})"
+        weights = [first.pop("weights"), own] if "weights" in first else [own]
+        known = {"answers known from": round(self.reader.known_from, 4)}
+        return {"weights": "; ".join(dict.fromkeys(weights)), **first, **self.reader.trained, **known}
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        """Put both into an artifact."""
+        reatt_files.write(self.reader.texts.model, writer)
+        writer.array("document_tokens", self.reader.documents.flat)
+        writer.array("document_starts", self.reader.documents.starts)
+        own = {"trained": dict(self.reader.trained), "known_from": self.reader.known_from}
+        return {FIRST: self.first.write(writer.inside(FIRST)), **own}
+
+
+def read_reader(snapshot: Snapshot, device: str, query_length: int, document_length: int) -> AnswerReader:
+    """The model of an artifact that answers, with the tokens of its documents."""
+    model = reatt_files.read(snapshot).to(device_of(device, opening=True))
+    texts = ReadTexts(model, query_length, document_length)
+    known_from = float(snapshot.state.get("known_from", 0.0))
+    documents = read_tokens(snapshot, model.tokenizer.size)
+    return AnswerReader(texts, documents, known_from, require_table(snapshot.state, "trained"))

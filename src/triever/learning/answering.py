@@ -1,0 +1,283 @@
+"""What retrievers that answer share: how a question is asked, and how a model learns to read and to find.
+
+A model learns from questions and answers alone. First from the answers that it writes from close documents, which BM25
+or another retriever finds; then its attention learns as well to find the documents that the decoder attends to, and
+close documents are found anew by the model itself before every further round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triever import config
+from triever.config import option
+from triever.data.answers import exact_match
+from triever.data.datasets import Dataset
+from triever.data.records import Answer, Hit, Query, Source
+from triever.data.store import DocumentStore
+from triever.engines.answers import AnswererEngine, AnswerReader, Written
+from triever.engines.attention import AttentionEngine, Matches, ReadTexts
+from triever.errors import UsageError
+from triever.held import Held
+from triever.learning.encoders import check_lengths, device_name
+from triever.models.backbones import load_backbone
+from triever.models.precision import fast_dtype
+from triever.models.reatt import ANSWER_TOKENS, ReAttShape, new_reatt
+from triever.models.tokens import Tokens
+from triever.retriever import Retriever, texts_of
+from triever.training import fit_fingerprints
+from triever.training.loop import Trained, train
+from triever.training.pairs import fraction
+from triever.training.reatt_batches import answer_rows, reading_batch
+from triever.training.reatt_loss import ReAttLoss
+from triever.training.tuning import QueryTuning, TuningBatches
+
+E = TypeVar("E", bound=AnswererEngine)
+Close = Callable[[Sequence[str], int], list[list[int]]]
+"""From questions and a number to the rows of so many close documents for each."""
+Attended = Callable[[str, Sequence[tuple[int, np.ndarray]]], Sequence[Matches]]
+"""From a question and documents, each by its row and tokens, to the tokens that fit best in each."""
+WATCH = "likelihood"
+"""The measure on held-out questions: the mean log-probability of a token of their answers."""
+JUDGED = 512
+"""Held-out questions that are answered, at most."""
+
+
+@dataclass(frozen=True)
+class AnswerTuning(QueryTuning):
+    """How a model learns to answer: `AnswerTuning(steps=3000, batch=16)`."""
+
+    steps: int = option(2000, "optimizer steps; 0 leaves the model as it comes")
+    batch: int = option(16, "questions in a batch, each with its close documents")
+    learning_rate: float = option(3e-4, "the highest learning rate, reached after the warmup")
+    close: int = option(8, "documents of each question that are read for its answer")
+    at_once: int = option(0, "questions that are in memory at once, with gradients as of the whole batch; 0: all")
+    keep: Literal["best", "last"] = option("last", "the weights to end with: those of the best evaluation, or the last")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least("close", 1)
+        self._at_least("at_once", 0)
+
+
+@dataclass(frozen=True)
+class AskedAnswers:
+    """Questions that have answers, of which any is right."""
+
+    queries: Sequence[Query]
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @property
+    def texts(self) -> list[str]:
+        """The questions."""
+        return [query.text for query in self.queries]
+
+    @classmethod
+    def of(cls, dataset: Dataset, split: str) -> AskedAnswers:
+        """The questions of a split that have answers; an error if there are none."""
+        queries = [query for query in dataset.queries(split) if any(query.answers)]
+        if not queries:
+            problem = f"no query of {dataset.name}'s {split} has an answer"
+            raise UsageError(problem, 'give queries with answers, such as {"_id": "q1", "text": "…", "answers": ["…"]}')
+        return cls(queries)
+
+    def held_out(self, share: float) -> tuple[AskedAnswers, AskedAnswers]:
+        """Those to learn from, and about this share of them to judge by; which ones depends on their ids alone."""
+        learned = [query for query in self.queries if fraction(query.id) >= share]
+        if not learned:
+            raise UsageError("all training queries are held out", "lower training.holdout")
+        return AskedAnswers(learned), AskedAnswers([query for query in self.queries if fraction(query.id) < share])
+
+
+@dataclass(frozen=True)
+class ReadingBatches(TuningBatches):
+    """A round of batches: questions with their close documents, and one of their answers each."""
+
+    asked: AskedAnswers
+    reader: AnswerReader
+    questions: Tokens
+    close: np.ndarray  # (questions, K) rows of documents, -1 where there are no more
+
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
+        chance = self.chance(step)
+        numbers = chance.choice(len(self.asked), min(self.options.batch, len(self.asked)), replace=False)
+        answers = [self.asked.queries[number].answers for number in numbers]
+        return self.batch(numbers, [texts[chance.integers(len(texts))] for texts in answers])
+
+    def batch(self, numbers: np.ndarray, answers: Sequence[str]) -> dict[str, Tensor]:
+        """The questions with these numbers, and answers to them."""
+        tokenizer = self.reader.texts.model.tokenizer
+        rows = answer_rows(answers, tokenizer, ANSWER_TOKENS)
+        documents = self.reader.documents
+        return reading_batch(self.questions, numbers, documents, self.close[numbers], rows, pad=tokenizer.pad)
+
+
+@dataclass(frozen=True)
+class ReadingCourse:
+    """A training of a reader: `ReadingCourse(reader, learned, judged, options, close).run(ReAttLoss(0.0))`."""
+
+    reader: AnswerReader
+    learned: AskedAnswers
+    judged: AskedAnswers
+    options: AnswerTuning
+    close: Close  # finds documents for the first round, and for judging
+    renewed: Close | None = None  # finds documents for every further round
+    device: str = "auto"
+
+    def run(self, loss: ReAttLoss, folder: Path | None = None, label: str = "training") -> Trained:
+        """Train the model, in place."""
+        judges = self._batches(self.judged, self.close, 0) if len(self.judged) else None
+        return train(
+            self.reader.texts.model,
+            loss,
+            lambda number: self._batches(self.learned, self._close(number), number),
+            self.options,
+            evaluate=(lambda _model: self._likelihood(judges)) if judges else None,
+            watch=WATCH if judges else "",
+            folder=folder,
+            label=label,
+            device=self.device,
+        )
+
+    def _close(self, number: int) -> Close:
+        """What finds documents for a round."""
+        return self.renewed if number and self.renewed else self.close
+
+    def _batches(self, asked: AskedAnswers, close: Close, number: int) -> ReadingBatches:
+        options, depth = self.options, min(self.options.close, len(self.reader.documents))
+        found = close(asked.texts, depth)
+        rows = np.array([[*row[:depth], *[-1] * (depth - len(row))] for row in found], np.int64).reshape(-1, depth)
+        questions = self.reader.texts.questions(asked.texts)
+        return ReadingBatches(options, options.batches, number, asked, self.reader, questions, rows)
+
+    @torch.inference_mode()
+    def _likelihood(self, judges: ReadingBatches) -> dict[str, float]:
+        """The mean log-probability of a token of held-out answers."""
+        model, loss = self.reader.texts.model, ReAttLoss(alpha=0.0)
+        numbers = np.arange(min(len(self.judged), JUDGED))
+        dtype, total = fast_dtype(model.device), 0.0
+        for part in np.array_split(numbers, -(-len(numbers) // self.options.batch)):
+            batch = judges.batch(part, [self.judged.queries[number].answers[0] for number in part])
+            there = {name: tensor.to(model.device) for name, tensor in batch.items()}
+            with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+                total += float(loss(model, there)["answer"]) * len(part)
+        return {WATCH: -total / len(numbers)}
+
+
+def known_from(probabilities: Sequence[float], right: Sequence[bool]) -> float:
+    """The probability from which answers are given: where right ones are found best among all, by F1.
+
+    >>> known_from([0.9, 0.8, 0.3, 0.2], [True, True, False, False])
+    0.8
+    >>> known_from([0.9, 0.1], [False, False])
+    0.0
+    """
+    order = np.argsort(-np.asarray(probabilities), kind="stable")
+    hits = np.cumsum(np.asarray(right, float)[order])
+    if not len(hits) or not hits[-1]:
+        return 0.0
+    quality = 2 * hits / (np.arange(1, len(hits) + 1) + hits[-1])
+    return float(np.asarray(probabilities)[order][int(quality.argmax())])
+
+
+@dataclass(eq=False)
+class AnsweringRetriever(Retriever[E]):
+    """A retriever that answers questions from what it finds."""
+
+    backbone: str = option("minilm", "what reads and answers starts from: minilm, scratch, or a model of the T5 family")
+    fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
+    shape: ReAttShape = option(ReAttShape(), "how the encoder is split, and how its heads are weighed")
+    document_length: int = option(256, "tokens of a document that are read")
+    read_documents: int = option(10, "documents that an answer is written from")
+    device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
+
+    def __post_init__(self) -> None:
+        config.validate(self)
+        check_lengths(self.shape.query_length, self.document_length)
+        if self.read_documents < 1:
+            raise UsageError(
+                f"read_documents = {self.read_documents} should be above zero", "the usual range is 5 to 100"
+            )
+
+    # Asking
+
+    def ask(self, question: str | Query, *, where: Mapping[str, object] | None = None) -> Answer:
+        """The answer to a question, with what it was written from; `where` filters documents as in a search."""
+        return self.ask_many([question], where=where)[0]
+
+    def ask_many(
+        self, questions: Sequence[str | Query], *, where: Mapping[str, object] | None = None, matches: bool = True
+    ) -> list[Answer]:
+        """The same for many questions at once, in their order; without `matches`, it is not said which tokens fit."""
+        held, texts = self._checked().among(where), texts_of(questions)
+        results = held.rows(texts, self.read_documents)
+        rows = [[held.searched.row(hit.id) for hit in result] for result in results]
+        written = held.engine.reader.answers(texts, rows)
+        first = held.engine.first
+        attended = first.attended if matches and isinstance(first, AttentionEngine) else None
+        return [
+            _answer(held, text, answer, result, attended)
+            for text, answer, result in zip(texts, written, results, strict=True)
+        ]
+
+    # Learning
+
+    def learned_queries(self, dataset: Dataset, store: DocumentStore) -> str:
+        """A fingerprint of the questions and answers that it learns."""
+        asked = AskedAnswers.of(dataset, self.tuning.split)
+        asked.held_out(self.tuning.holdout)
+        return fit_fingerprints.fingerprint([(query.id, query.text, query.answers) for query in asked.queries])
+
+    def with_threshold(self, engine: E, judged: AskedAnswers, store: DocumentStore) -> E:
+        """The engine, which says that it does not know where held-out questions say that it should."""
+        if not len(judged):
+            return engine
+        asked = AskedAnswers(judged.queries[:JUDGED])
+        results = engine.search(store, asked.texts, min(self.read_documents, len(store)))
+        rows = [[store.row(hit.id) for hit in result] for result in results]
+        written = engine.reader.answers(asked.texts, rows)
+        right = [
+            bool(exact_match(engine.reader.text(answer, _texts(result, store)), query.answers))
+            for answer, result, query in zip(written, results, asked.queries, strict=True)
+        ]
+        threshold = known_from([math.exp(answer.logprob) for answer in written], right)
+        known = {"held-out exact match": round(float(np.mean(right)), 4)}
+        reader = replace(engine.reader, known_from=threshold, trained={**engine.reader.trained, **known})
+        return replace(engine, reader=reader)
+
+    def new_reader(self, store: DocumentStore, seed: int) -> AnswerReader:
+        """A model that has learned nothing yet, and the tokens of documents."""
+        device = device_name(self.device)  # first: to read the texts for a backbone may take long
+        backbone = load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
+        texts = ReadTexts(
+            new_reatt(backbone, self.shape, seed).to(device), self.shape.query_length, self.document_length
+        )
+        return AnswerReader(texts, texts.documents(store))
+
+
+def _texts(hits: Sequence[Hit], store: DocumentStore) -> list[str]:
+    return [store.document(hit.id).full_text for hit in hits]
+
+
+def _answer(held: Held[Any], question: str, written: Written, hits: Sequence[Hit], attended: Attended | None) -> Answer:
+    """What was written for a question, and what it was written from."""
+    reader: AnswerReader = held.engine.reader
+    text = reader.text(written, _texts(hits, held.searched))
+    probability = math.exp(written.logprob)
+    rows = [held.searched.row(hit.id) for hit in hits]
+    matches = attended(question, [(row, reader.documents[row]) for row in rows]) if attended else [()] * len(hits)
+    shown = [held.document_hit(hit, question) for hit in hits]
+    sources = map(Source, shown, written.shares, matches)
+    by_share = tuple(sorted(sources, key=lambda source: -source.share))
+    known = bool(written.tokens) and probability >= reader.known_from
+    return Answer(question, text if known else None, probability, text, by_share)
