@@ -139,12 +139,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = ("--set", "backbone=scratch:hidden=32,layers=1,heads=2,vocabulary=300", "--set", "training.steps=0")
     said(root, "fit", "generative", "--data", str(data), "--out", f"g{FILE}", "--set", "docids=title", *small)
     said(root, "fit", "contextual", "--data", str(data), "--out", f"c{FILE}", *small)
+    untrained = ("--set", "training.answer_steps=0", "--set", "document_length=64")
+    said(root, "fit", "reatt", "--data", str(data), "--out", f"a{FILE}", *small, *untrained)
     said(root, "run", f"m{FILE}", str(data), "--split", f"test{FILE}", "--out", f"x{FILE}.run")
     said(root, "compare", f"m{FILE}", "--data", str(data), "--split", f"test{FILE}", "--out", f"results/c{FILE}.json")
     return root
 
 
-M, G, C, X, T, Q = f"m{FILE}", f"g{FILE}", f"c{FILE}", f"x{FILE}.run", f"test{FILE}", f"wolf {NASTY}"
+M, G, C, A, X = f"m{FILE}", f"g{FILE}", f"c{FILE}", f"a{FILE}", f"x{FILE}.run"
+T, Q = f"test{FILE}", f"wolf {NASTY}"
 D = f"data/d{FILE}"
 WORDS: dict[str, list[list[str]]] = {
     "quickstart": [["--backbone", NASTY]],
@@ -171,6 +174,7 @@ WORDS: dict[str, list[list[str]]] = {
         *([M, Q], [M, Q, "--json"], [G, Q], [G, Q, "--json"], [M, NASTY], [NASTY, Q], [M, Q, "--set", NASTY]),
         *([M, Q, "--text"], [M, Q, "--text", "--json"], [M, Q, "--where", NASTY], [M, Q, "--where", f"{NASTY}>1"]),
     ],
+    "ask": [[A, Q], [A, Q, "--json"], [A, NASTY], [M, Q], [NASTY, Q], [A, Q, "--where", NASTY]],
     "explain": [[M, Q], [M, Q, "--json"], [G, Q], [G, Q, "--json"]],
     "run": [[M, D, "--split", T, "--out", f"again{FILE}.run"], [M, D, "--split", NASTY, "--out", "a.run"]],
     "evaluate": [

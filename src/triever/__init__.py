@@ -5,7 +5,7 @@ import typing as _typing
 
 from triever.data.cutting import Cut
 from triever.data.datasets import Dataset, load_dataset
-from triever.data.records import Document, Hit, Query, Result
+from triever.data.records import Answer, Document, Hit, Query, Result, Source
 from triever.errors import (
     ArtifactError,
     BadRecord,
@@ -28,15 +28,19 @@ if _typing.TYPE_CHECKING:
     from triever.engines.titles import SpellingOptions
     from triever.index.options import IndexOptions
     from triever.index.token_vectors import TokenOptions
+    from triever.learning.answering import AnswerTuning
     from triever.models.decoders import DecoderOptions
+    from triever.models.reatt import ReAttShape
     from triever.queries.query_writer import QueryWriter
     from triever.queries.writer_tuning import WriterTuning
+    from triever.retrievers.answerer import Answerer
     from triever.retrievers.contextual import Contextual, ContrastTuning, VocabularyOptions
     from triever.retrievers.dense import Dense
     from triever.retrievers.fusion import Fused
     from triever.retrievers.gdr import GDR, LossWeights
     from triever.retrievers.generative import Generative
     from triever.retrievers.multivector import MultiVector
+    from triever.retrievers.reatt import ReAtt, ReAttTuning
     from triever.retrievers.reranker import Reranked
     from triever.training.clusters import ClusterNegatives
     from triever.training.pairs import Negatives
@@ -44,6 +48,8 @@ if _typing.TYPE_CHECKING:
     from triever.training.views import ViewOptions
 
 _LATER = {
+    "Answerer": "retrievers.answerer",
+    "AnswerTuning": "learning.answering",
     "Atomic": "docids.schemes",
     "Cluster": "docids.schemes",
     "ClusterNegatives": "training.clusters",
@@ -63,6 +69,9 @@ _LATER = {
     "Naive": "docids.schemes",
     "Negatives": "training.pairs",
     "QueryWriter": "queries.query_writer",
+    "ReAtt": "retrievers.reatt",
+    "ReAttShape": "models.reatt",
+    "ReAttTuning": "retrievers.reatt",
     "Reranked": "retrievers.reranker",
     "RerankTuning": "training.tuning",
     "SearchOptions": "engines.docid_search",
@@ -86,6 +95,9 @@ def __getattr__(name: str) -> _typing.Any:
 
 __all__ = [
     "__version__",
+    "Answer",
+    "Answerer",
+    "AnswerTuning",
     "ArtifactError",
     "Atomic",
     "BadRecord",
@@ -122,6 +134,9 @@ __all__ = [
     "Negatives",
     "Query",
     "QueryWriter",
+    "ReAtt",
+    "ReAttShape",
+    "ReAttTuning",
     "Report",
     "Reranked",
     "RerankTuning",
@@ -129,6 +144,7 @@ __all__ = [
     "Retriever",
     "SearchOptions",
     "Semantic",
+    "Source",
     "SpellingOptions",
     "Title",
     "TokenOptions",

@@ -2,7 +2,7 @@
 
     m.work/triever-work.json      what is being made, and from what; only Triever writes a file of this name
            .triever-work.lock     held for the moment in which a process claims the folder
-           training/, contrast/   checkpoints and metrics, as the training loop keeps them
+           training/, answers/    checkpoints and metrics, as the training loop keeps them
            documents/             tokens of the documents
            vectors/, first/, …    the same for the parts of a retriever
            000003.jsonl           a shard of written questions
@@ -36,7 +36,9 @@ WAIT = 60.0
 
 _PART = r"vectors|first|teacher|system\d+"
 _PARTS = rf"(?:(?:{_PART})/)*"
-_TRAINING = rf"(?:{_PARTS}(?:training|contrast)/|)"  # a writer of questions that is tuned alone has it at the top
+_TRAINING = (
+    rf"(?:{_PARTS}(?:training|contrast|answers)/|)"  # a writer of questions that is tuned alone has it at the top
+)
 _STATE = re.compile(rf"{_TRAINING}training\.json")
 _SHARD = re.compile(r"\d{6,}\.jsonl")
 _FILES = [
@@ -49,7 +51,7 @@ _FILES = [
     re.compile(rf"{_PARTS}documents/(?:(?:first|chunks|whole|behind titles)/)?(?:tokens|starts)\.npy"),
 ]
 _FOLDERS = re.compile(
-    rf"{_PARTS}(?:{_PART}|training|contrast|documents|documents/(?:first|chunks|whole|behind titles))"
+    rf"{_PARTS}(?:{_PART}|{_COURSE}|documents|documents/(?:first|chunks|whole|behind titles))"
     rf"|{_TRAINING}tensorboard"
 )
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")  # as `files.atomic` names it

@@ -22,10 +22,13 @@ import triever
 from triever import (
     BM25,
     GDR,
+    Answerer,
+    AnswerTuning,
     Atomic,
     Cluster,
     Codebook,
     Contextual,
+    Cut,
     Dataset,
     Dense,
     DocidTuning,
@@ -37,6 +40,9 @@ from triever import (
     Naive,
     Query,
     QueryWriter,
+    ReAtt,
+    ReAttShape,
+    ReAttTuning,
     Reranked,
     RerankTuning,
     Retriever,
@@ -52,6 +58,7 @@ FOLDER = Path(__file__).parent / "artifacts"
 EXPECTED = FOLDER / "expected.json"
 TINY = "scratch:hidden=8,layers=1,heads=2,vocabulary=270,positions=64"
 NOTHING = DocidTuning(steps=0)
+SHORT = ReAttShape(query_length=16)
 QUERIES = ["boiling water for tea", "word3 word5", "日本の首都"]
 LANGUAGE = [f"word{number}" for number in range(60)]
 
@@ -98,6 +105,11 @@ RETRIEVERS: dict[str, Callable[[], Retriever]] = {
     "generative_causal": lambda: replace(generative(Naive()), backbone=str(save_causal(Path("causal")))),
     "contextual": lambda: Contextual(backbone=TINY, training=NOTHING),
     "contextual_plain": lambda: Contextual(backbone=TINY, training=NOTHING, vocabulary=VocabularyOptions(k=0)),
+    "bm25_passages": lambda: BM25(cut=Cut("all", words=5, overlap=1)),
+    "reatt": lambda: ReAtt(
+        backbone=TINY, shape=SHORT, document_length=32, training=ReAttTuning(answer_steps=0, steps=0)
+    ),
+    "answerer": lambda: Answerer(backbone=TINY, shape=SHORT, document_length=32, training=AnswerTuning(steps=0)),
     "gdr": lambda: GDR(vectors=dense(), training=NOTHING, docids=Cluster(clusters=5)),
 }
 WRITER = "query_writer"

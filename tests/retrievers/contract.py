@@ -56,6 +56,8 @@ class Contract:
 
     once: tuple[triever.Retriever, triever.Retriever]
     """What was made, and what its `fit` returned."""
+    understands: bool = True
+    """Whether it finds a document by its words before any training."""
     filters_as: str = "deleted"
     """What a filter is like: others are `deleted`, or `left out` of a ranking of all, or scores have `no model`."""
 
@@ -164,7 +166,8 @@ class Contract:
 
     def test_an_added_document_can_be_found(self, fitted: triever.Retriever) -> None:
         fitted.add([Document("crater", "Molten rock rises through the crust and erupts as lava.", "Volcanoes")])
-        assert "crater" in {hit.id for hit in fitted.search("molten lava erupts from a volcano", 3)}
+        k = 3 if self.understands else len(DOCUMENTS) + 1
+        assert "crater" in {hit.id for hit in fitted.search("molten lava erupts from a volcano", k)}
 
     def test_refused_changes_change_nothing(self, fitted: triever.Retriever) -> None:
         before = fitted.search_many(QUERIES, 5)
@@ -182,7 +185,8 @@ class Contract:
         fitted.save(tmp_path / "m")
         again = triever.load(tmp_path / "m")
         again.add(DOCUMENTS[:3])
-        assert {hit.id for hit in again.search("boiling water tea leaves", 1)} == {"tea"}
+        k = 1 if self.understands else 3
+        assert "tea" in {hit.id for hit in again.search("boiling water tea leaves", k)}
 
     def test_saved_and_loaded_it_is_the_same(self, fitted: triever.Retriever, tmp_path: Path) -> None:
         fitted.save(tmp_path / "model")

@@ -80,7 +80,7 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
         if self.tuning is None:
             return self._indexed(reader, work)
         learned, judged = AskedAnswers.of(dataset, self.training.split).held_out(self.training.holdout)
-        close = found_by(self.close_by.engine_for(dataset, store, work / "close" if work else None), store)
+        close = found_by(self.close_by.engine_for(dataset, store, work / FIRST if work else None), store)
         exact = exact_options(self.index)
 
         def renewed(texts: Sequence[str], depth: int) -> list[list[int]]:

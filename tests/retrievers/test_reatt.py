@@ -1,0 +1,221 @@
+"""Retrieval as attention and readers: the contract, search by brute force, answers and what they were written from."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import triever
+from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
+from tests.warm import run
+from triever import BM25, Cut, Dataset, Document, Query
+from triever.engines.attention import AttentionEngine
+from triever.errors import UsageError
+from triever.index.token_vectors import TokenOptions
+from triever.learning.answering import AnswerTuning, AskedAnswers, known_from
+from triever.retrievers.answerer import Answerer
+from triever.retrievers.reatt import ReAtt, ReAttTuning
+
+SMALL = "scratch:hidden=32,layers=2,heads=2,vocabulary=400"
+UNTRAINED = ReAttTuning(answer_steps=0, steps=0)
+NAMES = ["Anna", "Berta", "Carl", "Dora", "Emil", "Frieda", "Gustav", "Hanna"]
+TOWNS = ["Aachen", "Bonn", "Celle", "Dresden", "Essen", "Fulda", "Gera", "Halle"]
+PEOPLE = [Document(name, f"{name} lives in {town}.", "People") for name, town in zip(NAMES, TOWNS, strict=True)]
+ASKED = [Query(f"q{name}", f"Where is {name}?", answers=(town,)) for name, town in zip(NAMES, TOWNS, strict=True)]
+SHORT = ReAttTuning(answer_steps=4, steps=6, rounds=2, batch=4, close=3, holdout=0.3, learning_rate=1e-3)
+
+
+def people() -> Dataset:
+    qrels = {query.id: {name: 1} for query, name in zip(ASKED, NAMES, strict=True)}
+    return Dataset.of("people", PEOPLE, ASKED, {"train": qrels, "test": qrels})
+
+
+def reatt(**options: object) -> ReAtt:
+    return ReAtt(**{"backbone": SMALL, "training": UNTRAINED} | options)  # ty: ignore[invalid-argument-type]
+
+
+class TestReAtt(Contract):
+    understands = False
+
+    def make(self) -> triever.Retriever:
+        return reatt()
+
+
+class TestAnswerer(Contract):
+    filters_as = "left out"
+
+    def make(self) -> triever.Retriever:
+        return Answerer(backbone=SMALL, training=AnswerTuning(steps=0))
+
+
+@pytest.mark.long
+class TestCompressed(Contract):
+    understands = False
+
+    def make(self) -> triever.Retriever:
+        return reatt(index=TokenOptions(score="avgmax", bits=4))
+
+
+@torch.inference_mode()
+def test_a_score_is_the_average_of_the_best_attention_of_one_head() -> None:
+    """The oracle: the model's own relevance of all heads, computed from texts that were read one by one."""
+    fitted = reatt().fit(dataset())
+    model = fitted.engine.reader.texts.model
+    with torch.no_grad():
+        model.head_logits[1] = 1.0  # the second head is chosen, and then all keys are made anew
+    fitted = replace(fitted).holding(replace(fitted._checked(), engine=fitted._indexed(fitted.engine.reader, None)))
+    for query in QUERIES:
+        found = {hit.id: hit.score for hit in fitted.search(query, len(DOCUMENTS))}
+        asked = torch.tensor(model.tokenizer.ids([query.text], 64))
+        for document in DOCUMENTS:
+            held = torch.tensor(model.tokenizer.ids([document.full_text], 256))
+            masks = torch.ones_like(asked), torch.ones_like(held)
+            states = model.query_states(asked, masks[0]), model.document_states(held, masks[1])
+            each = model.relevance(states[0], masks[0], states[1], masks[1])
+            assert found[document.id] == pytest.approx(float(each[1, 0, 0]), abs=2e-3)  # keys are kept in 16 bits
+
+
+def test_an_answer_has_the_documents_it_was_written_from() -> None:
+    fitted = reatt(read_documents=4).fit(people())
+    answer = fitted.ask(ASKED[0])
+    assert len(answer.sources) == 4
+    assert {source.hit.id for source in answer.sources} == {hit.id for hit in fitted.search(ASKED[0], 4)}
+    shares = [source.share for source in answer.sources]
+    assert sum(shares) == pytest.approx(1, abs=1e-4)
+    assert shares == sorted(shares, reverse=True)
+    assert 0 <= answer.probability <= 1
+    asked = [piece for piece, _, _ in answer.sources[0].matches]
+    assert asked == fitted.engine.first.pieces(ASKED[0].text)  # ty: ignore[unresolved-attribute]
+    mean = np.mean([score for _, _, score in answer.sources[0].matches])
+    assert answer.sources[0].hit.score == pytest.approx(mean, abs=2e-3)
+    assert "lives in" in str(answer.sources[0].hit.snippet)
+    json.dumps(answer.to_dict())
+
+
+def test_one_question_is_answered_as_among_many() -> None:
+    fitted = reatt(read_documents=3).fit(people())
+    together = fitted.ask_many(ASKED)
+    for query, answer in zip(ASKED, together, strict=True):
+        alone = fitted.ask(query)
+        assert alone.written == answer.written
+        assert alone.probability == pytest.approx(answer.probability, rel=1e-3)
+    assert all(source.matches == () for source in fitted.ask_many(ASKED[:1], matches=False)[0].sources)
+    assert fitted.ask_many([]) == []
+
+
+def test_answers_obey_filters_and_survive_saving(tmp_path: Path) -> None:
+    documents = [replace(document, metadata={"name": document.id}) for document in PEOPLE]
+    fitted = reatt().fit(Dataset.of("people", documents))
+    only = fitted.ask("Where is Anna?", where={"name": "Berta"})
+    assert [source.hit.id for source in only.sources] == ["Berta"]
+    fitted.save(tmp_path / "m")
+    again = triever.load(tmp_path / "m")
+    assert isinstance(again, ReAtt)
+    assert again.ask("Where is Anna?") == fitted.ask("Where is Anna?")
+    again.delete([document.id for document in documents])
+    nothing = again.ask("Where is Anna?")
+    assert (nothing.text, nothing.sources, nothing.probability) == (None, (), 0.0)
+
+
+def test_passages_are_read_where_documents_are_cut() -> None:
+    filler = " ".join(["Nothing is said here."] * 60)
+    long = [Document("long", f"{filler} Anna lives in Aachen."), *PEOPLE[1:]]
+    fitted = reatt(cut=Cut("all", words=40, overlap=5), read_documents=3).fit(Dataset.of("long", long))
+    source = fitted.ask("Where is Anna?").sources[0]
+    assert source.hit.span is not None
+    assert len(source.hit.passage) < len(source.hit.text) or source.hit.id != "long"
+
+
+@pytest.mark.parametrize("kind", ["reatt", "answerer"])
+def test_training_changes_the_model_and_fits_from_when_on_it_knows(kind: str, tmp_path: Path) -> None:
+    training = SHORT if kind == "reatt" else AnswerTuning(steps=6, batch=4, close=3, holdout=0.3, learning_rate=1e-3)
+    make = ReAtt if kind == "reatt" else Answerer
+    fitted = make(backbone=SMALL, training=training).fit(people(), work=tmp_path / "work")  # ty: ignore[invalid-argument-type]
+    told = fitted.engine.made_from()
+    assert told["trained steps"] == 6
+    assert "held-out likelihood" in told
+    assert 0 <= told["held-out exact match"] <= 1
+    untouched = reatt().fit(people()).engine.reader.texts.model.state_dict()
+    learned = fitted.engine.reader.texts.model.state_dict()
+    assert any(not torch.equal(learned[name], weight) for name, weight in untouched.items())
+    again = make(backbone=SMALL, training=training).fit(people(), work=tmp_path / "work")  # ty: ignore[invalid-argument-type]
+    assert again.ask(ASKED[0]) == fitted.ask(ASKED[0])
+
+
+def test_close_documents_are_found_anew_by_the_model_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    search = AttentionEngine.search
+
+    def counted(self: AttentionEngine, store: object, queries: list[str], k: int) -> object:
+        searched.append(len(queries))
+        return search(self, store, queries, k)  # ty: ignore[invalid-argument-type]
+
+    monkeypatch.setattr(AttentionEngine, "search", counted)
+    learned, judged = AskedAnswers.of(people(), "train").held_out(0.3)
+    reatt(training=SHORT).fit(people())
+    assert searched == [len(learned), len(judged)], "before the second round, and for the threshold"
+    searched.clear()
+    reatt(training=replace(SHORT, renew=False)).fit(people())
+    assert searched == [len(judged)]
+
+
+@pytest.mark.long
+def test_a_reader_learns_to_answer_from_the_right_document() -> None:
+    """One document a question and many steps: a model that reads can repeat what stands there."""
+    training = AnswerTuning(steps=250, batch=8, close=1, holdout=0.0, learning_rate=2e-3)
+    shape = triever.ReAttShape(apart=0, dropout=0.0)
+    answerer = Answerer(backbone=SMALL, shape=shape, training=training, read_documents=1).fit(people())
+    answers = [answer.written for answer in answerer.ask_many(ASKED)]
+    assert sum(text == town for text, town in zip(answers, TOWNS, strict=True)) >= 6
+
+
+def test_measures_of_answers_ask_for_them() -> None:
+    fitted = reatt(read_documents=2).fit(people())
+    report = triever.compare({"reatt": fitted}, people(), "test", ["EM", "F1", "Answer@1"])
+    answers = {query.id: answer.written for query, answer in zip(ASKED, fitted.ask_many(ASKED), strict=True)}
+    right = [triever.data.answers.exact_match(answers[query.id], query.answers) for query in ASKED]
+    assert report.to_dict()["scores"]["reatt"]["EM"]["mean"] == pytest.approx(np.mean(right))
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(UsageError, match="no query of contract's train has an answer"):
+        ReAtt(backbone=SMALL, training=SHORT).fit(dataset())
+    with pytest.raises(UsageError, match="all training queries are held out"):
+        ReAtt(backbone=SMALL, training=replace(SHORT, holdout=0.999)).fit(people())
+    with pytest.raises(UsageError, match="attention is averaged"):
+        reatt(index=TokenOptions())
+    with pytest.raises(UsageError, match="read_documents = 0"):
+        reatt(read_documents=0)
+    with pytest.raises(UsageError, match="alpha = -1"):
+        ReAttTuning(alpha=-1.0)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "right", "expected"),
+    [([0.9, 0.5], [True, False], 0.9), ([0.2, 0.9], [True, False], 0.2), ([], [], 0.0), ([0.4], [False], 0.0)],
+)
+def test_it_knows_from_where_right_answers_are_found_best(
+    probabilities: list[float], right: list[bool], expected: float
+) -> None:
+    assert known_from(probabilities, right) == expected
+
+
+def test_asking_on_the_command_line(tmp_path: Path) -> None:
+    reatt(read_documents=2).fit(people()).save(tmp_path / "m")
+    BM25().fit(people()).save(tmp_path / "b")
+    done = run(["ask", "m", "Where is Anna?", "--json"], tmp_path, dict(os.environ))
+    told = json.loads(done.stdout)
+    assert (told["question"], len(told["sources"])) == ("Where is Anna?", 2)
+    done = run(["ask", "m", "Where is Anna?"], tmp_path, dict(os.environ))
+    assert "of the attention" in done.stdout
+    assert math.isclose(told["probability"], float(done.stdout.split("probability ")[1][:4]), abs_tol=0.01)
+    refused = run(["ask", "b", "Where is Anna?"], tmp_path, dict(os.environ))
+    assert refused.returncode == 2
+    assert "bm25 retriever, which finds documents and does not answer" in refused.stderr
