@@ -36,9 +36,8 @@ WAIT = 60.0
 
 _PART = r"vectors|first|teacher|system\d+"
 _PARTS = rf"(?:(?:{_PART})/)*"
-_TRAINING = (
-    rf"(?:{_PARTS}(?:training|contrast|answers)/|)"  # a writer of questions that is tuned alone has it at the top
-)
+_COURSE = "training|contrast|answers"
+_TRAINING = rf"(?:{_PARTS}(?:{_COURSE})/|)"  # a writer of questions that is tuned alone has it at the top
 _STATE = re.compile(rf"{_TRAINING}training\.json")
 _SHARD = re.compile(r"\d{6,}\.jsonl")
 _FILES = [
