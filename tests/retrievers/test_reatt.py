@@ -16,10 +16,12 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from tests.warm import run
 from triever import BM25, Cut, Dataset, Document, Query
+from triever.data.store import DocumentStore
 from triever.engines.attention import AttentionEngine
 from triever.errors import UsageError
 from triever.index.token_vectors import TokenOptions
-from triever.learning.answering import AnswerTuning, AskedAnswers, known_from
+from triever.learning.answer_tasks import MASKED, asked, with_gaps
+from triever.learning.answering import AnswerTuning, known_from
 from triever.retrievers.answerer import Answerer
 from triever.retrievers.reatt import ReAtt, ReAttTuning
 
@@ -158,7 +160,7 @@ def test_close_documents_are_found_anew_by_the_model_itself(monkeypatch: pytest.
         return search(self, store, queries, k)  # ty: ignore[invalid-argument-type]
 
     monkeypatch.setattr(AttentionEngine, "search", counted)
-    learned, judged = AskedAnswers.of(people(), "train").held_out(0.3)
+    learned, judged = reatt(training=SHORT).lesson(people(), DocumentStore.of(PEOPLE))
     reatt(training=SHORT).fit(people())
     assert searched == [len(learned), len(judged)], "before the second round, and for the threshold"
     searched.clear()
@@ -219,3 +221,44 @@ def test_asking_on_the_command_line(tmp_path: Path) -> None:
     refused = run(["ask", "b", "Where is Anna?"], tmp_path, dict(os.environ))
     assert refused.returncode == 2
     assert "bm25 retriever, which finds documents and does not answer" in refused.stderr
+
+
+# What it may learn from.
+
+
+def test_documents_alone_ask_for_what_is_left_out_of_their_sentences() -> None:
+    store = DocumentStore.of([Document(name, f"The famous {name} Smith lives in {name}town now.") for name in NAMES])
+    made = with_gaps(store, seed=0, most=20)
+    assert len(made) == 20
+    for query in made.queries:
+        document = store.document(query.id.rpartition("#")[0])
+        assert query.text.replace(MASKED, query.answers[0]) == document.text
+    assert with_gaps(store, seed=0, most=20).queries == made.queries
+    with pytest.raises(UsageError, match="holds a name or a number"):
+        with_gaps(DocumentStore.of([Document("a", "nothing is said here at all")]), 0, 5)
+
+
+def test_judged_documents_are_answers_that_say_how_relevant_they_are() -> None:
+    lesson = asked("relevance", people(), DocumentStore.of(PEOPLE), "train", 0, 0)
+    assert lesson.queries[0].answers == ("relevance: 1. People\nAnna lives in Aachen.",)
+
+
+@pytest.mark.parametrize("task", ["relevance", "masked"])
+def test_every_task_trains(task: str) -> None:
+    training = replace(SHORT, task=task, sentences=10)
+    fitted = reatt(training=training).fit(people())
+    assert fitted.engine.made_from()["trained steps"] == 6
+
+
+def test_a_saved_model_is_learned_further(tmp_path: Path) -> None:
+    first = reatt().fit(people())
+    first.save(tmp_path / "m")
+    begun = reatt(start=str(tmp_path / "m")).fit(people())
+    assert begun.ask(ASKED[0]) == first.ask(ASKED[0])
+    further = reatt(start=str(tmp_path / "m"), training=SHORT).fit(people())
+    assert further.ask(ASKED[0]).probability != first.ask(ASKED[0]).probability
+    BM25().fit(people()).save(tmp_path / "b")
+    with pytest.raises(UsageError, match="bm25 retriever, which does not answer"):
+        reatt(start=str(tmp_path / "b")).fit(people())
+    with pytest.raises(UsageError, match="has another shape"):
+        reatt(start=str(tmp_path / "m"), shape=triever.ReAttShape(apart=0)).fit(people())

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -27,15 +27,15 @@ from triever.engines.answers import AnswererEngine, AnswerReader, Written
 from triever.engines.attention import AttentionEngine, Matches, ReadTexts
 from triever.errors import UsageError
 from triever.held import Held
+from triever.learning.answer_tasks import TASKS, AskedAnswers, Task, asked
 from triever.learning.encoders import check_lengths, device_name
 from triever.models.backbones import load_backbone
 from triever.models.precision import fast_dtype
-from triever.models.reatt import ANSWER_TOKENS, ReAttShape, new_reatt
+from triever.models.reatt import ANSWER_TOKENS, ReAttModel, ReAttShape, new_reatt
 from triever.models.tokens import Tokens
-from triever.retriever import Retriever, texts_of
+from triever.retriever import Retriever, load, texts_of
 from triever.training import fit_fingerprints
 from triever.training.loop import Trained, train
-from triever.training.pairs import fraction
 from triever.training.reatt_batches import answer_rows, reading_batch
 from triever.training.reatt_loss import ReAttLoss
 from triever.training.tuning import QueryTuning, TuningBatches
@@ -60,43 +60,23 @@ class AnswerTuning(QueryTuning):
     learning_rate: float = option(3e-4, "the highest learning rate, reached after the warmup")
     close: int = option(8, "documents of each question that are read for its answer")
     at_once: int = option(0, "questions that are in memory at once, with gradients as of the whole batch; 0: all")
+    task: Task = option(
+        "answers",
+        "what is learned from: queries with answers (answers), judged documents (relevance), or the names and numbers "
+        "that are left out of sentences of the documents (masked)",
+    )
+    sentences: int = option(20_000, "sentences with a gap that are learned from, at most; for training.task=masked")
+    answer_length: int = option(ANSWER_TOKENS, "tokens of an answer that are learned, at most")
     keep: Literal["best", "last"] = option("last", "the weights to end with: those of the best evaluation, or the last")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._at_least("close", 1)
         self._at_least("at_once", 0)
-
-
-@dataclass(frozen=True)
-class AskedAnswers:
-    """Questions that have answers, of which any is right."""
-
-    queries: Sequence[Query]
-
-    def __len__(self) -> int:
-        return len(self.queries)
-
-    @property
-    def texts(self) -> list[str]:
-        """The questions."""
-        return [query.text for query in self.queries]
-
-    @classmethod
-    def of(cls, dataset: Dataset, split: str) -> AskedAnswers:
-        """The questions of a split that have answers; an error if there are none."""
-        queries = [query for query in dataset.queries(split) if any(query.answers)]
-        if not queries:
-            problem = f"no query of {dataset.name}'s {split} has an answer"
-            raise UsageError(problem, 'give queries with answers, such as {"_id": "q1", "text": "…", "answers": ["…"]}')
-        return cls(queries)
-
-    def held_out(self, share: float) -> tuple[AskedAnswers, AskedAnswers]:
-        """Those to learn from, and about this share of them to judge by; which ones depends on their ids alone."""
-        learned = [query for query in self.queries if fraction(query.id) >= share]
-        if not learned:
-            raise UsageError("all training queries are held out", "lower training.holdout")
-        return AskedAnswers(learned), AskedAnswers([query for query in self.queries if fraction(query.id) < share])
+        self._at_least("sentences", 1)
+        self._at_least("answer_length", 2)
+        if self.task not in get_args(Task):
+            raise UsageError(f"task = {self.task!r} is not one of the choices", f"use {TASKS}")
 
 
 @dataclass(frozen=True)
@@ -107,6 +87,7 @@ class ReadingBatches(TuningBatches):
     reader: AnswerReader
     questions: Tokens
     close: np.ndarray  # (questions, K) rows of documents, -1 where there are no more
+    length: int  # tokens of an answer, at most
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:
         chance = self.chance(step)
@@ -117,7 +98,7 @@ class ReadingBatches(TuningBatches):
     def batch(self, numbers: np.ndarray, answers: Sequence[str]) -> dict[str, Tensor]:
         """The questions with these numbers, and answers to them."""
         tokenizer = self.reader.texts.model.tokenizer
-        rows = answer_rows(answers, tokenizer, ANSWER_TOKENS)
+        rows = answer_rows(answers, tokenizer, self.length)
         documents = self.reader.documents
         return reading_batch(self.questions, numbers, documents, self.close[numbers], rows, pad=tokenizer.pad)
 
@@ -158,7 +139,8 @@ class ReadingCourse:
         found = close(asked.texts, depth)
         rows = np.array([[*row[:depth], *[-1] * (depth - len(row))] for row in found], np.int64).reshape(-1, depth)
         questions = self.reader.texts.questions(asked.texts)
-        return ReadingBatches(options, options.batches, number, asked, self.reader, questions, rows)
+        length = options.answer_length
+        return ReadingBatches(options, options.batches, number, asked, self.reader, questions, rows, length)
 
     @torch.inference_mode()
     def _likelihood(self, judges: ReadingBatches) -> dict[str, float]:
@@ -196,6 +178,7 @@ class AnsweringRetriever(Retriever[E]):
 
     backbone: str = option("minilm", "what reads and answers starts from: minilm, scratch, or a model of the T5 family")
     fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
+    start: str = option("", "a saved reatt or answerer, whose model is learned further instead of the backbone")
     shape: ReAttShape = option(ReAttShape(), "how the encoder is split, and how its heads are weighed")
     document_length: int = option(256, "tokens of a document that are read")
     read_documents: int = option(10, "documents that an answer is written from")
@@ -234,21 +217,28 @@ class AnsweringRetriever(Retriever[E]):
 
     def learned_queries(self, dataset: Dataset, store: DocumentStore) -> str:
         """A fingerprint of the questions and answers that it learns."""
-        asked = AskedAnswers.of(dataset, self.tuning.split)
-        asked.held_out(self.tuning.holdout)
-        return fit_fingerprints.fingerprint([(query.id, query.text, query.answers) for query in asked.queries])
+        learned = [part.queries for part in self.lesson(dataset, store)]
+        return fit_fingerprints.fingerprint(
+            [(query.id, query.text, query.answers) for queries in learned for query in queries]
+        )
+
+    def lesson(self, dataset: Dataset, store: DocumentStore) -> tuple[AskedAnswers, AskedAnswers]:
+        """What it learns from, and what it is judged by."""
+        training = self.tuning
+        every = asked(training.task, dataset, store, training.split, training.seed, training.sentences)
+        return every.held_out(training.holdout)
 
     def with_threshold(self, engine: E, judged: AskedAnswers, store: DocumentStore) -> E:
         """The engine, which says that it does not know where held-out questions say that it should."""
         if not len(judged):
             return engine
-        asked = AskedAnswers(judged.queries[:JUDGED])
-        results = engine.search(store, asked.texts, min(self.read_documents, len(store)))
+        some = AskedAnswers(judged.queries[:JUDGED])
+        results = engine.search(store, some.texts, min(self.read_documents, len(store)))
         rows = [[store.row(hit.id) for hit in result] for result in results]
-        written = engine.reader.answers(asked.texts, rows)
+        written = engine.reader.answers(some.texts, rows)
         right = [
             bool(exact_match(engine.reader.text(answer, _texts(result, store)), query.answers))
-            for answer, result, query in zip(written, results, asked.queries, strict=True)
+            for answer, result, query in zip(written, results, some.queries, strict=True)
         ]
         threshold = known_from([math.exp(answer.logprob) for answer in written], right)
         known = {"held-out exact match": round(float(np.mean(right)), 4)}
@@ -258,11 +248,24 @@ class AnsweringRetriever(Retriever[E]):
     def new_reader(self, store: DocumentStore, seed: int) -> AnswerReader:
         """A model that has learned nothing yet, and the tokens of documents."""
         device = device_name(self.device)  # first: to read the texts for a backbone may take long
-        backbone = load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
-        texts = ReadTexts(
-            new_reatt(backbone, self.shape, seed).to(device), self.shape.query_length, self.document_length
-        )
+        model = self._begun() if self.start else self._new(store, seed)
+        texts = ReadTexts(model.to(device), model.shape.query_length, self.document_length)
         return AnswerReader(texts, texts.documents(store))
+
+    def _new(self, store: DocumentStore, seed: int) -> ReAttModel:
+        backbone = load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
+        return new_reatt(backbone, self.shape, seed)
+
+    def _begun(self) -> ReAttModel:
+        """The model of a saved retriever, to learn further."""
+        begun = load(self.start)
+        if not isinstance(begun, AnsweringRetriever):
+            problem = f"start = {self.start!r} is a {begun.kind} retriever, which does not answer"
+            raise UsageError(problem, "name a model that triever fit reatt or triever fit answerer has written")
+        model = begun.engine.reader.texts.model
+        if config.to_dict(model.shape) != config.to_dict(self.shape):
+            raise UsageError(f"the model of {self.start} has another shape", f"set shape as it has it: {model.shape}")
+        return model
 
 
 def _texts(hits: Sequence[Hit], store: DocumentStore) -> list[str]:

@@ -15,7 +15,7 @@ from triever.data.store import DocumentStore
 from triever.engines.answers import AnswererEngine, read_reader
 from triever.engines.base import Engine
 from triever.engines.reranked import FIRST
-from triever.learning.answering import AnsweringRetriever, AnswerTuning, AskedAnswers, Close, ReadingCourse
+from triever.learning.answering import AnsweringRetriever, AnswerTuning, Close, ReadingCourse
 from triever.retriever import Retriever
 from triever.retrievers.bm25 import BM25
 from triever.training.reatt_loss import ReAttLoss
@@ -48,7 +48,7 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
         first = self.first.engine_for(dataset, store, work / FIRST if work else None)
         if not self.training.steps:
             return AnswererEngine(first, reader)
-        learned, judged = AskedAnswers.of(dataset, self.training.split).held_out(self.training.holdout)
+        learned, judged = self.lesson(dataset, store)
         course = ReadingCourse(reader, learned, judged, self.training, found_by(first, store), device=self.device)
         trained = course.run(ReAttLoss(0.0, at_once=self.training.at_once), work / "training" if work else None)
         engine = AnswererEngine(first, replace(reader, trained=summary(trained)))

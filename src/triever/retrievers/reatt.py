@@ -21,7 +21,7 @@ from triever.engines.encoded import exact_options
 from triever.engines.reranked import FIRST
 from triever.errors import UsageError
 from triever.index.token_vectors import TokenIndex, TokenOptions
-from triever.learning.answering import AnsweringRetriever, AnswerTuning, AskedAnswers, ReadingCourse
+from triever.learning.answering import AnsweringRetriever, AnswerTuning, ReadingCourse
 from triever.retriever import Retriever
 from triever.retrievers.answerer import found_by
 from triever.retrievers.bm25 import BM25
@@ -79,7 +79,7 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
         reader = self.new_reader(store, self.training.seed)
         if self.tuning is None:
             return self._indexed(reader, work)
-        learned, judged = AskedAnswers.of(dataset, self.training.split).held_out(self.training.holdout)
+        learned, judged = self.lesson(dataset, store)
         close = found_by(self.close_by.engine_for(dataset, store, work / FIRST if work else None), store)
         exact = exact_options(self.index)
 
