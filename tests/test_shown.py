@@ -29,6 +29,7 @@ PAGES = [
     "README.md",
     "docs/index.md",
     "docs/own-documents.md",
+    "docs/rag.md",
     "docs/suggest.md",
     "docs/evaluation.md",
     "docs/data.md",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import io
 import logging
 import sys
@@ -160,6 +161,7 @@ def _root(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; the process ends with 0, 1 (a bug, or a failed run), 2 (a mistake of the user) or 130 (Ctrl-C)."""
+    gc.set_threshold(*RARE_COLLECTIONS)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that has no † gets a question mark
             stream.reconfigure(errors="replace")
@@ -172,6 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     finally:
         progress.tell(None)
+        gc.freeze()  # the process ends: what its imports have made is not looked through once more
 
 
 def _run(words: list[str]) -> int:
@@ -201,6 +204,8 @@ def _run(words: list[str]) -> int:
     return code
 
 
+RARE_COLLECTIONS = (50_000, 20, 100)
+"""When garbage is collected: imports make a million objects that stay, and to look through them takes .3 seconds."""
 INTERRUPTED = 130
 NO_MEMORY = "there is not enough memory; take a sample (triever data sample), or a larger machine"
 

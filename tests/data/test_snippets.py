@@ -47,6 +47,11 @@ def test_forms_of_a_word_and_scripts_without_spaces_match() -> None:
     assert snippet("snake_case names", "case").marked() == "snake_[case] names"
 
 
+def test_a_point_inside_a_word_ends_no_sentence() -> None:
+    text = "Some other thing. See itertools.chain of Python 3.11 for it. And more."
+    assert snippet(text, "chain", length=50).text == "See itertools.chain of Python 3.11 for it."
+
+
 def test_a_hit_gives_its_document_if_it_comes_from_a_search() -> None:
     document = Document("a", "Tea is hot. Ice is cold.", "Drinks", metadata={"year": 2020})
     retriever = triever.BM25().fit(triever.Dataset.of("drinks", [document, Document("b", "Bread")]))

@@ -72,14 +72,14 @@ def test_an_impossible_config_is_refused(wrong: dict[str, Any]) -> None:
         BertSizes.of({**theirs()[1], **wrong})
 
 
-def test_a_saved_model_is_opened_and_searched_without_transformers(tmp_path: Path) -> None:
+def test_a_saved_model_is_opened_and_searched_without_transformers_and_accelerate(tmp_path: Path) -> None:
     small = "scratch:hidden=32,layers=1,heads=2,vocabulary=300"
     documents = [Document("tea", "boiling water and leaves"), Document("bike", "a wheel and a puncture")]
     dense = Dense(backbone=small, training=Tuning(steps=0)).fit(triever.Dataset.of("two", documents))
     dense.save(tmp_path / "model")
     code = (
         "import sys, triever; r = triever.load(sys.argv[1]); h = r.search('water leaves')[0]; "
-        "print(h.id, repr(h.score), 'transformers' in sys.modules)"
+        "print(h.id, repr(h.score), not {'transformers', 'accelerate'}.isdisjoint(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "model")], capture_output=True, text=True, check=True

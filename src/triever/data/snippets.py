@@ -16,7 +16,8 @@ ENDING = 3
 STEM = 4
 """Letters that two forms of a word share at least."""
 
-_SENTENCES = re.compile(r"[^.!?。！？\n]+[.!?。！？]*[\"')\]]*|[.!?]+")
+# A point inside a word ends nothing: itertools.chain, 3.11, example.org.
+_SENTENCES = re.compile(r"(?:[^.!?。！？\n]|(?<=\w)\.(?=\w))+[.!?。！？]*[\"')\]]*|[.!?]+")
 _RUNS = re.compile(r"\w+")
 
 

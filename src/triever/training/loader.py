@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 import torch
-from accelerate.utils import recursively_apply, send_to_device
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -66,6 +65,8 @@ class Feed:
         return self
 
     def __next__(self) -> object:
+        from accelerate.utils import send_to_device
+
         started = time.perf_counter()
         try:
             batch = next(self._source)
@@ -113,7 +114,11 @@ def _by_thread(share: ProcessBatches, steps: range, pin: bool) -> Generator[obje
 
 def _fetch(share: ProcessBatches, step: int, pin: bool) -> object:
     batch = share[step]
-    return recursively_apply(Tensor.pin_memory, batch) if pin else batch
+    if not pin:
+        return batch
+    from accelerate.utils import recursively_apply
+
+    return recursively_apply(Tensor.pin_memory, batch)
 
 
 class Pace:

@@ -20,12 +20,9 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from accelerate import Accelerator, DistributedDataParallelKwargs, DistributedType
-from accelerate.state import is_initialized
-from accelerate.utils import broadcast_object_list
 from torch import Tensor, nn
 
 from triever import config, progress
@@ -44,6 +41,9 @@ from triever.training.optimizers import make_optimizer, trained
 from triever.training.options import TrainOptions, rate
 from triever.training.processes import first_row, gathered
 
+if TYPE_CHECKING:
+    from accelerate import Accelerator  # elsewhere only where it is used: a search does not wait for it
+
 __all__ = ["Batches", "Loss", "TrainOptions", "Trained", "first_row", "gathered", "train"]
 
 Loss = Callable[[Any, Any], Mapping[str, Tensor]]
@@ -55,11 +55,13 @@ accuracy or the loss of a part that is not trained. Everything that is learned m
 Evaluate = Callable[[Any], Mapping[str, float]]
 """From a model to measures by name."""
 
+T = TypeVar("T")
 logger = logging.getLogger("triever")
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 ADVICE = "try more training queries or a lower training.learning_rate"
-SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
+SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA")
+"""Accelerate's names for processes that have a part of the model each."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,9 @@ def train(
 
 
 def _accelerator(device: str) -> Accelerator:
+    from accelerate import Accelerator, DistributedDataParallelKwargs
+    from accelerate.state import is_initialized
+
     # A loss may leave parts of a model unused. Buffers are not sent: they are equal in all processes, and may be large.
     handler = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
     # Accelerate takes its device and precision only once in a process. So this loop does both itself: it moves the
@@ -134,10 +139,17 @@ def _accelerator(device: str) -> Accelerator:
     return accelerator
 
 
+def _of_first(value: T) -> T:
+    """The value that the first process has."""
+    from accelerate.utils import broadcast_object_list
+
+    return broadcast_object_list([value])[0]
+
+
 def _device(name: str, accelerator: Accelerator) -> torch.device:
     """The device with this name; of several processes, each has a device of its own."""
     asked, assigned = device_of(name), accelerator.device
-    if accelerator.distributed_type == DistributedType.NO:
+    if accelerator.distributed_type == "NO":
         return asked
     if name != "auto" and asked.type != assigned.type:
         problem = f"device = {name!r}, but these processes were started for {assigned.type}"
@@ -415,7 +427,7 @@ class _Run:
         if self.accelerator.num_processes == 1:
             return late
         # Asking the first process takes time, so it is asked only when a line of metrics is written.
-        return self.standing.step % options.log_every == 0 and broadcast_object_list([late])[0]
+        return self.standing.step % options.log_every == 0 and _of_first(late)
 
     # Metrics
 
@@ -472,7 +484,7 @@ class _Run:
         judging = progress.phase(f"{self.work.name}: evaluating step {self.standing.step:,}")
         with judging, self._looking(randomness.EVALUATION, self.standing.step):
             measures = {name: float(value) for name, value in self.work.evaluate(self.model).items()}
-        return broadcast_object_list([measures])[0]
+        return _of_first(measures)
 
     def _is_best(self, measures: Mapping[str, float]) -> bool:
         watch = self._watch(measures)

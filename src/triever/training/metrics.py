@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 
 from triever.errors import DataError, MissingExtra, UsageError
@@ -23,6 +22,7 @@ from triever.files import append_regular, write_hint
 from triever.training.loader import Feed
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator
     from torch.utils.tensorboard import SummaryWriter
 
 Line: TypeAlias = Mapping[str, float | Mapping[str, float]]

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from accelerate.utils import recursively_apply
 from torch import Tensor
 
 from triever.errors import UsageError
@@ -59,7 +58,11 @@ def first_row(rows: int) -> int:
 
 def own_rows(batch: T, process: int, of: int) -> T:
     """The part of a batch that one of several processes takes."""
-    return batch if of == 1 else recursively_apply(lambda tensor: _block(tensor, process, of), batch)
+    if of == 1:
+        return batch
+    from accelerate.utils import recursively_apply
+
+    return recursively_apply(lambda tensor: _block(tensor, process, of), batch)
 
 
 def _block(tensor: Tensor, process: int, of: int) -> Tensor:
