@@ -49,12 +49,12 @@ class Prompt:
 def prompt_of(question: str, hits: triever.Result, budget: int) -> Prompt:
     """The prompt with the best hits, whose passages have at most `budget` words together.
 
-    A passage is the whole text of a document if that is no more than its share of the budget, and else its snippet.
+    What matched of a document is its passage if that is no more than its share of the budget, and else its snippet.
     """
     sources: list[Source] = []
     left = budget
     for hit in hits:
-        text, quotation = hit.text.split(), str(hit.snippet).split()
+        text, quotation = hit.passage.split(), str(hit.snippet).split()
         passage = text if len(text) <= budget // len(hits) else quotation
         if len(passage) <= left:
             sources.append(Source(hit.title or hit.id, " ".join(passage), " ".join(quotation)))

@@ -6,7 +6,7 @@ import getpass
 import json
 import signal
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from subprocess import CompletedProcess
@@ -42,6 +42,23 @@ k1 = [0.5, 2.0]
 b = [0.0, 1.0]
 [settings.smoke]
 [settings.mini]
+"""
+READ = f"""
+title = "A retriever and a reader"
+measures = ["Success@1", "EM"]
+seeds = [0]
+[data]
+name = "answered"
+train = "train"
+[[cells]]
+label = "bm25"
+kind = "bm25"
+[[cells]]
+label = "reader"
+kind = "answerer"
+backbone = "{SMALL}"
+training = {{ steps = 0 }}
+[settings.smoke]
 """
 ENCODED = f"""
 title = "One encoder for two cells"
@@ -232,6 +249,17 @@ def test_no_path_and_no_name_of_a_user_is_in_a_result(here: Path) -> None:
 )
 def test_only_the_last_name_of_a_path_is_kept(text: str, kept: str) -> None:
     assert results.without_paths([text, {"key": text}]) == [kept, {"key": kept}]
+
+
+def test_a_system_that_does_not_answer_has_no_measures_of_answers(here: Path) -> None:
+    answered = [replace(query, answers=("water",)) for query in dataset().queries("test")]
+    qrels = {split: dataset().qrels(split) for split in ("train", "test")}
+    write_dataset(here / "answered", Dataset.of("answered", DOCUMENTS, answered, qrels))
+    table, _ = run(READ)
+    bm25, reader = (row.measured("test", "EM") for row in table.rows)
+    assert bm25 is None
+    assert reader is not None
+    assert [row.measured("test", "Success@1") is None for row in table.rows] == [False, False]
 
 
 # --- again and again ------------------------------------------------------------------------------------------

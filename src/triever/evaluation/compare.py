@@ -83,6 +83,12 @@ def compare(
     return Report.of(values, baseline=baseline, extra=extra, about=about)
 
 
+def measurable(retriever: Retriever, measures: Sequence[str]) -> Sequence[str]:
+    """The measures, without those of answers for a retriever that gives none, if others are left."""
+    others = [name for name in measures if name not in ANSWERED]
+    return measures if isinstance(retriever, Asks) or not others else others
+
+
 def with_answers(run: Run, retriever: Asks, queries: Sequence[Query]) -> Run:
     """The hits of every query together with what is answered from them, however sure the model is."""
     answers = retriever.ask_many(queries, matches=False)

@@ -29,7 +29,7 @@ from triever.data.datasets import VARIABLE, Dataset, load_dataset, sample
 from triever.data.records import Run as Hits
 from triever.data.writers import write_run
 from triever.errors import DataError, TrieverError, UsageError
-from triever.evaluation.compare import compare, measure, questions
+from triever.evaluation.compare import compare, measurable, measure, questions
 from triever.evaluation.seen import SeenScores, seen_scores
 from triever.files import atomic, locked
 from triever.lab import results
@@ -162,7 +162,8 @@ def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, 
     for split in data.test:
         retriever.search_many(dataset.queries(split)[:WARM], recipe.hits)
         hits: dict[str, Hits] = {}
-        report = compare(systems, dataset, split, recipe.measures, k=recipe.hits, keep=hits.__setitem__)
+        measures = measurable(retriever, recipe.measures)
+        report = compare(systems, dataset, split, measures, k=recipe.hits, keep=hits.__setitem__)
         if recipe.keeps_runs:
             write_run(folder / run.hits_file(split), hits[run.cell.label], tag=file_name(run.cell.label))
         reports[split] = {

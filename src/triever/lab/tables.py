@@ -170,9 +170,10 @@ class Row:
     planned: int
 
     def measured(self, split: str, measure: str) -> Measured | None:
-        """One measure over the seeds; None if no run succeeded."""
-        scores = [_score(result, split, measure) for result in self.results]
-        return Measured.of(scores) if scores else None
+        """One measure over the seeds; None if no run succeeded, or if it does not fit the system."""
+        if not self.results or not all(_has(result, measure) for result in self.results):
+            return None
+        return Measured.of([_score(result, split, measure) for result in self.results])
 
     def by_seen(self, split: str) -> dict[str, Measured]:
         """A measure on seen and on unseen questions by the names of their columns, where all runs have it."""
