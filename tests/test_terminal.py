@@ -206,6 +206,7 @@ WORDS: dict[str, list[list[str]]] = {
         [C, "--words", NASTY],
         [M],
     ],
+    "analyse heads": [[A, "--data", D, "--split", T], [A, "--data", D, "--split", T, "--json"], [M, "--data", D]],
     "analyse memory": [[M, f"g{NASTY}={G}"], [M, f"g{NASTY}={G}", "--json"], [M, "--grow", NASTY]],
     "add": [
         [M, f"new{FILE}.jsonl", "--replace"],

@@ -19,6 +19,7 @@ from triever import BM25, Cut, Dataset, Document, Query
 from triever.data.store import DocumentStore
 from triever.engines.attention import AttentionEngine
 from triever.errors import UsageError
+from triever.evaluation.heads import heads
 from triever.index.token_vectors import TokenOptions
 from triever.learning.answer_tasks import MASKED, asked, with_gaps
 from triever.learning.answering import AnswerTuning, known_from
@@ -30,7 +31,9 @@ UNTRAINED = ReAttTuning(answer_steps=0, steps=0)
 NAMES = ["Anna", "Berta", "Carl", "Dora", "Emil", "Frieda", "Gustav", "Hanna"]
 TOWNS = ["Aachen", "Bonn", "Celle", "Dresden", "Essen", "Fulda", "Gera", "Halle"]
 PEOPLE = [Document(name, f"{name} lives in {town}.", "People") for name, town in zip(NAMES, TOWNS, strict=True)]
-ASKED = [Query(f"q{name}", f"Where is {name}?", answers=(town,)) for name, town in zip(NAMES, TOWNS, strict=True)]
+ASKED = [
+    Query(f"q{name}", f"Where does {name} live?", answers=(town,)) for name, town in zip(NAMES, TOWNS, strict=True)
+]
 SHORT = ReAttTuning(answer_steps=4, steps=6, rounds=2, batch=4, close=3, holdout=0.3, learning_rate=1e-3)
 
 
@@ -115,14 +118,14 @@ def test_one_question_is_answered_as_among_many() -> None:
 def test_answers_obey_filters_and_survive_saving(tmp_path: Path) -> None:
     documents = [replace(document, metadata={"name": document.id}) for document in PEOPLE]
     fitted = reatt().fit(Dataset.of("people", documents))
-    only = fitted.ask("Where is Anna?", where={"name": "Berta"})
+    only = fitted.ask("Where does Anna live?", where={"name": "Berta"})
     assert [source.hit.id for source in only.sources] == ["Berta"]
     fitted.save(tmp_path / "m")
     again = triever.load(tmp_path / "m")
     assert isinstance(again, ReAtt)
-    assert again.ask("Where is Anna?") == fitted.ask("Where is Anna?")
+    assert again.ask("Where does Anna live?") == fitted.ask("Where does Anna live?")
     again.delete([document.id for document in documents])
-    nothing = again.ask("Where is Anna?")
+    nothing = again.ask("Where does Anna live?")
     assert (nothing.text, nothing.sources, nothing.probability) == (None, (), 0.0)
 
 
@@ -130,7 +133,7 @@ def test_passages_are_read_where_documents_are_cut() -> None:
     filler = " ".join(["Nothing is said here."] * 60)
     long = [Document("long", f"{filler} Anna lives in Aachen."), *PEOPLE[1:]]
     fitted = reatt(cut=Cut("all", words=40, overlap=5), read_documents=3).fit(Dataset.of("long", long))
-    source = fitted.ask("Where is Anna?").sources[0]
+    source = fitted.ask("Where does Anna live?").sources[0]
     assert source.hit.span is not None
     assert len(source.hit.passage) < len(source.hit.text) or source.hit.id != "long"
 
@@ -212,15 +215,35 @@ def test_it_knows_from_where_right_answers_are_found_best(
 def test_asking_on_the_command_line(tmp_path: Path) -> None:
     reatt(read_documents=2).fit(people()).save(tmp_path / "m")
     BM25().fit(people()).save(tmp_path / "b")
-    done = run(["ask", "m", "Where is Anna?", "--json"], tmp_path, dict(os.environ))
+    done = run(["ask", "m", "Where does Anna live?", "--json"], tmp_path, dict(os.environ))
     told = json.loads(done.stdout)
-    assert (told["question"], len(told["sources"])) == ("Where is Anna?", 2)
-    done = run(["ask", "m", "Where is Anna?"], tmp_path, dict(os.environ))
+    assert (told["question"], len(told["sources"])) == ("Where does Anna live?", 2)
+    done = run(["ask", "m", "Where does Anna live?"], tmp_path, dict(os.environ))
     assert "of the attention" in done.stdout
     assert math.isclose(told["probability"], float(done.stdout.split("probability ")[1][:4]), abs_tol=0.01)
-    refused = run(["ask", "b", "Where is Anna?"], tmp_path, dict(os.environ))
+    refused = run(["ask", "b", "Where does Anna live?"], tmp_path, dict(os.environ))
     assert refused.returncode == 2
     assert "bm25 retriever, which finds documents and does not answer" in refused.stderr
+
+
+def test_heads_are_correlated_with_judgements_as_numpy_would() -> None:
+    data = people()
+    fitted = reatt().fit(data)
+    found = heads(fitted, data, "test", depth=8)
+    model = fitted.engine.reader.texts.model
+    assert len(found.correlations) == model.encoder.heads
+    head = fitted.engine.made_from()["retrieval head"]
+    assert head == f"{found.chosen} of {model.encoder.heads}"
+    scores, right = [], []
+    for query, name in zip(ASKED, NAMES, strict=True):
+        ranks = {hit.id: hit.score for hit in fitted.search(query, len(PEOPLE))}
+        for hit in BM25().fit(data).search(query, 8):
+            scores.append(ranks[hit.id])
+            right.append(float(hit.id == name))
+    expected = np.corrcoef(scores, right)[0, 1] if np.std(right) else 0.0
+    assert found.correlations[found.chosen] == pytest.approx(expected, abs=0.02)
+    with pytest.raises(UsageError, match="has no attention that finds documents"):
+        heads(BM25().fit(data), data, "test")
 
 
 # What it may learn from.

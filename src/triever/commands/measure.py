@@ -31,7 +31,7 @@ from triever.commands.options import (
 )
 from triever.commands.shared import check_before_work, command_words, open_data
 from triever.errors import UsageError
-from triever.terminal import emit, note, tell
+from triever.terminal import emit, note, table, tell
 
 if TYPE_CHECKING:
     from triever.data.datasets import Dataset
@@ -207,6 +207,25 @@ def _analysed(
         if is_run(source):
             _shallow(Path(source), runs[label], [measure], dataset.documents())
     return analysis(runs, dataset, split, measure, texts=_texts(dataset, [measure]))
+
+
+def analyse_heads(
+    model: Model,
+    data: DataOption,
+    split: Split = "test",
+    questions: Annotated[int, typer.Option(min=1, help="How many questions are looked at, at most.")] = 200,
+    depth: Annotated[int, typer.Option(min=2, help="How many documents BM25 finds for each.")] = 100,
+    json_: Json = False,
+    read_as: ReadAs = "",
+    skip_bad: SkipBad = False,
+) -> None:
+    """Say how well each attention head of a reatt model tells relevant documents from others that BM25 finds."""
+    from triever.evaluation.heads import heads
+    from triever.retriever import load
+
+    found = heads(load(model), open_data(data, skip_bad, read_as), split, depth=depth, most=questions)
+    emit(found.to_dict() if json_ else table(found.rows()))
+    note(f"{found.queries:,} questions, {found.pairs:,} documents")
 
 
 def analyse_vocabulary(
