@@ -79,6 +79,29 @@ def test_chunks_change_nothing(listed: list[np.ndarray], queries: list[np.ndarra
         same(few, listed, queries, k)
 
 
+def with_near_tokens(listed: list[np.ndarray], query: np.ndarray, count: int) -> set[int]:
+    """The documents with a token that is among the `count` nearest of a token of the query; the first of equal ones."""
+    owners = [row for row, tokens in enumerate(listed) for _ in tokens]
+    flat, _ = laid_out(listed)
+    return {owners[at] for token in query for at in np.argsort(-(flat @ token), kind="stable")[:count]}
+
+
+@given(listed=documents, queries=questions, count=st.integers(1, 6))
+def test_documents_with_the_nearest_tokens_are_scored_and_no_others(
+    listed: list[np.ndarray], queries: list[np.ndarray], count: int
+) -> None:
+    index = TokenIndex.of(*laid_out(listed), TokenOptions(tokens=count))
+    for query in queries:
+        near = with_near_tokens(listed, query, count)
+        _, rows = index.search(*padded([query]), 1)
+        expected, at = oracle.late_interaction(listed, query, len(listed) + 1, mean=False)
+        best = [row for row in at if row in near][:1]
+        assert rows[0].tolist() == (best or [-1])
+        if len(query):
+            everything, _ = index.search(*padded([query]), max(1, len(listed)))
+            assert np.isfinite(everything).sum() == len(expected), "more tokens count where too few documents are found"
+
+
 @given(listed=documents, queries=questions)
 def test_candidates_that_leave_nothing_out_change_nothing(listed: list[np.ndarray], queries: list[np.ndarray]) -> None:
     """One candidate less than documents, of which one is empty: all that could be left out has nothing to say."""

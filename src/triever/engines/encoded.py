@@ -217,7 +217,7 @@ def nearest_documents(index: TokenIndex, flat: np.ndarray, starts: np.ndarray, k
 
 def exact_options(options: TokenOptions) -> TokenOptions:
     """The same without anything that an approximate search leaves out."""
-    return replace(options, bits=16, candidates=0, centroids=0)
+    return replace(options, bits=16, candidates=0, centroids=0, tokens=0)
 
 
 def _side_by_side(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from triever.arrays import starts_of
 from triever.index.codec import Codec
-from triever.index.top import CHUNK, resident, shared
+from triever.index.top import CHUNK, Running, resident, shared
 from triever.validation import require, require_finite
 
 if TYPE_CHECKING:
@@ -162,6 +162,20 @@ class SearchedTokens:
             else:
                 self._take_in(maxima[block], owner, tokens, query)
         return maxima
+
+    def of_nearest(self, query: Tensor, count: int, alive: Tensor | None) -> Tensor:
+        """The documents (m,), sorted, with one of the `count` nearest tokens of a token of the query (length, d)."""
+        running = Running(len(query), count, self.codec.device)
+        step = max(1, CHUNK // max(len(query), self.codec.width))
+        for begin in range(0, len(self.part.numbers), step):
+            tokens = torch.arange(begin, min(begin + step, len(self.part.numbers)), device=self.codec.device)
+            products = query @ self.vectors(tokens).T
+            if alive is not None:
+                owner = torch.bucketize(tokens, self._starts, right=True) - 1
+                products = products.masked_fill(~alive[owner], -torch.inf)
+            running.add(products, begin)
+        found = running.places[running.values > -torch.inf].unique()
+        return (torch.bucketize(found, self._starts, right=True) - 1).unique()
 
     def listed(self, near: Tensor, query: Tensor, floor: Tensor, alive: Tensor | None) -> tuple[Tensor, Tensor]:
         """The documents (m,) with tokens in the lists of centroids `near` (c,), sorted, and a rough score of each (m,).

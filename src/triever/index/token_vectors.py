@@ -50,6 +50,9 @@ class TokenOptions:
     centroids: int = option(0, "clusters of tokens; 0: about four times the square root of the number of tokens")
     probes: int = option(16, "clusters searched for each query token; more find more, in more time")
     candidates: int | None = option(None, "documents scored exactly; unset: 4 k, at least 256; 0: all")
+    tokens: int = option(
+        0, "nearest tokens of each query token; all documents that have one are scored exactly; 0: by clusters instead"
+    )
     device: str = option("cpu", "where scores are computed: cpu, cuda, or auto: cuda where there is one")
     seed: int = option(0, "seed of the clustering")
 
@@ -59,6 +62,7 @@ class TokenOptions:
             raise UsageError(f"bits = {self.bits} is not one of the choices", "use 16, 4 or 2")
         at_least("probes", self.probes, 1)
         at_least("candidates", self.candidates or 0, 0)
+        at_least("tokens", self.tokens, 0)
         if not 0 <= self.centroids <= MOST_CENTROIDS:
             raise UsageError(
                 f"centroids = {self.centroids} should be 0 to {MOST_CENTROIDS}", "0 lets Triever choose the number"
@@ -165,7 +169,7 @@ class TokenIndex:
         asked, counts = checked_queries(queries, mask, self.width, self.codec.device)
         at_least("k", k, 1)
         limit = len(self) if self.options.candidates == 0 else max(k, self.options.candidates or max(4 * k, 256))
-        if limit >= len(self):  # all documents are candidates
+        if limit >= len(self) and not self.options.tokens:  # all documents are candidates
             step = max(1, QUERY_TOKENS // max(1, asked.shape[1]))
             parts = zip(asked.split(step), counts.split(step), strict=True)
             results = [self._search_all(part, count, k) for part, count in parts]
@@ -208,7 +212,9 @@ class TokenIndex:
         return filled(scores.cpu().numpy(), slots[order].cpu().numpy(), k)
 
     def _candidates(self, query: Tensor, k: int, limit: int) -> Tensor:
-        """The slots of at most `limit` documents, sorted; at least k, if as many have tokens."""
+        """The slots of documents, sorted: those with the nearest tokens, or by clusters at most `limit`, at least k."""
+        if self.options.tokens:
+            return self._with_near_tokens(query, k)
         fits = query @ self.codec.centers.T  # (length, centroids)
         if not fits.numel():
             return torch.empty(0, dtype=torch.long)
@@ -218,6 +224,16 @@ class TokenIndex:
             probes *= 4  # the lists were short, or their documents deleted
             slots, rough = self._listed(query, fits, probes)
         return slots if len(slots) <= limit else slots[best(rough[None], limit)[1][0].sort().values]
+
+    def _with_near_tokens(self, query: Tensor, k: int) -> Tensor:
+        """The slots of documents with one of the nearest tokens; more tokens count where these have fewer than k."""
+        count, every = self.options.tokens, int(self.lengths.sum())
+        while True:
+            near = [first + part.of_nearest(query, count, alive) for first, part, alive in self._parts]
+            slots = torch.cat([torch.empty(0, dtype=torch.long, device=self.codec.device), *near])
+            if len(slots) >= min(k, self._with_tokens) or count >= every or not len(query):
+                return slots
+            count *= 4
 
     def _listed(self, query: Tensor, fits: Tensor, probes: int) -> tuple[Tensor, Tensor]:
         """The slots (m,) of all documents in the lists of the nearest centroids, sorted, and their rough scores (m,).
@@ -343,7 +359,7 @@ class TokenIndex:
 def _centroids_wanted(options: TokenOptions) -> int:
     """The number of centroids; 0 lets the number of tokens decide."""
     # If every document is scored by uncompressed vectors, lists are not used: one is enough.
-    unlisted = options.candidates == 0 and options.bits == 16
+    unlisted = (options.candidates == 0 or options.tokens > 0) and options.bits == 16
     return options.centroids or int(unlisted)
 
 

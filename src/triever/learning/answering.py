@@ -282,5 +282,5 @@ def _answer(held: Held[Any], question: str, written: Written, hits: Sequence[Hit
     shown = [held.document_hit(hit, question) for hit in hits]
     sources = map(Source, shown, written.shares, matches)
     by_share = tuple(sorted(sources, key=lambda source: -source.share))
-    known = bool(written.tokens) and probability >= reader.known_from
+    known = bool(text) and probability >= reader.known_from
     return Answer(question, text if known else None, probability, text, by_share)
