@@ -75,6 +75,7 @@ ERRORS = {
     if inspect.isclass(getattr(triever, name)) and issubclass(getattr(triever, name), Exception)
 }
 OPTIONS = {
+    *("Answerer", "AnswerTuning", "Cut", "ReAtt", "ReAttShape", "ReAttTuning"),
     *("Atomic", "BM25", "Cluster", "ClusterNegatives", "Codebook", "Contextual", "ContrastTuning", "DecoderOptions"),
     *(
         "Dense",
@@ -90,7 +91,7 @@ OPTIONS = {
     *("Naive", "Negatives", "QueryWriter", "Reranked", "RerankTuning", "SearchOptions", "Semantic", "SpellingOptions"),
     *("Title", "TokenOptions", "Tuning", "ViewOptions", "VocabularyOptions", "WriterTuning"),
 }
-RECORDS = {"Explanation", "Hit", "Result"}
+RECORDS = {"Answer", "Explanation", "Hit", "Result", "Source"}
 """What searches make, by the million: nobody else has to, and nothing is checked."""
 CALLS: dict[str, Callable[[Path], list[tuple[Call, dict[str, Any]]]]] = {
     "Document": lambda _: [(Document, {"id": "d", "text": "t", "title": "", "expansions": (), "metadata": {}})],
