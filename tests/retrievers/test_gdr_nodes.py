@@ -47,7 +47,7 @@ SENTENCES = [
 
 
 def by_nodes(docids: Scheme = SCHEMES["semantic"], steps: int = 0, **options: object) -> GDR:
-    training = DocidTuning(steps=steps, batch=4, rounds=2, learning_rate=3e-3, reader=1.0, holdout=0.0)
+    training = DocidTuning(steps=steps, batch=4, rounds=2, learning_rate=3e-3, reader=1.0, holdout=0.0, encoder_steps=0)
     given = {"training": training, "views": ViewOptions(names=("labelled",))} | options
     return GDR(backbone=SMALL, docids=docids, decoder=NODES, **given)  # ty: ignore[invalid-argument-type]
 

@@ -34,7 +34,7 @@ TINY = "scratch:hidden=16,layers=1,heads=2,vocabulary=600"
 SHARE = 0.5
 DOCIDS = {
     "backbone": TINY,
-    "training": DocidTuning(steps=4, batch=8, rounds=2, holdout=SHARE),
+    "training": DocidTuning(steps=4, batch=8, rounds=2, holdout=SHARE, encoder_steps=4),
     "views": ViewOptions(names=("labelled",)),
     "search_options": SearchOptions(width=100),
 }
@@ -88,7 +88,7 @@ def test_the_card_tells_both_groups_apart(name: str) -> None:
 def test_a_training_that_does_not_beat_its_start_says_what_to_try(
     decoder: str, advice: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    training = DocidTuning(steps=4, batch=8, rounds=2, holdout=SHARE, learning_rate=1.0)
+    training = DocidTuning(steps=4, batch=8, rounds=2, holdout=SHARE, encoder_steps=4, learning_rate=1.0)
     rows = DecoderOptions(rows=decoder)  # ty: ignore[invalid-argument-type]
     fitted = Generative(decoder=rows, **DOCIDS | {"training": training}).fit(questions())
     made = fitted.engine.made_from()
