@@ -53,6 +53,26 @@ def many(folder: Path, others: Mapping[str, str]) -> Path:
     return write(folder, {**pages, **others})
 
 
+def test_a_long_file_is_found_by_its_end_and_fit_says_that_it_is_cut(tmp_path: Path) -> None:
+    days = "\n".join(f"On day {day} the lamp was cleaned." for day in range(200))
+    write(
+        tmp_path / "docs",
+        {"long.md": f"# Log\n{days}\n\nThe spare key hangs behind the clock.", "short.md": "A clock."},
+    )
+    told = said(tmp_path, "fit", "bm25", "--data", "docs", "--out", "M")
+    assert re.search(r"bm25 with 2 documents, 1 of them cut: it searches \d+ passages", told[0])
+    hit = json.loads(triever(tmp_path, "search", "M", "where is the spare key", "--json").stdout)[0]
+    start, end = hit["span"]
+    assert hit["id"] == "long.md"
+    text = load(tmp_path / "M").documents.document("long.md").text
+    assert text[start:end].endswith("The spare key hangs behind the clock.")
+    (tmp_path / "docs" / "new.md").write_text(f"{days}\n\nThe boat leaks.", encoding="utf-8")
+    assert triever(tmp_path, "sync", "M", "docs").stdout == "added 1; 2 unchanged\n"
+    assert "boat" in load(tmp_path / "M").search("does the boat leak", 1)[0].passage
+    whole = said(tmp_path, "fit", "bm25", "--data", "docs", "--out", "W", "--set", "cut.which=none")
+    assert whole[0] == "wrote W: bm25 with 3 documents"
+
+
 # What was read.
 
 

@@ -135,7 +135,8 @@ class Held(Generic[E]):
         """The best documents by their passages: more passages are searched for queries that have too few documents."""
         assert self.cut is not None
         joined: dict[int, _Joined] = {}
-        left, depth = [*range(len(texts))], max(AT_LEAST, k * min(AT_ONCE, self.cut.most))
+        left, most = [*range(len(texts))], self.cut.most
+        depth = max(AT_LEAST, k * min(AT_ONCE, most)) if most > 1 else k
         while left:
             depth = min(depth, len(self.searched))
             results = self.engine.search(self.searched, [texts[query] for query in left], depth)

@@ -341,6 +341,12 @@ class Retriever(ABC, Generic[E]):
         return self._checked().searched
 
     @property
+    def divided(self) -> int:
+        """How many documents are so long that they are searched by several passages."""
+        cut = self._checked().cut
+        return cut.divided if cut else 0
+
+    @property
     def is_fitted(self) -> bool:
         """Whether it has documents to search."""
         return self._held is not None

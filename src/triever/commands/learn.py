@@ -99,11 +99,11 @@ def fit(
 
 
 def _size(retriever: Retriever) -> str:
-    """How many documents a retriever holds, and by how many passages they are found, if some are longer than one."""
+    """How many documents a retriever holds, and how many of them it finds by passages."""
     documents = f"{len(retriever):,} documents"
-    if len(retriever.searched) == len(retriever):
+    if not retriever.divided:
         return documents
-    return f"{documents}, which are found by their {len(retriever.searched):,} passages"
+    return f"{documents}, {retriever.divided:,} of them cut: it searches {len(retriever.searched):,} passages"
 
 
 def _outcome(made_from: Mapping[str, object], *, keep: str = "best") -> str:

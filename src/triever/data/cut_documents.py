@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -71,7 +72,7 @@ class CutDocuments:
         columns = [self.owners, self.spans[:, 0], self.spans[:, 1]]
         return pa.table(dict(zip(SPANS.names, columns, strict=True)), SPANS)
 
-    @property
+    @cached_property
     def most(self) -> int:
         """How many passages a document has at most."""
         return int(np.bincount(self.owners).max(initial=0))
