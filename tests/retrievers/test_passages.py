@@ -119,7 +119,7 @@ LONG = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["bm25", *needing_minilm("dense", "generative", "gdr", "multivector")])
+@pytest.mark.parametrize("kind", ["bm25", *needing_minilm("dense", "generative", "multivector")])
 def test_a_needle_at_the_end_of_a_long_document_is_found(kind: str) -> None:
     data = Dataset.of("long", LONG)
     fitted = system(kind)(cut=Cut("all")).fit(data)
