@@ -75,7 +75,7 @@ ERRORS = {
     if inspect.isclass(getattr(triever, name)) and issubclass(getattr(triever, name), Exception)
 }
 OPTIONS = {
-    *("Answerer", "AnswerTuning", "Cut", "ReAtt", "ReAttShape", "ReAttTuning"),
+    *("Answerer", "ReaderTuning", "Cut", "ReAtt", "ReAttShape", "ReAttTuning"),
     *("Atomic", "BM25", "Cluster", "ClusterNegatives", "Codebook", "Contextual", "ContrastTuning", "DecoderOptions"),
     *(
         "Dense",

@@ -28,12 +28,11 @@ if _typing.TYPE_CHECKING:
     from triever.engines.titles import SpellingOptions
     from triever.index.options import IndexOptions
     from triever.index.token_vectors import TokenOptions
-    from triever.learning.answering import AnswerTuning
     from triever.models.decoders import DecoderOptions
     from triever.models.reatt import ReAttShape
     from triever.queries.query_writer import QueryWriter
     from triever.queries.writer_tuning import WriterTuning
-    from triever.retrievers.answerer import Answerer
+    from triever.retrievers.answerer import Answerer, ReaderTuning
     from triever.retrievers.contextual import Contextual, ContrastTuning, VocabularyOptions
     from triever.retrievers.dense import Dense
     from triever.retrievers.fusion import Fused
@@ -49,7 +48,7 @@ if _typing.TYPE_CHECKING:
 
 _LATER = {
     "Answerer": "retrievers.answerer",
-    "AnswerTuning": "learning.answering",
+    "ReaderTuning": "retrievers.answerer",
     "Atomic": "docids.schemes",
     "Cluster": "docids.schemes",
     "ClusterNegatives": "training.clusters",
@@ -97,7 +96,7 @@ __all__ = [
     "__version__",
     "Answer",
     "Answerer",
-    "AnswerTuning",
+    "ReaderTuning",
     "ArtifactError",
     "Atomic",
     "BadRecord",

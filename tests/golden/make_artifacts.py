@@ -23,7 +23,6 @@ from triever import (
     BM25,
     GDR,
     Answerer,
-    AnswerTuning,
     Atomic,
     Cluster,
     Codebook,
@@ -40,6 +39,7 @@ from triever import (
     Naive,
     Query,
     QueryWriter,
+    ReaderTuning,
     ReAtt,
     ReAttShape,
     ReAttTuning,
@@ -109,7 +109,7 @@ RETRIEVERS: dict[str, Callable[[], Retriever]] = {
     "reatt": lambda: ReAtt(
         backbone=TINY, shape=SHORT, document_length=32, training=ReAttTuning(answer_steps=0, steps=0)
     ),
-    "answerer": lambda: Answerer(backbone=TINY, shape=SHORT, document_length=32, training=AnswerTuning(steps=0)),
+    "answerer": lambda: Answerer(backbone=TINY, shape=SHORT, document_length=32, training=ReaderTuning(steps=0)),
     "gdr": lambda: GDR(vectors=dense(), training=NOTHING, docids=Cluster(clusters=5)),
 }
 WRITER = "query_writer"

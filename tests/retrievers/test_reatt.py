@@ -22,8 +22,8 @@ from triever.errors import UsageError
 from triever.evaluation.heads import heads
 from triever.index.token_vectors import TokenOptions
 from triever.learning.answer_tasks import MASKED, asked, with_gaps
-from triever.learning.answering import AnswerTuning, known_from
-from triever.retrievers.answerer import Answerer
+from triever.learning.answering import known_from
+from triever.retrievers.answerer import Answerer, ReaderTuning
 from triever.retrievers.reatt import ReAtt, ReAttTuning
 
 SMALL = "scratch:hidden=32,layers=2,heads=2,vocabulary=400"
@@ -57,7 +57,7 @@ class TestAnswerer(Contract):
     filters_as = "left out"
 
     def make(self) -> triever.Retriever:
-        return Answerer(backbone=SMALL, training=AnswerTuning(steps=0))
+        return Answerer(backbone=SMALL, training=ReaderTuning(steps=0))
 
 
 @pytest.mark.long
@@ -140,7 +140,7 @@ def test_passages_are_read_where_documents_are_cut() -> None:
 
 @pytest.mark.parametrize("kind", ["reatt", "answerer"])
 def test_training_changes_the_model_and_fits_from_when_on_it_knows(kind: str, tmp_path: Path) -> None:
-    training = SHORT if kind == "reatt" else AnswerTuning(steps=6, batch=4, close=3, holdout=0.3, learning_rate=1e-3)
+    training = SHORT if kind == "reatt" else ReaderTuning(steps=6, batch=4, close=3, holdout=0.3, learning_rate=1e-3)
     make = ReAtt if kind == "reatt" else Answerer
     fitted = make(backbone=SMALL, training=training).fit(people(), work=tmp_path / "work")  # ty: ignore[invalid-argument-type]
     told = fitted.engine.made_from()
@@ -174,7 +174,7 @@ def test_close_documents_are_found_anew_by_the_model_itself(monkeypatch: pytest.
 @pytest.mark.long
 def test_a_reader_learns_to_answer_from_the_right_document() -> None:
     """One document a question and many steps: a model that reads can repeat what stands there."""
-    training = AnswerTuning(steps=250, batch=8, close=1, holdout=0.0, learning_rate=2e-3)
+    training = ReaderTuning(steps=250, batch=8, close=1, holdout=0.0, learning_rate=2e-3)
     shape = triever.ReAttShape(apart=0, dropout=0.0)
     answerer = Answerer(backbone=SMALL, shape=shape, training=training, read_documents=1).fit(people())
     answers = [answer.written for answer in answerer.ask_many(ASKED)]

@@ -19,10 +19,13 @@ from triever.engines.reranked import FIRST, read_tokens
 from triever.memory_parts import Product, Products, Stored, inside, scaled, weight_products, weights_in
 from triever.models import reatt_files
 from triever.models.precision import device_of, fast_dtype
+from triever.models.reatt import Answers
 from triever.models.tokens import Tokens
 from triever.progress import track
-from triever.validation import require_table
+from triever.validation import require, require_numbers, require_table
 
+NUMBERS = ("known_from", "temperature")
+"""What an artifact has of a reader besides its model."""
 AT_ONCE = {"cpu": 16_384, "cuda": 262_144}
 """Tokens of questions with their documents that are read at once."""
 
@@ -43,16 +46,19 @@ class AnswerReader:
     texts: ReadTexts
     documents: Tokens
     known_from: float = 0.0  # below this probability an answer is not given
+    temperature: float = 0.0  # above 0 documents are read one by one, and weighted by their scores divided by this
     trained: Mapping[str, Any] = field(default_factory=dict)
 
-    def answers(self, questions: Sequence[str], rows: Sequence[Sequence[int]]) -> list[Written]:
-        """For each question the answer that is written from the documents in its rows."""
+    def answers(
+        self, questions: Sequence[str], rows: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]
+    ) -> list[Written]:
+        """For each question the answer that is written from the documents in its rows, which have these scores."""
         asked = self.texts.questions(questions)
         written: list[Written | None] = [None] * len(questions)
         with_rows = [number for number in range(len(questions)) if len(rows[number])]
         batches = [*self._batches(with_rows, rows)]
         for numbers in track(batches, "answering", len(with_rows), unit="questions", size=len):
-            for number, answer in zip(numbers, self._read(asked, numbers, rows), strict=True):
+            for number, answer in zip(numbers, self._read(asked, numbers, rows, scores), strict=True):
                 written[number] = answer
         return [answer or Written([], -math.inf, ()) for answer in written]
 
@@ -70,7 +76,13 @@ class AnswerReader:
             yield batch
 
     @torch.inference_mode()
-    def _read(self, asked: Tokens, numbers: Sequence[int], rows: Sequence[Sequence[int]]) -> list[Written]:
+    def _read(
+        self,
+        asked: Tokens,
+        numbers: Sequence[int],
+        rows: Sequence[Sequence[int]],
+        scores: Sequence[Sequence[float]],
+    ) -> list[Written]:
         model, device = self.texts.model, self.texts.model.device
         most = max(len(rows[number]) for number in numbers)
         chosen = np.array([[*rows[number], *[-1] * (most - len(rows[number]))] for number in numbers], np.int64)
@@ -86,6 +98,8 @@ class AnswerReader:
             pairs = model.encode_pairs(
                 questions, mask, documents.unflatten(0, shape), document_mask.unflatten(0, shape)
             )
+            if self.temperature:
+                return [*self._weighed(model.generate(model.read(pairs.apart())), numbers, scores, most)]
             read = model.read(pairs)
             shares = model.document_attention(read, most).cpu().tolist()
             answers = model.generate(read)
@@ -95,6 +109,22 @@ class AnswerReader:
                 numbers, answers.tokens, answers.logprobs.tolist(), shares, strict=True
             )
         ]
+
+    def _weighed(
+        self, answers: Answers, numbers: Sequence[int], scores: Sequence[Sequence[float]], most: int
+    ) -> Iterator[Written]:
+        """For each question the answer that is likeliest over all documents, each of which was read alone."""
+        logprobs = answers.logprobs.double().cpu().numpy()
+        for place, number in enumerate(numbers):
+            prior = np.asarray(scores[number]) / self.temperature
+            prior = prior - np.logaddexp.reduce(prior)
+            first = place * most
+            total: dict[tuple[int, ...], float] = {}
+            for at, weight in enumerate(prior.tolist()):
+                tokens = tuple(answers.tokens[first + at])
+                total[tokens] = float(np.logaddexp(total.get(tokens, -np.inf), weight + logprobs[first + at]))
+            best = max(total, key=lambda tokens: total[tokens])
+            yield Written([*best], min(total[best], 0.0), tuple(np.exp(prior).tolist()))
 
     def text(self, answer: Written, texts: Sequence[str]) -> str:
         """An answer as the document writes it that got the most attention, if it stands there, or in another."""
@@ -172,7 +202,8 @@ class AnswererEngine:
         reatt_files.write(self.reader.texts.model, writer)
         writer.array("document_tokens", self.reader.documents.flat)
         writer.array("document_starts", self.reader.documents.starts)
-        own = {"trained": dict(self.reader.trained), "known_from": self.reader.known_from}
+        reader = self.reader
+        own = {"trained": dict(reader.trained), "known_from": reader.known_from, "temperature": reader.temperature}
         return {FIRST: self.first.write(writer.inside(FIRST)), **own}
 
 
@@ -180,6 +211,9 @@ def read_reader(snapshot: Snapshot, device: str, query_length: int, document_len
     """The model of an artifact that answers, with the tokens of its documents."""
     model = reatt_files.read(snapshot).to(device_of(device, opening=True))
     texts = ReadTexts(model, query_length, document_length)
-    known_from = float(snapshot.state.get("known_from", 0.0))
+    known_from, temperature = require_numbers(
+        [snapshot.state.get(name, 0.0) for name in NUMBERS], "state", len(NUMBERS)
+    )
+    require(temperature >= 0, "its temperature is negative")
     documents = read_tokens(snapshot, model.tokenizer.size)
-    return AnswerReader(texts, documents, known_from, require_table(snapshot.state, "trained"))
+    return AnswerReader(texts, documents, known_from, temperature, require_table(snapshot.state, "trained"))

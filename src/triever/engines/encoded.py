@@ -27,6 +27,8 @@ from triever.models.tokens import Tokens
 from triever.validation import require, require_table
 
 Index = TypeVar("Index", VectorIndex, TokenIndex)
+ASKING = "asking"
+"""What an encoder of queries is called in an artifact, where another one reads documents."""
 QUERIES = 64
 """Queries that are scored at once; each may look at tens of thousands of token vectors."""
 
@@ -103,7 +105,14 @@ class _EncoderEngine(Generic[Index]):
 
 @dataclass(frozen=True)
 class DenseEngine(_EncoderEngine[VectorIndex]):
-    """An encoder, and an index of one vector for each document."""
+    """An encoder, and an index of one vector for each document; `asking` reads queries, where that is another one."""
+
+    asking: Encoder | None = None
+
+    @property
+    def query_encoder(self) -> Encoder:
+        """What reads queries."""
+        return self.asking or self.encoder
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents with the nearest vectors."""
@@ -111,7 +120,17 @@ class DenseEngine(_EncoderEngine[VectorIndex]):
 
     def vectors(self, queries: Sequence[str]) -> np.ndarray:
         """(queries, d) the vectors of queries."""
-        return encode(self.encoder, self.reading.queries(self.encoder, queries))
+        return encode(self.query_encoder, self.reading.queries(self.query_encoder, queries))
+
+    def stored(self) -> Stored:
+        """Weights and vectors."""
+        return {**super().stored(), "weights": [*weights_in(self.encoder, self.asking)]}
+
+    def write(self, writer: Writer) -> dict[str, Any]:
+        """Put it into an artifact."""
+        if self.asking is not None:
+            encoders.write(self.asking, writer, ASKING)
+        return super().write(writer)
 
     def read_ahead(self, queries: Sequence[str]) -> Callable[[int], object]:
         """Read queries; what is returned finds so many documents for each."""
@@ -121,7 +140,7 @@ class DenseEngine(_EncoderEngine[VectorIndex]):
     @torch.inference_mode()
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What each token of the query adds, where a vector is a mean of its tokens; else the score as one part."""
-        encoder = self.encoder
+        encoder = self.query_encoder
         if encoder.shape.pooling != "mean" or encoder.shape.projection != "none":
             return tuple((("similarity", hit.score),) for hit in result)
         tokens = self.reading.queries(encoder, [query])
@@ -143,7 +162,7 @@ class DenseEngine(_EncoderEngine[VectorIndex]):
         """The same computed."""
         stored = scaled(len(self.index.main), now, then)  # the index keeps what was deleted until it is built anew
         vectors = vector_products(stored, self.index.width, self.index.options)
-        return {"weights": weight_products(weights_in(self.encoder)), **vectors}
+        return {"weights": weight_products(weights_in(self.encoder, self.asking)), **vectors}
 
 
 @dataclass(frozen=True)
@@ -189,7 +208,9 @@ def read_dense(snapshot: Snapshot, reading: TextReading, device: str, index_devi
     """The engine of an artifact, on its devices as far as they are here."""
     index = VectorIndex.read(snapshot, device=index_device)
     encoder = encoders.read(snapshot).to(device_of(device, opening=True))
-    return DenseEngine(encoder, index, reading, _checked_training(snapshot, encoder, index))
+    asking = encoders.read(snapshot, ASKING).to(encoder.device) if snapshot.has(ASKING) else None
+    require(asking is None or asking.size == encoder.size, "its two encoders have vectors of different sizes")
+    return DenseEngine(encoder, index, reading, _checked_training(snapshot, encoder, index), asking)
 
 
 def read_late(snapshot: Snapshot, reading: TextReading, device: str) -> LateEngine:

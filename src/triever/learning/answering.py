@@ -15,13 +15,13 @@ from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from triever import config
 from triever.config import option
 from triever.data.answers import exact_match
 from triever.data.datasets import Dataset
-from triever.data.records import Answer, Hit, Query, Source
+from triever.data.records import Answer, Hit, Query, Result, Source
 from triever.data.store import DocumentStore
 from triever.engines.answers import AnswererEngine, AnswerReader, Written
 from triever.engines.attention import AttentionEngine, Matches, ReadTexts
@@ -35,7 +35,8 @@ from triever.models.reatt import ANSWER_TOKENS, ReAttModel, ReAttShape, new_reat
 from triever.models.tokens import Tokens
 from triever.retriever import Retriever, load, texts_of
 from triever.training import fit_fingerprints
-from triever.training.loop import Trained, train
+from triever.training.loop import Loss, Trained, train
+from triever.training.optimizers import RateShare
 from triever.training.reatt_batches import answer_rows, reading_batch
 from triever.training.reatt_loss import ReAttLoss
 from triever.training.tuning import QueryTuning, TuningBatches
@@ -115,26 +116,40 @@ class ReadingCourse:
     renewed: Close | None = None  # finds documents for every further round
     device: str = "auto"
 
-    def run(self, loss: ReAttLoss, folder: Path | None = None, label: str = "training") -> Trained:
+    @property
+    def model(self) -> nn.Module:
+        """What is trained."""
+        return self.reader.texts.model
+
+    @property
+    def judging(self) -> Loss:
+        """What held-out questions are judged by, as the loss of their answers."""
+        return ReAttLoss(alpha=0.0)
+
+    def run(
+        self, loss: Loss, folder: Path | None = None, label: str = "training", share: RateShare | None = None
+    ) -> Trained:
         """Train the model, in place."""
-        judges = self._batches(self.judged, self.close, 0) if len(self.judged) else None
+        judges = self.batches(self.judged, self.close, 0) if len(self.judged) else None
         return train(
-            self.reader.texts.model,
+            self.model,
             loss,
-            lambda number: self._batches(self.learned, self._close(number), number),
+            lambda number: self.batches(self.learned, self._close(number), number),
             self.options,
             evaluate=(lambda _model: self._likelihood(judges)) if judges else None,
             watch=WATCH if judges else "",
             folder=folder,
             label=label,
             device=self.device,
+            share=share,
         )
 
     def _close(self, number: int) -> Close:
         """What finds documents for a round."""
         return self.renewed if number and self.renewed else self.close
 
-    def _batches(self, asked: AskedAnswers, close: Close, number: int) -> ReadingBatches:
+    def batches(self, asked: AskedAnswers, close: Close, number: int) -> ReadingBatches:
+        """A round of batches about documents that `close` finds."""
         options, depth = self.options, min(self.options.close, len(self.reader.documents))
         found = close(asked.texts, depth)
         rows = np.array([[*row[:depth], *[-1] * (depth - len(row))] for row in found], np.int64).reshape(-1, depth)
@@ -145,13 +160,13 @@ class ReadingCourse:
     @torch.inference_mode()
     def _likelihood(self, judges: ReadingBatches) -> dict[str, float]:
         """The mean log-probability of a token of held-out answers."""
-        model, loss = self.reader.texts.model, ReAttLoss(alpha=0.0)
+        model, loss, device = self.model, self.judging, self.reader.texts.model.device
         numbers = np.arange(min(len(self.judged), JUDGED))
-        dtype, total = fast_dtype(model.device), 0.0
+        dtype, total = fast_dtype(device), 0.0
         for part in np.array_split(numbers, -(-len(numbers) // self.options.batch)):
             batch = judges.batch(part, [self.judged.queries[number].answers[0] for number in part])
-            there = {name: tensor.to(model.device) for name, tensor in batch.items()}
-            with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+            there = {name: tensor.to(device) for name, tensor in batch.items()}
+            with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
                 total += float(loss(model, there)["answer"]) * len(part)
         return {WATCH: -total / len(numbers)}
 
@@ -205,7 +220,7 @@ class AnsweringRetriever(Retriever[E]):
         held, texts = self._checked().among(where), texts_of(questions)
         results = held.rows(texts, self.read_documents)
         rows = [[held.searched.row(hit.id) for hit in result] for result in results]
-        written = held.engine.reader.answers(texts, rows)
+        written = held.engine.reader.answers(texts, rows, scores_of(results))
         first = held.engine.first
         attended = first.attended if matches and isinstance(first, AttentionEngine) else None
         return [
@@ -235,7 +250,7 @@ class AnsweringRetriever(Retriever[E]):
         some = AskedAnswers(judged.queries[:JUDGED])
         results = engine.search(store, some.texts, min(self.read_documents, len(store)))
         rows = [[store.row(hit.id) for hit in result] for result in results]
-        written = engine.reader.answers(some.texts, rows)
+        written = engine.reader.answers(some.texts, rows, scores_of(results))
         right = [
             bool(exact_match(engine.reader.text(answer, _texts(result, store)), query.answers))
             for answer, result, query in zip(written, results, some.queries, strict=True)
@@ -266,6 +281,11 @@ class AnsweringRetriever(Retriever[E]):
         if config.to_dict(model.shape) != config.to_dict(self.shape):
             raise UsageError(f"the model of {self.start} has another shape", f"set shape as it has it: {model.shape}")
         return model
+
+
+def scores_of(results: Sequence[Result]) -> list[list[float]]:
+    """The scores of hits."""
+    return [[hit.score for hit in result] for result in results]
 
 
 def _texts(hits: Sequence[Hit], store: DocumentStore) -> list[str]:

@@ -65,6 +65,11 @@ class PairStates:
     states: Tensor  # (questions, documents, length, d_model)
     mask: Tensor  # (questions, documents, length); nothing for a document that is not there
 
+    def apart(self) -> PairStates:
+        """Every pair as a question with one document; one that is not there is read all the same, and means nothing."""
+        states, mask = self.states.flatten(0, 1).unsqueeze(1), self.mask.flatten(0, 1).unsqueeze(1)
+        return PairStates(states, torch.where(mask.any(2, keepdim=True), mask, torch.ones_like(mask)))
+
 
 @dataclass(frozen=True)
 class Answers:

@@ -1,0 +1,109 @@
+"""RAG: answers over documents that are read one by one, against the sum done by hand; queries that learn with it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import triever
+from tests.retrievers.contract import Contract
+from tests.retrievers.test_reatt import ASKED, PEOPLE, SMALL, people
+from triever import BM25, Dense
+from triever.data.store import DocumentStore
+from triever.engines.encoded import DenseEngine
+from triever.errors import UsageError
+from triever.learning.answering import ReadingCourse
+from triever.learning.marginal import MarginalCourse
+from triever.retrievers.answerer import Answerer, ReaderTuning, found_by
+from triever.training.rag_loss import RagLoss, RagModel
+
+SHORT = ReaderTuning(steps=6, batch=4, close=3, holdout=0.3, learning_rate=1e-3, marginal=True)
+NOTHING = ReaderTuning(steps=0, marginal=True)
+
+
+def rag(training: ReaderTuning = NOTHING, **options: object) -> Answerer:
+    given = {"backbone": SMALL, "first": Dense(backbone=SMALL), "read_documents": 3} | options
+    return Answerer(training=training, **given)  # ty: ignore[invalid-argument-type]
+
+
+def dense_of(fitted: Answerer) -> DenseEngine:
+    assert isinstance(fitted.engine.first, DenseEngine)
+    return fitted.engine.first
+
+
+class TestRAG(Contract):
+    def make(self) -> triever.Retriever:
+        return rag()
+
+
+def course_of(fitted: Answerer) -> MarginalCourse:
+    store, data = DocumentStore.of(PEOPLE), people()
+    learned, judged = rag(SHORT).lesson(data, store)
+    first = dense_of(fitted)
+    course = ReadingCourse(fitted.engine.reader, learned, judged, SHORT, found_by(first, store), device="cpu")
+    return MarginalCourse.of(course, first, 0.1)
+
+
+@torch.inference_mode()
+def test_the_loss_is_the_sum_over_documents_that_are_read_alone() -> None:
+    fitted = rag().fit(people())
+    course = course_of(fitted)
+    batch = course.batches(course.learned, course.close, 0)[0]
+    loss = float(RagLoss(0.1)(course.model.eval(), batch)["answer"])
+    model = fitted.engine.reader.texts.model
+    expected = []
+    for question in range(len(batch["query_ids"])):
+        one = {name: tensor[question : question + 1] for name, tensor in batch.items()}
+        vector = course.asking(one["asked_ids"], one["asked_mask"])[0]
+        prior = ((one["vectors"][0] @ vector) / 0.1).softmax(0)
+        total = 0.0
+        for place in range(batch["document_ids"].shape[1]):
+            ids, mask = one["document_ids"][0, place : place + 1], one["document_mask"][0, place : place + 1]
+            asked = model.query_states(one["query_ids"], one["query_mask"])
+            held = model.document_states(ids, mask)
+            read = model.read(model.encode_pairs(asked, one["query_mask"], held[:, None], mask[:, None]))
+            total += float(prior[place]) * math.exp(float(model.answer_logprobs(read, one["answers"]).sum()))
+        expected.append(-math.log(total) / int((one["answers"] >= 0).sum()))
+    assert loss == pytest.approx(np.mean(expected), rel=1e-4)
+
+
+def test_documents_count_by_how_probable_they_are() -> None:
+    fitted = rag().fit(people())
+    answer = fitted.ask(ASKED[0])
+    hits = fitted.search(ASKED[0], 3)
+    scores = np.array([hit.score for hit in hits]) / NOTHING.temperature
+    expected = dict(zip((hit.id for hit in hits), np.exp(scores - np.logaddexp.reduce(scores)), strict=True))
+    assert {source.hit.id: source.share for source in answer.sources} == pytest.approx(expected, rel=1e-4)
+    assert 0 <= answer.probability <= 1
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_what_reads_queries_learns_if_it_may(rate: float, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    fitted = rag(replace(SHORT, query_rate=rate)).fit(people())
+    dense = dense_of(fitted)
+    assert (dense.asking is None) == (rate == 0)
+    before, after = (encoder.state_dict() for encoder in (dense.encoder, dense.query_encoder))
+    assert any(not torch.equal(before[name], after[name]) for name in before) == (rate > 0)
+    untouched = dense_of(rag().fit(people()))
+    np.testing.assert_array_equal(dense.index.vectors(), untouched.index.vectors())
+    fitted.save(tmp_path / "m")
+    again = triever.load(tmp_path / "m")
+    assert isinstance(again, Answerer)
+    assert again.search_many(ASKED, 4) == fitted.search_many(ASKED, 4)
+    assert again.ask(ASKED[0]) == fitted.ask(ASKED[0])
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(UsageError, match="set first=dense"):
+        rag(first=BM25()).fit(people())
+    with pytest.raises(UsageError, match="query_rate has no effect without marginal"):
+        ReaderTuning(query_rate=0.5)
+    with pytest.raises(UsageError, match="temperature = 0"):
+        ReaderTuning(temperature=0.0)
+    assert isinstance(course_of(rag().fit(people())).model, RagModel)
