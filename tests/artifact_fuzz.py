@@ -226,6 +226,9 @@ def edit_table(content: bytes, chance: random.Random) -> bytes:
     at = chance.randrange(len(rows))
     if how == "drop":
         table = table.drop_columns([name])
+    elif how == "value" and "id" not in table.column_names:  # where passages begin and end
+        rows[at][name] = int(_number(np.dtype(np.int64), chance))
+        table = pa.Table.from_pylist(rows, table.schema)
     elif how in ("null", "value"):
         rows[at][name] = (
             None if how == "null" else chance.choice(["", "a\nb", "\u2028", "{", "[1]", "e\u0301", "x" * 999])
@@ -234,7 +237,8 @@ def edit_table(content: bytes, chance: random.Random) -> bytes:
             rows[at][name] = [None]
         table = pa.Table.from_pylist(rows, table.schema)
     elif how == "double":
-        rows[at]["id"] = rows[at - 1]["id"]
+        same = "id" if "id" in table.column_names else name
+        rows[at][same] = rows[at - 1][same]
         table = pa.Table.from_pylist(rows, table.schema)
     elif how == "rows":
         table = chance.choice([table.slice(1), table.slice(0, 0), pa.concat_tables([table, table])])
