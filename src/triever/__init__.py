@@ -48,7 +48,6 @@ if _typing.TYPE_CHECKING:
 
 _LATER = {
     "Answerer": "retrievers.answerer",
-    "ReaderTuning": "retrievers.answerer",
     "Atomic": "docids.schemes",
     "Cluster": "docids.schemes",
     "ClusterNegatives": "training.clusters",
@@ -68,6 +67,7 @@ _LATER = {
     "Naive": "docids.schemes",
     "Negatives": "training.pairs",
     "QueryWriter": "queries.query_writer",
+    "ReaderTuning": "retrievers.answerer",
     "ReAtt": "retrievers.reatt",
     "ReAttShape": "models.reatt",
     "ReAttTuning": "retrievers.reatt",
@@ -96,7 +96,6 @@ __all__ = [
     "__version__",
     "Answer",
     "Answerer",
-    "ReaderTuning",
     "ArtifactError",
     "Atomic",
     "BadRecord",
@@ -133,6 +132,7 @@ __all__ = [
     "Negatives",
     "Query",
     "QueryWriter",
+    "ReaderTuning",
     "ReAtt",
     "ReAttShape",
     "ReAttTuning",
