@@ -15,10 +15,11 @@ from tests.retrievers.test_reatt import ASKED, PEOPLE, SMALL, people
 from triever import BM25, Dense
 from triever.data.store import DocumentStore
 from triever.engines.encoded import DenseEngine
+from triever.engines.hits import found_by
 from triever.errors import UsageError
 from triever.learning.answering import ReadingCourse
 from triever.learning.marginal import MarginalCourse
-from triever.retrievers.answerer import Answerer, ReaderTuning, found_by
+from triever.retrievers.answerer import Answerer, ReaderTuning
 from triever.training.rag_loss import RagLoss, RagModel
 
 SHORT = ReaderTuning(steps=6, batch=4, close=3, holdout=0.3, learning_rate=1e-3, marginal=True)

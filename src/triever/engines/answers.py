@@ -13,11 +13,13 @@ import torch
 from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
+from triever.engines import document_tokens
 from triever.engines.attention import ReadTexts
 from triever.engines.base import Engine, Parts, among
-from triever.engines.reranked import FIRST, read_tokens
-from triever.memory_parts import Product, Products, Stored, inside, scaled, weight_products, weights_in
+from triever.engines.reranked import FIRST
+from triever.memory_parts import Products, Stored, inside, weight_products, weights_in
 from triever.models import reatt_files
+from triever.models.encoder import source_of
 from triever.models.precision import device_of, fast_dtype
 from triever.models.reatt import Answers
 from triever.models.tokens import Tokens
@@ -168,31 +170,21 @@ class AnswererEngine:
 
     def stored(self) -> Stored:
         """Weights, tokens, and what the first stage holds."""
-        documents = self.reader.documents
-        parts: Stored = {
-            "weights": [*weights_in(self.reader.texts.model)],
-            "tokens": [documents.flat, documents.starts],
-        }
+        tokens = document_tokens.stored(self.reader.documents)
+        parts: Stored = {"weights": [*weights_in(self.reader.texts.model)], "tokens": tokens}
         return {**parts, **inside(FIRST, self.first.stored())}
 
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed."""
-        documents, model = self.reader.documents, self.reader.texts.model
-        number = 2 if model.tokenizer.size <= 2**16 else 4
-        parts = {
-            "weights": weight_products(weights_in(model)),
-            "tokens": [
-                Product(scaled(len(documents.flat), now, then), "tokens", number),
-                Product(then + 1, "documents", 8, "where it begins, and the end"),
-            ],
-        }
+        model = self.reader.texts.model
+        tokens = document_tokens.products(self.reader.documents, model.tokenizer.size, now, then)
+        parts = {"weights": weight_products(weights_in(model)), "tokens": tokens}
         return {**parts, **inside(FIRST, self.first.products(now, then))}
 
     def made_from(self) -> dict[str, Any]:
         """The backbones of both, and how the training went."""
         first = dict(self.first.made_from())
-        backbone = self.reader.texts.model.backbone
-        own = f"{backbone.source} (licence: {backbone.licence})"
+        own = source_of(self.reader.texts.model)
         weights = [first.pop("weights"), own] if "weights" in first else [own]
         known = {"answers known from": round(self.reader.known_from, 4)}
         return {"weights": "; ".join(dict.fromkeys(weights)), **first, **self.reader.trained, **known}
@@ -200,9 +192,8 @@ class AnswererEngine:
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put both into an artifact."""
         reatt_files.write(self.reader.texts.model, writer)
-        writer.array("document_tokens", self.reader.documents.flat)
-        writer.array("document_starts", self.reader.documents.starts)
         reader = self.reader
+        document_tokens.write(reader.documents, writer)
         own = {"trained": dict(reader.trained), "known_from": reader.known_from, "temperature": reader.temperature}
         return {FIRST: self.first.write(writer.inside(FIRST)), **own}
 
@@ -215,5 +206,5 @@ def read_reader(snapshot: Snapshot, device: str, query_length: int, document_len
         [snapshot.state.get(name, 0.0) for name in NUMBERS], "state", len(NUMBERS)
     )
     require(temperature >= 0, "its temperature is negative")
-    documents = read_tokens(snapshot, model.tokenizer.size)
+    documents = document_tokens.read(snapshot, model.tokenizer.size)
     return AnswerReader(texts, documents, known_from, temperature, require_table(snapshot.state, "trained"))

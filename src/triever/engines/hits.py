@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from triever.arrays import kth_greatest
 from triever.data.records import Hit, Result, ranked
+from triever.data.store import DocumentStore
+from triever.engines.base import Engine
 
 
 def top_hits(scores: np.ndarray, ids: Sequence[str], k: int) -> tuple[Hit, ...]:
@@ -24,3 +26,12 @@ def results(scores: np.ndarray, rows: np.ndarray, ids: Sequence[str]) -> list[Re
         Result(ranked(Hit(ids[row], float(score)) for score, row in zip(*scores_and_rows, strict=True) if row >= 0))
         for scores_and_rows in zip(scores.tolist(), rows.tolist(), strict=True)
     ]
+
+
+def found_by(engine: Engine, store: DocumentStore) -> Callable[[Sequence[str], int], list[list[int]]]:
+    """What gives the rows of the documents that an engine finds: so many for each text."""
+
+    def find(texts: Sequence[str], depth: int) -> list[list[int]]:
+        return [[store.row(hit.id) for hit in result] for result in engine.search(store, texts, depth)]
+
+    return find

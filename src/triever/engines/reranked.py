@@ -13,14 +13,15 @@ from triever.arrays import places, starts_of
 from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
+from triever.engines import document_tokens
 from triever.engines.base import Engine, Parts, among
-from triever.memory_parts import Product, Products, Stored, inside, scaled, weight_products, weights_in
+from triever.memory_parts import Products, Stored, inside, weight_products, weights_in
 from triever.models import encoder as encoders
 from triever.models.encoder import Encoder, encode, source_of
 from triever.models.precision import device_of
 from triever.models.tokens import TextTokenizer, Tokens
 from triever.training.pairs import text_numbers
-from triever.validation import require_array, require_starts, require_table, require_within
+from triever.validation import require_table
 
 QUERIES = 1024
 """Queries whose candidates are laid side by side at once."""
@@ -113,21 +114,15 @@ class RerankedEngine:
 
     def stored(self) -> Stored:
         """Weights, tokens, and what the first stage holds."""
-        documents, encoder = self.reranker.documents, self.reranker.encoder
-        parts: Stored = {"weights": [*weights_in(encoder)], "tokens": [documents.flat, documents.starts]}
+        tokens = document_tokens.stored(self.reranker.documents)
+        parts: Stored = {"weights": [*weights_in(self.reranker.encoder)], "tokens": tokens}
         return {**parts, **inside(FIRST, self.first.stored())}
 
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed."""
-        documents, encoder = self.reranker.documents, self.reranker.encoder
-        number = 2 if encoder.tokenizer.size <= 2**16 else 4
-        parts = {
-            "weights": weight_products(weights_in(encoder)),
-            "tokens": [
-                Product(scaled(len(documents.flat), now, then), "tokens", number),
-                Product(then + 1, "documents", 8, "where it begins, and the end"),
-            ],
-        }
+        encoder = self.reranker.encoder
+        tokens = document_tokens.products(self.reranker.documents, encoder.tokenizer.size, now, then)
+        parts = {"weights": weight_products(weights_in(encoder)), "tokens": tokens}
         return {**parts, **inside(FIRST, self.first.products(now, then))}
 
     def made_from(self) -> dict[str, Any]:
@@ -139,24 +134,15 @@ class RerankedEngine:
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put both stages into an artifact."""
         encoders.write(self.reranker.encoder, writer)
-        writer.array("document_tokens", self.reranker.documents.flat)
-        writer.array("document_starts", self.reranker.documents.starts)
+        document_tokens.write(self.reranker.documents, writer)
         return {FIRST: self.first.write(writer.inside(FIRST)), "trained": dict(self.reranker.trained)}
 
 
 def read_reranker(snapshot: Snapshot, device: str, query_length: int, document_length: int) -> Reranker:
     """The cross-encoder of an artifact, with the tokens of its documents."""
     encoder = encoders.read(snapshot).to(device_of(device, opening=True))
-    documents = read_tokens(snapshot, encoder.tokenizer.size)
+    documents = document_tokens.read(snapshot, encoder.tokenizer.size)
     return Reranker(encoder, documents, query_length, document_length, require_table(snapshot.state, "trained"))
-
-
-def read_tokens(snapshot: Snapshot, size: int) -> Tokens:
-    """The documents as numbers below `size`; a ValueError if they are not."""
-    flat = require_array(snapshot.array("document_tokens"), "document_tokens", ("uint16", "int32"), (None,))
-    require_within(flat, "document_tokens", 0, size)
-    starts = np.asarray(snapshot.array("document_starts"))
-    return Tokens(flat, require_starts(starts, "document_starts", snapshot.rows, len(flat)))
 
 
 def _reordered(result: Result, scores: Sequence[float], k: int) -> Result:

@@ -18,6 +18,7 @@ from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
 from triever.engines.encoded import DenseEngine, LateEngine, TextReading
+from triever.engines.hits import found_by
 from triever.engines.lexical import LexicalEngine, Weighting
 from triever.errors import UsageError
 from triever.learning.teachers import Teacher
@@ -208,9 +209,4 @@ def device_name(name: str) -> str:
 
 def bm25_finder(store: DocumentStore) -> Callable[[Sequence[str], int], list[list[int]]]:
     """What gives the rows of the first hits of BM25, as it is by default, for each text."""
-    engine = LexicalEngine.learn("english", Weighting(), store)
-
-    def find(texts: Sequence[str], depth: int) -> list[list[int]]:
-        return [[store.row(hit.id) for hit in result] for result in engine.search(store, texts, depth)]
-
-    return find
+    return found_by(LexicalEngine.learn("english", Weighting(), store), store)

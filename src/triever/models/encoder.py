@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -325,9 +325,18 @@ def _put_away(batch: tuple[np.ndarray, np.ndarray, Tensor], put: Put) -> None:
     put(rows, chosen, vectors.cpu().numpy())
 
 
-def source_of(encoder: Encoder) -> str:
-    """Whose weights an encoder started from, and under which licence."""
-    return f"{encoder.backbone.source} (licence: {encoder.backbone.licence})"
+class Begun(Protocol):
+    """A model that started from a backbone."""
+
+    @property
+    def backbone(self) -> Backbone:
+        """What it started from."""
+        ...
+
+
+def source_of(model: Begun) -> str:
+    """Whose weights a model started from, and under which licence."""
+    return f"{model.backbone.source} (licence: {model.backbone.licence})"
 
 
 def one_token(tokenizer: TextTokenizer) -> tuple[Tensor, Tensor]:

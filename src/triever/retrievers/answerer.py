@@ -13,11 +13,11 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.engines.answers import AnswererEngine, read_reader
-from triever.engines.base import Engine
 from triever.engines.encoded import DenseEngine
+from triever.engines.hits import found_by
 from triever.engines.reranked import FIRST
 from triever.errors import UsageError
-from triever.learning.answering import AnsweringRetriever, AnswerTuning, Close, ReadingCourse
+from triever.learning.answering import AnsweringRetriever, AnswerTuning, ReadingCourse
 from triever.learning.marginal import MarginalCourse
 from triever.retriever import Retriever
 from triever.retrievers.bm25 import BM25
@@ -98,12 +98,3 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
     def tuned(self, engine: AnswererEngine, documents: Sequence[Document], store: DocumentStore) -> AnswererEngine:
         """With the first stage tuned on new documents, where it wants that."""
         return replace(engine, first=self.first.tuned(engine.first, documents, store))
-
-
-def found_by(engine: Engine, store: DocumentStore) -> Close:
-    """What gives the rows of documents that an engine finds."""
-
-    def find(texts: Sequence[str], depth: int) -> list[list[int]]:
-        return [[store.row(hit.id) for hit in result] for result in engine.search(store, texts, depth)]
-
-    return find

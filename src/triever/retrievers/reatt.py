@@ -18,12 +18,12 @@ from triever.engines import attention
 from triever.engines.answers import AnswererEngine, AnswerReader, read_reader
 from triever.engines.attention import AttentionEngine
 from triever.engines.encoded import exact_options
+from triever.engines.hits import found_by
 from triever.engines.reranked import FIRST
 from triever.errors import UsageError
 from triever.index.token_vectors import TokenIndex, TokenOptions
 from triever.learning.answering import AnsweringRetriever, AnswerTuning, ReadingCourse
 from triever.retriever import Retriever
-from triever.retrievers.answerer import found_by
 from triever.retrievers.bm25 import BM25
 from triever.training.reatt_loss import ReAttLoss
 from triever.training.tuning import summary
