@@ -27,6 +27,8 @@ from triever import (
     DocidTuning,
     Generative,
     MultiVector,
+    ReAtt,
+    ReAttTuning,
     Semantic,
     UsageError,
     config,
@@ -205,3 +207,14 @@ def test_every_kind_of_index_is_measured() -> None:
     assert rows["bm25"]["compared"] == ""
     right = [fitted["bm25"].search(query, 1)[0].id in QRELS[query.id] for query in QUERIES]
     assert rows["bm25"]["Success@1"] == sum(right) / len(right)
+
+
+def test_attention_is_measured_with_every_index() -> None:
+    model = ReAtt(backbone="scratch:hidden=32,layers=2,heads=2", training=ReAttTuning(answer_steps=0, steps=0))
+    rows = bench_search({"reatt": model.fit(dataset())}, dataset(), "test")
+    ways = ["all compared", "2048 nearest tokens", "16 bits", "4 bits", "2 bits"]
+    assert [row["system"] for row in rows] == [f"reatt, {way}" for way in ways]
+    assert rows[1]["agreement"] == 1
+    assert all(float(row["index_queries_per_second"]) > 0 for row in rows)
+    bytes_of = [float(row["bytes_per_document"]) for row in rows]
+    assert bytes_of[4] < bytes_of[3] < bytes_of[2]

@@ -87,6 +87,16 @@ def test_a_score_is_the_average_of_the_best_attention_of_one_head() -> None:
             assert found[document.id] == pytest.approx(float(each[1, 0, 0]), abs=2e-3)  # keys are kept in 16 bits
 
 
+def test_another_index_finds_the_same_and_answers_the_same() -> None:
+    fitted = reatt(read_documents=4).fit(people())
+    expected = [[hit.id for hit in fitted.search(query, 8)] for query in ASKED]
+    nearest = fitted.reindexed(candidates=None, tokens=2048)
+    assert [[hit.id for hit in nearest.search(query, 8)] for query in ASKED] == expected
+    assert nearest.ask(ASKED[0]) == fitted.ask(ASKED[0])
+    assert nearest.index.tokens == 2048
+    assert fitted.reindexed(bits=2).index_bytes < fitted.index_bytes
+
+
 def test_an_answer_has_the_documents_it_was_written_from() -> None:
     fitted = reatt(read_documents=4).fit(people())
     answer = fitted.ask(ASKED[0])

@@ -4,6 +4,7 @@ Nothing is trained, and no document is encoded again. What varies depends on the
 
     dense         the kind of index
     multivector   the number of bits
+    reatt         the number of bits, and candidates by the nearest tokens instead of by clusters
     generative    exact search, and beams of several widths
     contextual    the ways to join the spellings of a title
     gdr           the number of clusters, and how much of a docid is written; `compared` is the share of all vectors
@@ -35,6 +36,8 @@ KINDS = ("flat", "hnsw", "ivfpq")
 BITS = (16, 4, 2)
 WIDTHS = (10, 40, 100)
 PATHS = (1, 5, 20)
+NEAREST = 2048
+"""Nearest tokens of each query token, as in the paper on retrieval as attention."""
 EVERYTHING = 10**9
 """How many prefixes an exact search may open: all of them, so that its hits are certain."""
 Row: TypeAlias = dict[str, str | float]
@@ -75,6 +78,7 @@ def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retrieve
     from triever.retrievers.gdr import GDR
     from triever.retrievers.generative import Generative
     from triever.retrievers.multivector import MultiVector
+    from triever.retrievers.reatt import ReAtt
 
     made: dict[str, Callable[[], Retriever]]
     if isinstance(retriever, Contextual) and retriever.vocabulary.k:
@@ -104,9 +108,12 @@ def variants(name: str, retriever: Retriever) -> dict[str, Callable[[], Retrieve
             made |= {"free 10": partial(retriever.searching, method="free", width=10)}
     elif isinstance(retriever, Dense):
         made = {kind: partial(retriever.reindexed, kind=kind) for kind in KINDS}
-    elif isinstance(retriever, MultiVector):
-        made = {"all compared": partial(retriever.reindexed, bits=16, candidates=0)}
-        made |= {f"{bits} bits": partial(retriever.reindexed, bits=bits) for bits in BITS}
+    elif isinstance(retriever, MultiVector | ReAtt):
+        reindexed = partial(retriever.reindexed, candidates=None, tokens=0)
+        made = {"all compared": partial(reindexed, bits=16, candidates=0)}
+        if isinstance(retriever, ReAtt):
+            made |= {f"{NEAREST} nearest tokens": partial(reindexed, bits=16, tokens=NEAREST)}
+        made |= {f"{bits} bits": partial(reindexed, bits=bits) for bits in BITS}
     else:
         return {name: lambda: retriever}
     return {f"{name}, {label}": make for label, make in made.items()}
@@ -142,9 +149,13 @@ def success(
 
 def _index_rate(retriever: Retriever, queries: Sequence[Query]) -> float | str:
     """Queries a second of the index alone, once they are encoded; "" for a retriever without an encoder."""
-    if not isinstance(retriever.engine, ReadsAhead):
+    from triever.engines.answers import AnswererEngine
+
+    engine = retriever.engine
+    engine = engine.first if isinstance(engine, AnswererEngine) else engine
+    if not isinstance(engine, ReadsAhead):
         return ""
-    search = retriever.engine.read_ahead([query.text for query in queries])
+    search = engine.read_ahead([query.text for query in queries])
     started = time.perf_counter()
     search(10)
     return round(len(queries) / (time.perf_counter() - started), 1)

@@ -109,6 +109,15 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
         placed = replace(options, device=str(reader.texts.model.device))
         return AttentionEngine(reader.texts, TokenIndex.of(*reader.texts.keys(reader.documents, work), placed))
 
+    def reindexed(self, **options: Any) -> ReAtt:
+        """The same documents and model with another index: `reatt.reindexed(bits=2)`."""
+        held = self._checked()
+        other = replace(self, index=replace(self.index, **options))
+        first = held.engine.first
+        assert isinstance(first, AttentionEngine)
+        index = first.index.rebuilt(replace(other.index, device=str(first.texts.model.device)))
+        return other.holding(replace(held, engine=replace(held.engine, first=replace(first, index=index))))
+
     def read(self, snapshot: artifact.Snapshot) -> AnswererEngine:
         """The model, the tokens and the keys of an artifact."""
         reader = read_reader(snapshot, self.device, self.shape.query_length, self.document_length)
