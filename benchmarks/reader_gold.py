@@ -84,7 +84,7 @@ class GoldBatches:
 
 def trained_reatt(backbone: Backbone, examples: Examples, words: argparse.Namespace) -> Callable:
     """An encoder and decoder that were trained to answer; called with examples, it gives its answers."""
-    shape = ReAttShape(apart=words.apart, query_length=words.query_length)
+    shape = ReAttShape(apart=words.apart, query_length=words.query_length, copy=words.copy)
     model = new_reatt(backbone, shape, words.seed)
     tokenizer = model.tokenizer
     questions = Tokens.of(examples.questions, tokenizer, words.query_length)
@@ -109,8 +109,9 @@ def reatt_answers(model: ReAttModel, words: argparse.Namespace, examples: Exampl
         parts = (*questions.padded(rows, model.tokenizer.pad), *passages.padded(rows, model.tokenizer.pad))
         ids, mask, passage_ids, passage_mask = (part.to(model.device) for part in parts)
         with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+            texts = ids, passage_ids[:, None]
             asked, held = model.query_states(ids, mask), model.document_states(passage_ids, passage_mask)
-            read = model.read(model.encode_pairs(asked, mask, held[:, None], passage_mask[:, None]))
+            read = model.read(model.encode_pairs(asked, mask, held[:, None], passage_mask[:, None], texts))
             answers = model.generate(read).tokens
         for row, tokens in zip(rows, answers, strict=True):
             written[row] = tokens
@@ -191,6 +192,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rate", type=float, default=0.0, help="learning rate; 0 is that of the kind of model")
     parser.add_argument("--apart", type=int, default=None, help="encoder layers that read apart; default: half")
+    parser.add_argument("--copy", action=argparse.BooleanOptionalAction, help="whether tokens are copied")
     parser.add_argument("--query-length", type=int, default=48)
     parser.add_argument("--document-length", type=int, default=400)
     parser.add_argument("--device", default="auto")

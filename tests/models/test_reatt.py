@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,7 @@ def encoded_pairs(one: Tiny) -> PairStates:
         asked_mask,
         states[None].expand(3, -1, -1, -1),
         held_mask[None].expand(3, -1, -1),
+        (asked, held[None].expand(3, -1, -1)),
     )
 
 
@@ -311,6 +313,44 @@ def test_a_decoder_copied_from_bert_is_that_of_transformers() -> None:
     torch.testing.assert_close(ours, expected * (answers() >= 0), **CLOSE)
 
 
+def test_a_word_is_written_or_copied_by_the_attention_to_it() -> None:
+    """The oracle: attention as transformers tells it, and the probability of each token added up place by place."""
+    one = tiny("bert-copying")
+    for parameter in one.model.decoder.parameters():
+        parameter.add_(torch.randn_like(parameter) * 0.1)
+    pairs = encoded_pairs(one)
+    assert pairs.ids is not None
+    given = answers()
+    given[0, 0], given[2, 1] = documents()[0][1, 2], questions()[0][2, 1]  # some that stand in a text
+    begin = torch.full((3, 1), one.model.decoder.shape.start)
+    out = their_bert_decoder(one.model)(
+        input_ids=torch.cat([begin, given.clamp(min=0)[:, :-1]], 1),
+        encoder_hidden_states=pairs.states.flatten(1, 2),
+        encoder_attention_mask=pairs.mask.flatten(1, 2),
+        output_attentions=True,
+    )
+    shares = out.cross_attentions[-1].mean(1)
+    chances = (out.last_hidden_state @ one.model.encoder.words.weight.T).softmax(2)
+    gates = one.model.copying(out.last_hidden_state).sigmoid()[:, :, 0]  # ty: ignore[call-non-callable]
+    ours = one.model.answer_logprobs(one.model.read(pairs), given)
+    texts, copied = pairs.ids.flatten(1, 2).tolist(), 0
+    for row, at in (given >= 0).nonzero().tolist():
+        token = int(given[row, at])
+        places = [place for place, other in enumerate(texts[row]) if other == token]
+        seen = sum(float(shares[row, at, place]) for place in places)
+        copied += bool(seen)
+        expected = float((1 - gates[row, at]) * chances[row, at, token] + gates[row, at] * max(seen, reatt.LEAST))
+        assert float(ours[row, at]) == pytest.approx(math.log(expected), abs=1e-6)
+    assert copied >= 2
+
+
+def test_a_model_that_copies_has_to_know_what_it_has_read() -> None:
+    one = tiny("bert-copying")
+    pairs = encoded_pairs(one)
+    with pytest.raises(ValueError, match="needs the ids"):
+        one.model.answer_loss(one.model.read(PairStates(pairs.states, pairs.mask)), answers())
+
+
 def test_several_documents_are_one_long_text_to_the_decoder() -> None:
     one = tiny("t5")
     pairs = encoded_pairs(one)
@@ -365,10 +405,12 @@ def test_a_document_that_is_not_there_gets_no_attention_and_changes_no_answer(fo
         asked_mask,
         states[None].expand(3, -1, -1, -1),
         held_mask[None].expand(3, -1, -1),
+        (asked, held[None].expand(3, -1, -1)),
     )
     target = model.document_attention(model.read(fewer), 4)
     assert target[:, 2].tolist() == [0.0] * 3
-    kept = PairStates(pairs.states[:, [0, 1, 3]], pairs.mask[:, [0, 1, 3]])
+    assert pairs.ids is not None
+    kept = PairStates(pairs.states[:, [0, 1, 3]], pairs.mask[:, [0, 1, 3]], pairs.ids[:, [0, 1, 3]])
     torch.testing.assert_close(target[:, [0, 1, 3]], model.document_attention(model.read(kept), 3), **CLOSE)
     ours, expected = (model.answer_logprobs(model.read(read), answers()) for read in (fewer, kept))
     torch.testing.assert_close(ours, expected, **CLOSE)
@@ -415,8 +457,16 @@ def slow_answer(model: reatt.ReAttModel, read: Any, limit: int) -> tuple[list[in
     total = 0.0
     while len(tokens) < limit and (not tokens or tokens[-1] != model.end):
         before = torch.tensor([[model.decoder.shape.start, *tokens]])
-        states, _ = model.decoder.decode(before, None, read)
-        scores = model.decoder.logits(states[0, -1]).log_softmax(0)
+        if model.copying is None:
+            states, _ = model.decoder.decode(before, None, read)
+            scores = model.decoder.logits(states[0, -1]).log_softmax(0)
+        else:
+            states, _, shares = model.decoder.decode_attending(before, None, read)
+            gate = float(model.copying(states[0, -1]).sigmoid())
+            chances = model.decoder.logits(states[0, -1]).softmax(0) * (1 - gate)
+            for place, token in enumerate(read.ids[0].tolist()):
+                chances[token] += gate * shares[0, -1, place]
+            scores = chances.log()
         total += float(scores.max())
         tokens.append(int(scores.argmax()))
     return tokens, total

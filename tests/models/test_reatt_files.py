@@ -38,7 +38,8 @@ def scores(model: ReAttModel) -> list[torch.Tensor]:
     (ids, mask), (document_ids, document_mask) = questions(), documents()
     asked, held = model.query_states(ids, mask), model.document_states(document_ids, document_mask)[:3]
     relevance = model.relevance(asked, mask, held, document_mask[:3])
-    read = model.read(model.encode_pairs(asked, mask, held[:, None], document_mask[:3, None]))
+    given = ids, document_ids[:3, None]
+    read = model.read(model.encode_pairs(asked, mask, held[:, None], document_mask[:3, None], given))
     return [model.weighed(relevance), model.answer_logprobs(read, answers())]
 
 

@@ -25,7 +25,7 @@ BERT_SIZES = {
     "num_hidden_layers": 3,
     "max_position_embeddings": 40,
 }
-FORMS = ("t5", "t5-v1.1", "bert")
+FORMS = ("t5", "t5-v1.1", "bert", "bert-copying")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Tiny:
 
     @property
     def is_t5(self) -> bool:
-        return self.form != "bert"
+        return self.form.startswith("t5")
 
     @property
     def their_encoder(self) -> Any:
@@ -77,13 +77,17 @@ class Tiny:
 def tiny(form: str, apart: int = 1, dropout: float = 0.0) -> Tiny:
     """A model of random weights in double precision, so that a difference is no matter of rounding."""
     torch.manual_seed(0)
-    theirs: Any = _bert() if form == "bert" else _t5(gated=form == "t5-v1.1")
+    theirs: Any = _bert() if form.startswith("bert") else _t5(gated=form == "t5-v1.1")
     for parameter in theirs.parameters():  # initial weights hide mistakes: norms of one, biases of nothing
         parameter.data.add_(torch.randn_like(parameter) * 0.2)
     theirs = theirs.double().eval()
     config = json.loads(theirs.config.to_json_string(use_diff=False))
     backbone = GivenBackbone(form, "a test", "none", tokenizer(), config, module=theirs)
-    model = new_reatt(backbone, ReAttShape(apart=apart, query_length=QUERY_LENGTH, dropout=dropout)).double()
+    copy = form == "bert-copying"
+    shape = ReAttShape(apart=apart, query_length=QUERY_LENGTH, dropout=dropout, copy=copy)
+    model = new_reatt(backbone, shape).double()
+    if model.copying is not None:
+        model.copying.weight.data.normal_(std=0.3)
     return Tiny(form, model.eval(), theirs)
 
 

@@ -66,7 +66,8 @@ def test_the_loss_is_the_sum_over_documents_that_are_read_alone() -> None:
             ids, mask = one["document_ids"][0, place : place + 1], one["document_mask"][0, place : place + 1]
             asked = model.query_states(one["query_ids"], one["query_mask"])
             held = model.document_states(ids, mask)
-            read = model.read(model.encode_pairs(asked, one["query_mask"], held[:, None], mask[:, None]))
+            given = one["query_ids"], ids[:, None]
+            read = model.read(model.encode_pairs(asked, one["query_mask"], held[:, None], mask[:, None], given))
             total += float(prior[place]) * math.exp(float(model.answer_logprobs(read, one["answers"]).sum()))
         expected.append(-math.log(total) / int((one["answers"] >= 0).sum()))
     assert loss == pytest.approx(np.mean(expected), rel=1e-4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.models.tiny_reatt import FORMS, answers, questions, texts, tiny, tokenizer
-from triever.models.reatt import ReAttModel
+from triever.models.reatt import PairStates, ReAttModel
 from triever.models.tokens import Tokens
 from triever.training.loop import TrainOptions, train
 from triever.training.losses import distillation
@@ -41,6 +42,12 @@ def batch(lengths: dict[int, int] = LENGTHS) -> dict[str, Tensor]:
         "document_rows": rows,
         "answers": answers(),
     }
+
+
+def read_together(model: ReAttModel, found: BatchTexts, asked: Tensor, held: Tensor) -> PairStates:
+    """Every question of a batch with its close documents."""
+    ids = found.query_ids, found.document_ids[found.close]
+    return model.encode_pairs(asked, found.query_mask, held[found.close], found.document_mask[found.close], ids)
 
 
 def gradients(model: ReAttModel, losses: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -107,7 +114,7 @@ def test_random_documents_have_exactly_zero_target_and_close_ones_share_everythi
     found = BatchTexts.of(batch())
     held = model.document_states(found.document_ids, found.document_mask)
     asked = model.query_states(found.query_ids, found.query_mask)
-    pairs = model.encode_pairs(asked, found.query_mask, held[found.close], found.document_mask[found.close])
+    pairs = read_together(model, found, asked, held)
     target = model.document_attention(model.read(pairs), 2)
     assert pairs.states.requires_grad
     assert not target.requires_grad
@@ -134,6 +141,8 @@ def test_the_loss_is_its_parts_done_question_by_question(form: str, in_batch: bo
             close = [row for row in CLOSE_ROWS[question] if row >= 0]
             pairs = [pair_alone(model, asked, asked_mask, documents[row]) for row in close]
             read = model.decoder.looked_up(torch.cat(pairs, 1), torch.ones(1, sum(pair.shape[1] for pair in pairs)))
+            asked_ids = given_batch["query_ids"][question : question + 1, : int(asked_mask.sum())]
+            read = replace(read, ids=torch.cat([part for row in close for part in (asked_ids, documents[row])], 1))
             row_answer = given_batch["answers"][question : question + 1]
             answer += float(-model.answer_logprobs(read, row_answer).sum() / (row_answer >= 0).sum()) / 3
             shares = model.decoder.first_text_scores(read).softmax(2)[0].split([pair.shape[1] for pair in pairs], 1)
@@ -219,7 +228,7 @@ def test_the_target_is_a_constant_to_the_gradients(form: str) -> None:
     held = model.document_states(found.document_ids, found.document_mask)
     asked = model.query_states(found.query_ids, found.query_mask)
     with torch.no_grad():
-        pairs = model.encode_pairs(asked, found.query_mask, held[found.close], found.document_mask[found.close])
+        pairs = read_together(model, found, asked, held)
         target = found.spread(model.document_attention(model.read(pairs), 2)).clone()
     scores = model.weighed(model.relevance(asked, found.query_mask, held, found.document_mask))[:, :4]
     expected = gradients(model, {"by hand": -(target[:, :4] * scores.log_softmax(1)).sum(1).mean()})
@@ -281,7 +290,8 @@ def whole_with_dropout(
     for question in range(3):
         close = found.close[question : question + 1]
         mask = found.query_mask[question : question + 1]
-        read = model.read(model.encode_pairs(asked[question], mask, held[close], found.document_mask[close]))
+        ids = found.query_ids[question : question + 1], found.document_ids[close]
+        read = model.read(model.encode_pairs(asked[question], mask, held[close], found.document_mask[close], ids))
         losses.append(model.answer_loss(read, found.answers[question : question + 1])[0])
         targets.append(model.document_attention(read, 2))
     scores = model.weighed(model.relevance(torch.cat(asked), found.query_mask, held, found.document_mask))

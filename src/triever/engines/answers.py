@@ -98,7 +98,11 @@ class AnswerReader:
             documents = model.document_states(document_ids, document_mask)
             shape = chosen.shape
             pairs = model.encode_pairs(
-                questions, mask, documents.unflatten(0, shape), document_mask.unflatten(0, shape)
+                questions,
+                mask,
+                documents.unflatten(0, shape),
+                document_mask.unflatten(0, shape),
+                (ids, document_ids.unflatten(0, shape)),
             )
             if self.temperature:
                 return [*self._weighed(model.generate(model.read(pairs.apart())), numbers, scores, most)]

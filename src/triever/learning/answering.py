@@ -277,10 +277,9 @@ class AnsweringRetriever(Retriever[E]):
         if not isinstance(begun, AnsweringRetriever):
             problem = f"start = {self.start!r} is a {begun.kind} retriever, which does not answer"
             raise UsageError(problem, "name a model that triever fit reatt or triever fit answerer has written")
-        model = begun.engine.reader.texts.model
-        if config.to_dict(model.shape) != config.to_dict(self.shape):
-            raise UsageError(f"the model of {self.start} has another shape", f"set shape as it has it: {model.shape}")
-        return model
+        if config.to_dict(begun.shape) != config.to_dict(self.shape):
+            raise UsageError(f"the model of {self.start} has another shape", f"set shape as it has it: {begun.shape}")
+        return begun.engine.reader.texts.model
 
 
 def scores_of(results: Sequence[Result]) -> list[list[float]]:

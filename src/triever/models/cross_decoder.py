@@ -7,8 +7,9 @@ search the keys and values of a text are computed once and shared by all of its 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol, TypeVar, cast
 
 import torch
@@ -47,11 +48,13 @@ class Read:
     layers: list[Memory]  # keys and values for each layer, of (texts, heads, length, d_kv)
     mask: Tensor  # (texts, 1, 1, length)
     pooled: Tensor | None = None  # (texts, 1, d_model)
+    ids: Tensor | None = None  # (texts, length) the tokens that were read, where they may be copied
 
     def of(self, text: Tensor) -> Read:
         """A row for each of these texts (rows,)."""
         layers = [(keys[text], values[text]) for keys, values in self.layers]
-        return Read(layers, self.mask[text], None if self.pooled is None else self.pooled[text])
+        pooled, ids = (None if part is None else part[text] for part in (self.pooled, self.ids))
+        return Read(layers, self.mask[text], pooled, ids)
 
 
 class CrossDecoder(DocidModel[C]):
@@ -120,14 +123,45 @@ class CrossDecoder(DocidModel[C]):
         What was read may have fewer rows than the tokens: then the rows of each text lie together, equally
         many for each.
         """
+        entering, past_of, bias = self._begun(tokens, past, read)
+        hidden, now = self._through(entering, past_of, bias, read, len(read.layers))
+        return self.left(hidden), now
+
+    def decode_attending(
+        self, tokens: Tensor, past: list[Memory] | None, read: Read
+    ) -> tuple[Tensor, list[Memory], Tensor]:
+        """The same, and (rows, t, length) the shares of the last layer's attention to the tokens of texts.
+
+        They are averages over heads. What was read has as many rows as the tokens.
+        """
+        entering, past_of, bias = self._begun(tokens, past, read)
+        hidden, now = self._through(entering, past_of, bias, read, len(read.layers) - 1)
+        *_, last = self.cross_layers()
+        scores = last.text_scores(hidden, past_of[-1], bias, read.layers[-1][0]) + read.mask
+        hidden, kept = last(hidden, past_of[-1], bias, read.layers[-1], read.mask)
+        return (
+            self.left(hidden),
+            [*now, kept],
+            scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(3).mean(1),
+        )
+
+    def _begun(
+        self, tokens: Tensor, past: list[Memory] | None, read: Read
+    ) -> tuple[Tensor, Sequence[Memory | None], Tensor]:
+        """What the first layer gets of tokens, the past of each layer, and what attention adds for each distance."""
         before = past[0][0].shape[2] if past else 0
         hidden = self._entered(tokens, before, read)
-        bias = self._backwards(before, tokens.shape[1], hidden)
+        return hidden, past or [None] * len(read.layers), self._backwards(before, tokens.shape[1], hidden)
+
+    def _through(
+        self, hidden: Tensor, past: Sequence[Memory | None], bias: Tensor, read: Read, layers: int
+    ) -> tuple[Tensor, list[Memory]]:
+        """States that have gone through the first layers, and the past of whatever comes next."""
         now: list[Memory] = []
-        for at, layer in enumerate(self.cross_layers()):
-            hidden, kept = layer(hidden, past[at] if past else None, bias, read.layers[at], read.mask)
+        for layer, before, memory in zip(islice(self.cross_layers(), layers), past, read.layers, strict=False):
+            hidden, kept = layer(hidden, before, bias, memory, read.mask)
             now.append(kept)
-        return self.left(hidden), now
+        return hidden, now
 
     def first_text_scores(self, read: Read) -> Tensor:
         """(texts, heads, length) how the last layer scores the tokens of texts for the first symbol, before a softmax.
@@ -135,11 +169,9 @@ class CrossDecoder(DocidModel[C]):
         What is masked has the lowest score there is.
         """
         begin = torch.full((len(read.mask), 1), self.shape.start, device=read.mask.device)
-        hidden = self._entered(begin, 0, read)
-        bias = self._backwards(0, 1, hidden)
-        *before, last = self.cross_layers()
-        for layer, memory in zip(before, read.layers[:-1], strict=True):
-            hidden, _ = layer(hidden, None, bias, memory, read.mask)
+        entering, past_of, bias = self._begun(begin, None, read)
+        hidden, _ = self._through(entering, past_of, bias, read, len(read.layers) - 1)
+        *_, last = self.cross_layers()
         return (last.text_scores(hidden, None, bias, read.layers[-1][0]) + read.mask)[:, :, 0]
 
     def _entered(self, tokens: Tensor, before: int, read: Read) -> Tensor:

@@ -25,16 +25,21 @@ from triever.models.bert_reader import BertSizes
 from triever.models.cross_decoder import Read
 from triever.models.decoders import brings_decoder, is_bert
 from triever.models.late_interaction import late_scores
+from triever.models.layers import Memory
 from triever.models.seeds import seeded
-from triever.models.split_encoder import SplitBert, SplitEncoder, SplitT5
+from triever.models.split_encoder import SplitBert, SplitEncoder, SplitT5, joined
 from triever.models.t5 import T5, T5Shape, renamed
 from triever.models.tokens import TextTokenizer
 
 PRODUCTS = 2**27
 """Products of question tokens and document tokens that are in memory at once."""
 ONCE_MORE: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # nothing is random in products
+OWN = ("head_logits", "copying.")
+"""The names of weights that no backbone brings begin with these."""
 ANSWER_TOKENS = 32
 """Tokens of an answer, at most."""
+LEAST = 1e-9
+"""What counts as the probability of copying what stands nowhere, so that it has a logarithm."""
 DecoderShape: TypeAlias = T5Shape | BertShape
 
 
@@ -48,6 +53,11 @@ class ReAttShape:
     temperature: float = option(0.001, "divides the logits of heads; a low one ends in a single retrieval head")
     query_length: int = option(
         64, "tokens of a question at most; with absolute positions, those of documents begin behind so many"
+    )
+    copy: bool | None = option(
+        None,
+        "whether tokens of documents are copied into answers, by the attention to them; not set: with a backbone that "
+        "brings no decoder, whose decoder is new",
     )
     dropout: float = option(0.1, "share of the states that is dropped in training")
 
@@ -64,11 +74,13 @@ class PairStates:
 
     states: Tensor  # (questions, documents, length, d_model)
     mask: Tensor  # (questions, documents, length); nothing for a document that is not there
+    ids: Tensor | None = None  # (questions, documents, length) their tokens
 
     def apart(self) -> PairStates:
         """Every pair as a question with one document; one that is not there is read all the same, and means nothing."""
         states, mask = self.states.flatten(0, 1).unsqueeze(1), self.mask.flatten(0, 1).unsqueeze(1)
-        return PairStates(states, torch.where(mask.any(2, keepdim=True), mask, torch.ones_like(mask)))
+        ids = None if self.ids is None else self.ids.flatten(0, 1).unsqueeze(1)
+        return PairStates(states, torch.where(mask.any(2, keepdim=True), mask, torch.ones_like(mask)), ids)
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,7 @@ class ReAttModel(nn.Module):
         self.decoder = T5(decoder_shape, nn.Identity()) if is_t5 else BertDecoder(decoder_shape, nn.Identity())
         self.decoder.symbols = self.encoder.words  # one table of words for both
         self.head_logits = nn.Parameter(torch.zeros(self.encoder.heads))
+        self.copying = new_gate(decoder_shape.d_model) if shape.copy else None
         self.end = backbone.tokenizer.after[-1]
 
     @property
@@ -162,26 +175,37 @@ class ReAttModel(nn.Module):
 
     # Reading
 
-    def encode_pairs(self, queries: Tensor, query_mask: Tensor, documents: Tensor, document_mask: Tensor) -> PairStates:
+    def encode_pairs(
+        self,
+        queries: Tensor,
+        query_mask: Tensor,
+        documents: Tensor,
+        document_mask: Tensor,
+        ids: tuple[Tensor, Tensor] | None = None,
+    ) -> PairStates:
         """Each question together with each of its documents; both were read apart.
 
         Questions (questions, length, d_model), documents (questions, documents, length, d_model), masks without the
-        last dimension. A document without tokens is not there.
+        last dimension, and so are the ids of both, which a model that copies needs. A document without tokens is not
+        there.
         """
-        count = documents.shape[1]
+        count, shape = documents.shape[1], documents.shape[:2]
+        query_mask, masks = query_mask.repeat_interleave(count, 0), document_mask.flatten(0, 1)
         states, mask = self.encoder.pair_states(
-            queries.repeat_interleave(count, 0),
-            query_mask.repeat_interleave(count, 0),
-            documents.flatten(0, 1),
-            document_mask.flatten(0, 1),
+            queries.repeat_interleave(count, 0), query_mask, documents.flatten(0, 1), masks
         )
-        shape = (len(queries), count)
         is_there = document_mask.any(2)[:, :, None]
-        return PairStates(states.unflatten(0, shape), mask.unflatten(0, shape) * is_there)
+        pairs = PairStates(states.unflatten(0, shape), mask.unflatten(0, shape) * is_there)
+        if ids is None:
+            return pairs
+        asked, held = ids[0].repeat_interleave(count, 0)[:, :, None], ids[1].flatten(0, 1)[:, :, None]
+        tokens = joined(asked, query_mask, held, masks)[0][:, :, 0]
+        return replace(pairs, ids=tokens.unflatten(0, shape))
 
     def read(self, pairs: PairStates) -> Read:
         """What the decoder looks up in all pairs of a question, as if they were one text."""
-        return self.decoder.looked_up(pairs.states.flatten(1, 2), pairs.mask.flatten(1, 2))
+        read = self.decoder.looked_up(pairs.states.flatten(1, 2), pairs.mask.flatten(1, 2))
+        return read if pairs.ids is None else replace(read, ids=pairs.ids.flatten(1, 2))
 
     @torch.no_grad()
     def document_attention(self, read: Read, documents: int) -> Tensor:
@@ -205,11 +229,34 @@ class ReAttModel(nn.Module):
         there = answers >= 0
         begin = torch.full_like(answers[:, :1], self.decoder.shape.start)
         before = torch.cat([begin, answers.clamp(min=0)[:, :-1]], 1)
-        states, _ = self.decoder.decode(before, None, read)
+        states, _, shares = self._decoded(before, None, read)
         # Scores of all words are the most that is computed here: not for places behind the ends of answers.
-        scores = self.decoder.logits(states[there]).to(self.head_logits.dtype)
-        losses = functional.cross_entropy(scores, answers[there], reduction="none")
-        return torch.zeros(answers.shape, dtype=losses.dtype, device=losses.device).masked_scatter(there, -losses)
+        states, expected = states[there], answers[there]
+        scores = self.decoder.logits(states).to(self.head_logits.dtype)
+        logprobs = -functional.cross_entropy(scores, expected, reduction="none")
+        if self.copying is not None and shares is not None and read.ids is not None:
+            is_it = read.ids[there.nonzero()[:, 0]] == expected[:, None]
+            copied = (shares[there].to(logprobs.dtype) * is_it).sum(1)
+            logprobs = self._mixed(states, logprobs, copied)
+        return torch.zeros(answers.shape, dtype=logprobs.dtype, device=logprobs.device).masked_scatter(there, logprobs)
+
+    def _decoded(
+        self, tokens: Tensor, past: list[Memory] | None, read: Read
+    ) -> tuple[Tensor, list[Memory], Tensor | None]:
+        """States after tokens, the past of what comes next, and where attention goes, for a model that copies."""
+        if self.copying is None:
+            return *self.decoder.decode(tokens, past, read), None
+        if read.ids is None:
+            raise ValueError("a model that copies needs the ids of what was read: encode_pairs(..., ids=...)")
+        return self.decoder.decode_attending(tokens, past, read)
+
+    def _mixed(self, states: Tensor, written: Tensor, copied: Tensor) -> Tensor:
+        """The log-probability of words that are written with this log-probability, or copied with this probability."""
+        assert self.copying is not None
+        gate = self.copying(states).to(written.dtype)
+        gate = gate.squeeze(-1) if written.dim() == gate.dim() - 1 else gate
+        by_copying = functional.logsigmoid(gate) + copied.clamp(min=LEAST).log()
+        return torch.logaddexp(functional.logsigmoid(-gate) + written, by_copying)
 
     def answer_loss(self, read: Read, answers: Tensor) -> Tensor:
         """(questions,) minus the mean log-probability of the tokens of each answer (questions, length)."""
@@ -224,8 +271,11 @@ class ReAttModel(nn.Module):
         total = torch.zeros(rows, dtype=self.head_logits.dtype, device=self.device)
         written, past = [], None
         for _ in range(limit):
-            states, past = self.decoder.decode(token, past, read)
+            states, past, shares = self._decoded(token, past, read)
             scores = self.decoder.logits(states[:, -1]).to(total.dtype).log_softmax(1)
+            if shares is not None and read.ids is not None:
+                copied = torch.zeros_like(scores).scatter_add(1, read.ids, shares[:, -1].to(scores.dtype))
+                scores = self._mixed(states[:, -1], scores, copied)
             best, chosen = scores.max(1)
             total = total + best * going
             going = going & (chosen != self.end)
@@ -243,6 +293,14 @@ def _avg_max(queries: Tensor, query_mask: Tensor, keys: Tensor, key_mask: Tensor
         return late_scores(queries, query_mask, keys, key_mask, mean=True)
 
 
+def new_gate(width: int) -> nn.Linear:
+    """What says how probably a word is copied; at first it mostly is, since a new decoder writes nothing of use."""
+    gate = nn.Linear(width, 1)
+    nn.init.zeros_(gate.weight)
+    nn.init.constant_(gate.bias, 2.0)
+    return gate
+
+
 # Making
 
 
@@ -258,6 +316,7 @@ def new_reatt(backbone: Backbone, shape: ReAttShape | None = None, seed: int = 0
 
 def _from_t5(backbone: Backbone, shape: ReAttShape) -> ReAttModel:
     """T5's own encoder and decoder."""
+    shape = replace(shape, copy=bool(shape.copy))
     weights = renamed(backbone.seq2seq_module().state_dict())
     tied = torch.equal(weights["output.weight"], weights["reader.embedding.weight"])
     theirs = T5Shape.of(backbone.transformers_config, tied=tied)
@@ -266,7 +325,8 @@ def _from_t5(backbone: Backbone, shape: ReAttShape) -> ReAttModel:
     decoder = {f"decoder.{name}": weight for name, weight in weights.items() if not name.startswith("reader.")}
     if tied:
         del decoder["decoder.output.weight"]
-    model.load_state_dict({**encoder, **decoder, "head_logits": model.head_logits})
+    own = {name: weight for name, weight in model.state_dict().items() if name.startswith(OWN)}
+    model.load_state_dict({**encoder, **decoder, **own})
     return model.eval()
 
 
@@ -275,6 +335,7 @@ def _from_bert(backbone: Backbone, shape: ReAttShape) -> ReAttModel:
     if not is_bert(backbone):
         problem = f"{backbone.name} is a {backbone.config['model_type']} model, which is neither a T5 nor a BERT"
         raise UsageError(problem, "choose minilm, scratch, or a model of the T5 family")
+    shape = replace(shape, copy=shape.copy is not False)
     sizes, tokenizer = BertSizes.of(backbone.config), backbone.tokenizer
     decoder_shape = BertShape.of(sizes, sizes.vocab_size, tied=True, dropout=shape.dropout)
     model = ReAttModel(backbone, shape, replace(decoder_shape, start=tokenizer.before[0]))

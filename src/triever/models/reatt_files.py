@@ -71,5 +71,5 @@ def _require_answering(model: ReAttModel) -> None:
     ids, mask = one_token(model.tokenizer)
     asked, held = model.query_states(ids, mask), model.document_states(ids, mask)
     require(model.relevance(asked, mask, held, mask).isfinite().all(), "its relevance is not finite")
-    read = model.read(model.encode_pairs(asked, mask, held[:, None], mask[:, None]))
+    read = model.read(model.encode_pairs(asked, mask, held[:, None], mask[:, None], (ids, ids[:, None])))
     require(model.generate(read, 1).logprobs.isfinite().all(), "it gives scores that are not finite")

@@ -59,4 +59,4 @@ def pairs_of(reader: ReAttModel, batch: Mapping[str, Tensor]) -> PairStates:
     ids, mask = batch["document_ids"], batch["document_mask"]
     asked = reader.query_states(batch["query_ids"], batch["query_mask"])
     documents = reader.document_states(ids.flatten(0, 1), mask.flatten(0, 1)).unflatten(0, ids.shape[:2])
-    return reader.encode_pairs(asked, batch["query_mask"], documents, mask)
+    return reader.encode_pairs(asked, batch["query_mask"], documents, mask, (batch["query_ids"], ids))

@@ -100,7 +100,8 @@ class ReAttLoss:
 
 def _read(model: ReAttModel, texts: BatchTexts, queries: Tensor, close: Tensor) -> tuple[Tensor, Tensor]:
     """The mean loss of answers written from close documents (questions, K, length, d_model), and attention to these."""
-    pairs = model.encode_pairs(queries, texts.query_mask, close, texts.document_mask[texts.close])
+    ids = texts.query_ids, texts.document_ids[texts.close]
+    pairs = model.encode_pairs(queries, texts.query_mask, close, texts.document_mask[texts.close], ids)
     read = model.read(pairs)
     return model.answer_loss(read, texts.answers).mean(), model.document_attention(read, close.shape[1])
 
