@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +22,8 @@ from triever.engines.attention import AttentionEngine
 from triever.errors import UsageError
 from triever.evaluation.heads import heads
 from triever.index.token_vectors import TokenOptions
-from triever.learning.answer_tasks import MASKED, asked, with_gaps
-from triever.learning.answering import known_from
+from triever.learning.answer_tasks import MASKED, AskedAnswers, asked, with_gaps
+from triever.learning.answering import ReadingCourse, known_from
 from triever.retrievers.answerer import Answerer, ReaderTuning
 from triever.retrievers.reatt import ReAtt, ReAttTuning
 
@@ -175,7 +176,9 @@ def test_close_documents_are_found_anew_by_the_model_itself(monkeypatch: pytest.
     monkeypatch.setattr(AttentionEngine, "search", counted)
     learned, judged = reatt(training=SHORT).lesson(people(), DocumentStore.of(PEOPLE))
     reatt(training=SHORT).fit(people())
-    assert searched == [len(learned), len(judged)], "before the second round, and for the threshold"
+    assert len(searched) == 2, "before the second round, and for the threshold"
+    assert SHORT.batch <= searched[0] <= len(learned)
+    assert searched[1] == len(judged)
     searched.clear()
     reatt(training=replace(SHORT, renew=False)).fit(people())
     assert searched == [len(judged)]
@@ -295,3 +298,21 @@ def test_a_saved_model_is_learned_further(tmp_path: Path) -> None:
         reatt(start=str(tmp_path / "b")).fit(people())
     with pytest.raises(UsageError, match="has another shape"):
         reatt(start=str(tmp_path / "m"), shape=triever.ReAttShape(apart=0)).fit(people())
+
+
+def test_a_round_finds_documents_for_the_questions_that_it_asks_and_no_others() -> None:
+    fitted = reatt().fit(people())
+    options = ReAttTuning(steps=4, rounds=2, batch=1, close=2, seed=3)
+    looked_up: list[str] = []
+
+    def close(texts: Sequence[str], depth: int) -> list[list[int]]:
+        looked_up.extend(texts)
+        return [[0, 1][:depth] for _ in texts]
+
+    course = ReadingCourse(fitted.engine.reader, AskedAnswers(ASKED), AskedAnswers([]), options, close)
+    batches = course.batches(course.learned, close, 1)
+    asked_in = [batches[step]["query_ids"][0].tolist() for step in range(2)]
+    tokens = fitted.engine.reader.texts.questions(looked_up)
+    assert 1 <= len(looked_up) <= 2
+    assert {tuple(row) for row in asked_in} == {tuple(tokens[number].tolist()) for number in range(len(looked_up))}
+    assert all((batches[step]["document_rows"] == torch.tensor([0, 1])).all() for step in range(2))

@@ -87,12 +87,12 @@ class ReadingBatches(TuningBatches):
     asked: AskedAnswers
     reader: AnswerReader
     questions: Tokens
-    close: np.ndarray  # (questions, K) rows of documents, -1 where there are no more
+    close: np.ndarray  # (questions, K) rows of documents, -1 where there are no more, or where it is not asked
     length: int  # tokens of an answer, at most
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:
         chance = self.chance(step)
-        numbers = chance.choice(len(self.asked), min(self.options.batch, len(self.asked)), replace=False)
+        numbers = _drawn(chance, len(self.asked), self.options.batch)
         answers = [self.asked.queries[number].answers for number in numbers]
         return self.batch(numbers, [texts[chance.integers(len(texts))] for texts in answers])
 
@@ -130,7 +130,8 @@ class ReadingCourse:
         self, loss: Loss, folder: Path | None = None, label: str = "training", share: RateShare | None = None
     ) -> Trained:
         """Train the model, in place."""
-        judges = self.batches(self.judged, self.close, 0) if len(self.judged) else None
+        some = np.arange(min(len(self.judged), JUDGED))
+        judges = self.batches(self.judged, self.close, 0, some) if len(some) else None
         return train(
             self.model,
             loss,
@@ -148,14 +149,25 @@ class ReadingCourse:
         """What finds documents for a round."""
         return self.renewed if number and self.renewed else self.close
 
-    def batches(self, asked: AskedAnswers, close: Close, number: int) -> ReadingBatches:
-        """A round of batches about documents that `close` finds."""
+    def batches(
+        self, asked: AskedAnswers, close: Close, number: int, which: np.ndarray | None = None
+    ) -> ReadingBatches:
+        """A round of batches about documents that `close` finds, for those questions that the round asks."""
         options, depth = self.options, min(self.options.close, len(self.reader.documents))
-        found = close(asked.texts, depth)
-        rows = np.array([[*row[:depth], *[-1] * (depth - len(row))] for row in found], np.int64).reshape(-1, depth)
+        which = self._asked_in(number, len(asked)) if which is None else which
+        texts, rows = asked.texts, np.full((len(asked), depth), -1, np.int64)
+        found = close([texts[at] for at in which.tolist()], depth)
+        for at, row in zip(which.tolist(), found, strict=True):
+            rows[at, : len(row)] = row[:depth]
         questions = self.reader.texts.questions(asked.texts)
         length = options.answer_length
         return ReadingBatches(options, options.batches, number, asked, self.reader, questions, rows, length)
+
+    def _asked_in(self, number: int, questions: int) -> np.ndarray:
+        """The numbers of the questions that a round asks: with many, each round asks but some of them."""
+        plan = TuningBatches(self.options, self.options.batches, number)
+        drawn = [_drawn(plan.chance(step), questions, self.options.batch) for step in range(len(plan))]
+        return np.unique(np.concatenate(drawn)) if drawn else np.zeros(0, np.int64)
 
     @torch.inference_mode()
     def _likelihood(self, judges: ReadingBatches) -> dict[str, float]:
@@ -169,6 +181,11 @@ class ReadingCourse:
             with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
                 total += float(loss(model, there)["answer"]) * len(part)
         return {WATCH: -total / len(numbers)}
+
+
+def _drawn(chance: np.random.Generator, questions: int, batch: int) -> np.ndarray:
+    """The numbers of the questions of a batch, out of so many."""
+    return chance.choice(questions, min(batch, questions), replace=False)
 
 
 def known_from(probabilities: Sequence[float], right: Sequence[bool]) -> float:

@@ -74,10 +74,12 @@ class MarginalCourse(ReadingCourse):
         self.asking.requires_grad_(query_rate > 0)
         return lambda name: query_rate if name.startswith("asking.") else 1.0
 
-    def batches(self, asked: AskedAnswers, close: Close, number: int) -> MarginalBatches:
-        """A round of batches about documents that `close` finds."""
+    def batches(
+        self, asked: AskedAnswers, close: Close, number: int, which: np.ndarray | None = None
+    ) -> MarginalBatches:
+        """A round of batches about documents that `close` finds, for those questions that the round asks."""
         assert self.dense is not None
-        plain = super().batches(asked, close, number)
+        plain = super().batches(asked, close, number, which)
         given = {each.name: getattr(plain, each.name) for each in fields(plain)}
         return MarginalBatches(
             **given, dense=self.dense, asked_tokens=self.dense.reading.queries(self.dense.query_encoder, asked.texts)
