@@ -132,12 +132,30 @@ class AnswerReader:
             best = max(total, key=lambda tokens: total[tokens])
             yield Written([*best], min(total[best], 0.0), tuple(np.exp(prior).tolist()))
 
-    def text(self, answer: Written, texts: Sequence[str]) -> str:
-        """An answer as the document writes it that got the most attention, if it stands there, or in another."""
-        tokenizer = self.texts.model.tokenizer
+    def text(self, answer: Written, rows: Sequence[int], texts: Sequence[str]) -> str:
+        """An answer as the document writes it that got the most attention, if it stands there, or in another.
+
+        The documents come as rows and texts.
+        """
+        tokenizer, tokens = self.texts.model.tokenizer, answer.tokens
         order = sorted(range(len(texts)), key=lambda number: -answer.shares[number])
-        found = (tokenizer.text_in(answer.tokens, texts[number]) for number in order)
-        return next((text for text in found if text), None) or tokenizer.text(answer.tokens).strip()
+        # To make tokens of a text again takes long; those that were read say whether it pays.
+        having = (number for number in order if _stands_in(tokens, self.documents[rows[number]]))
+        found = (tokenizer.text_in(tokens, texts[number]) for number in having)
+        return next((text for text in found if text), None) or tokenizer.text(tokens).strip()
+
+
+def _stands_in(part: Sequence[int], whole: np.ndarray) -> bool:
+    """Whether some tokens stand among others, one behind the other.
+
+    >>> _stands_in([2, 3], np.array([1, 2, 3])), _stands_in([2, 2], np.array([1, 2, 3])), _stands_in([], np.array([1]))
+    (True, False, False)
+    """
+    count = len(part)
+    if not 0 < count <= len(whole):
+        return False
+    places = np.flatnonzero(whole[: len(whole) - count + 1] == part[0])
+    return any(np.array_equal(whole[place : place + count], part) for place in places.tolist())
 
 
 @dataclass(frozen=True)

@@ -269,8 +269,8 @@ class AnsweringRetriever(Retriever[E]):
         rows = [[store.row(hit.id) for hit in result] for result in results]
         written = engine.reader.answers(some.texts, rows, scores_of(results))
         right = [
-            bool(exact_match(engine.reader.text(answer, _texts(result, store)), query.answers))
-            for answer, result, query in zip(written, results, some.queries, strict=True)
+            bool(exact_match(engine.reader.text(answer, found, _texts(result, store)), query.answers))
+            for answer, found, result, query in zip(written, rows, results, some.queries, strict=True)
         ]
         threshold = known_from([math.exp(answer.logprob) for answer in written], right)
         known = {"held-out exact match": round(float(np.mean(right)), 4)}
@@ -311,9 +311,9 @@ def _texts(hits: Sequence[Hit], store: DocumentStore) -> list[str]:
 def _answer(held: Held[Any], question: str, written: Written, hits: Sequence[Hit], attended: Attended | None) -> Answer:
     """What was written for a question, and what it was written from."""
     reader: AnswerReader = held.engine.reader
-    text = reader.text(written, _texts(hits, held.searched))
-    probability = math.exp(written.logprob)
     rows = [held.searched.row(hit.id) for hit in hits]
+    text = reader.text(written, rows, _texts(hits, held.searched))
+    probability = math.exp(written.logprob)
     matches = attended(question, [(row, reader.documents[row]) for row in rows]) if attended else [()] * len(hits)
     shown = [held.document_hit(hit, question) for hit in hits]
     sources = map(Source, shown, written.shares, matches)
