@@ -29,7 +29,7 @@ from tests.models.tiny_reatt import (
     tokenizer,
 )
 from triever.errors import UsageError
-from triever.models import reatt
+from triever.models import reatt, split_encoder
 from triever.models.backbones import load_backbone
 from triever.models.bert import COPIED
 from triever.models.late_interaction import late_scores
@@ -147,6 +147,27 @@ def test_avg_max_leaves_padding_out_whatever_the_shapes(
     scores = late_scores(vectors[0], masks[0], vectors[1], masks[1], mean=True)
     expected = naive_relevance(vectors[0], lengths[0], vectors[1], lengths[1])
     torch.testing.assert_close(scores, torch.tensor(expected, dtype=torch.float64), **CLOSE)
+
+
+@every_form
+def test_texts_that_are_read_by_their_length_are_read_alike(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = tiny(form)
+    ids, mask = documents()
+    states, pairs = one.model.document_states(ids, mask), encoded_pairs(one)
+    monkeypatch.setattr(split_encoder, "PIECE", 1)
+    seen: list[int] = []
+    passed = type(one.model.encoder).passed
+    monkeypatch.setattr(
+        type(one.model.encoder),
+        "passed",
+        lambda self, states, *rest: seen.append(states.shape[1]) or passed(self, states, *rest),
+    )
+    here = mask.bool()
+    torch.testing.assert_close(one.model.document_states(ids, mask)[here], states[here], **CLOSE)
+    assert seen == sorted(DOCUMENTS, reverse=True), "each document by itself, and no longer than it is"
+    again = encoded_pairs(one)
+    here = pairs.mask.bool()
+    torch.testing.assert_close(again.states[here], pairs.states[here], **CLOSE)
 
 
 def test_relevance_in_blocks_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,15 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from triever.errors import UsageError
 from triever.models.bert_reader import BertLayer, BertReader, BertSizes
 from triever.models.layers import EncoderLayer
 from triever.models.t5 import T5Shape, TextEncoder
+
+PIECE, PIECES = 32, 4
+"""Texts that pay to be read apart from longer ones, and how many such pieces there are."""
 
 
 class SplitEncoder(nn.Module, ABC):
@@ -84,7 +88,7 @@ class SplitEncoder(nn.Module, ABC):
     def _read_apart(self, ids: Tensor, mask: Tensor, *, is_document: bool) -> Tensor:
         # An empty text sees its first place, as attention to nothing at all is no number.
         seen = torch.cat([torch.ones_like(mask[:, :1]), mask[:, 1:]], 1)
-        return self.passed(self.entered(ids, is_document=is_document), seen, self.layers[: self.apart])
+        return self._through(self.entered(ids, is_document=is_document), seen, self.layers[: self.apart])
 
     def pair_states(
         self, query_states: Tensor, query_mask: Tensor, document_states: Tensor, document_mask: Tensor
@@ -94,7 +98,27 @@ class SplitEncoder(nn.Module, ABC):
         The document's tokens follow the query's without a gap, so nothing depends on how either was filled up.
         """
         states, mask = joined(query_states, query_mask, document_states, document_mask)
-        return self.left(self.passed(states, mask, self.layers[self.apart :])), mask
+        return self.left(self._through(states, mask, self.layers[self.apart :])), mask
+
+    def _through(self, states: Tensor, mask: Tensor, layers: Sequence[nn.Module]) -> Tensor:
+        """States that have gone through some layers; with many texts, those of like length together.
+
+        So most of what only fills texts up is not computed. States there are zero, or anything.
+        """
+        rows = len(states)
+        if rows < 2 * PIECE or not layers:
+            return self.passed(states, mask, layers)
+        lengths = mask.sum(1)
+        order = lengths.argsort(descending=True, stable=True)
+        pieces = order.split(-(-rows // PIECES))
+        longest = lengths[torch.stack([piece[0] for piece in pieces])].tolist()
+        passed = [
+            functional.pad(
+                self.passed(states[piece, :most], mask[piece, :most], layers), (0, 0, 0, states.shape[1] - most)
+            )
+            for piece, most in zip(pieces, longest, strict=True)
+        ]
+        return torch.cat(passed)[order.argsort()]
 
 
 def joined(first: Tensor, first_mask: Tensor, second: Tensor, second_mask: Tensor) -> tuple[Tensor, Tensor]:
