@@ -293,6 +293,9 @@ def test_a_saved_model_is_learned_further(tmp_path: Path) -> None:
     assert begun.ask(ASKED[0]) == first.ask(ASKED[0])
     further = reatt(start=str(tmp_path / "m"), training=SHORT).fit(people())
     assert further.ask(ASKED[0]).probability != first.ask(ASKED[0]).probability
+    reader = replace(further.engine.reader, known_from=0.25)
+    further.holding(replace(further._checked(), engine=replace(further.engine, reader=reader))).save(tmp_path / "k")
+    assert reatt(start=str(tmp_path / "k")).fit(people()).engine.reader.known_from == 0.25, "what is known comes along"
     BM25().fit(people()).save(tmp_path / "b")
     with pytest.raises(UsageError, match="bm25 retriever, which does not answer"):
         reatt(start=str(tmp_path / "b")).fit(people())

@@ -278,25 +278,26 @@ class AnsweringRetriever(Retriever[E]):
         return replace(engine, reader=reader)
 
     def new_reader(self, store: DocumentStore, seed: int) -> AnswerReader:
-        """A model that has learned nothing yet, and the tokens of documents."""
+        """A model that has learned nothing yet, or what `start` has learned, and the tokens of documents."""
         device = device_name(self.device)  # first: to read the texts for a backbone may take long
-        model = self._begun() if self.start else self._new(store, seed)
+        begun = self._begun() if self.start else None
+        model = begun.texts.model if begun else self._new(store, seed)
         texts = ReadTexts(model.to(device), model.shape.query_length, self.document_length)
-        return AnswerReader(texts, texts.documents(store))
+        return AnswerReader(texts, texts.documents(store), begun.known_from if begun else 0.0)
 
     def _new(self, store: DocumentStore, seed: int) -> ReAttModel:
         backbone = load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
         return new_reatt(backbone, self.shape, seed)
 
-    def _begun(self) -> ReAttModel:
-        """The model of a saved retriever, to learn further."""
+    def _begun(self) -> AnswerReader:
+        """What reads in a saved retriever, to learn further."""
         begun = load(self.start)
         if not isinstance(begun, AnsweringRetriever):
             problem = f"start = {self.start!r} is a {begun.kind} retriever, which does not answer"
             raise UsageError(problem, "name a model that triever fit reatt or triever fit answerer has written")
         if config.to_dict(begun.shape) != config.to_dict(self.shape):
             raise UsageError(f"the model of {self.start} has another shape", f"set shape as it has it: {begun.shape}")
-        return begun.engine.reader.texts.model
+        return begun.engine.reader
 
 
 def scores_of(results: Sequence[Result]) -> list[list[float]]:
