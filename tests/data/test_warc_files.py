@@ -237,6 +237,13 @@ def test_chunks_and_compression_are_taken_away(encoding: str, is_chunked: bool, 
         assert [page.text for page in pages] == [html_content(PAGE.encode()).text]
 
 
+def test_text_that_begins_like_compressed_data_is_read_as_it_is() -> None:
+    body = "SYrg. is six bytes of deflated data, and here is more."
+    sent = Captured(SITE, body, content_type="text/plain", headers=[("Content-Encoding", "deflate")])
+    stream = io.BufferedReader(io.BytesIO(archive(sent)))
+    assert [page.content().text for page in read_pages("x", stream, Problems())] == [body]
+
+
 @pytest.mark.parametrize(
     ("body", "headers", "problem", "reason"),
     [
