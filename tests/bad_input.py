@@ -21,6 +21,7 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.web_archives import Captured, archive
 from triever.data.datasets import load_dataset
 from triever.data.formats.lines import MAX_LINE
 from triever.data.readers import (
@@ -181,6 +182,7 @@ GOOD = {"_id": "d1", "title": "Cats", "text": "A cat is a small animal."}
 ROWS = "".join(
     json.dumps({"_id": f"d{n}", "title": "", "text": f"The cube of {n} is {n**3}."}) + "\n" for n in range(50)
 )
+CAPTURED = Captured("https://example.org/a", "<p>A dog.")
 PACKED = gzip.compress(ROWS.encode(), mtime=0)
 LONG = "".join(json.dumps({"_id": f"d{n}", "title": "", "text": "x" * 15_000_000}) + "\n" for n in range(5))
 BOMB = pa.compress(LONG.encode(), codec="zstd", asbytes=True)
@@ -358,6 +360,11 @@ DATASETS = [
     Case("a text file with a NUL byte", beside("b.txt", b"A\0cat."), dataset, "b.txt:1: the text holds a NUL byte; .*skip-bad", 1),
     Case("a text file of more than 16 MiB", beside("b.txt", "x" * (MAX_LINE + 1)), dataset, "b.txt:1: the file is larger than 16 MiB; split .*skip-bad", 1),
     Case("a PDF that is damaged", beside("b.pdf", b"%PDF-1.4\n%%EOF"), dataset, "b.pdf:1: the PDF is damaged; open it .*skip-bad", 1),
+    Case("a web archive that was cut short", beside("b.warc", archive(CAPTURED, CAPTURED)[:-99]), dataset, "b.warc:2: the archive ends in the middle of a record; the file was cut short: download or copy it again, or keep what comes before with --skip-bad", 2),
+    Case("a compressed web archive that was cut short", beside("b.warc.gz", archive(CAPTURED, CAPTURED, gzip=True)[:-99]), dataset, "b.warc.gz:2: the compressed data ends too early; the file was cut short: download or copy it again, or keep what comes before with --skip-bad", 2),
+    Case("a web archive with a wrong length", beside("b.warc", archive(CAPTURED, CAPTURED).replace(b"Content-Length: 53", b"Content-Length: 43")), dataset, "b.warc:2: no record begins here: .*; download or copy the file again, or keep", 2),
+    Case("a file that is no web archive", beside("b.warc", "A cat."), dataset, "b.warc:1: no record begins here: .*; download or copy the file again, or leave it out with --skip-bad", 1),
+    Case("a page of an unknown encoding in a web archive", beside("b.warc", archive(CAPTURED, Captured("https://example.org/b", "Кошка.".encode("cp1251")))), dataset, "b.warc:2: https://example.org/b: byte 0xca at column 1 is not UTF-8, and its encoding is not certain; take the page out .*skip-bad", 2),
     Case("a Word document that is damaged", beside("b.docx", b"PK\x03\x04"), dataset, "b.docx:1: the file is not a Word document, or is damaged; .*skip-bad", 1),
     Case("a Word document with a password", beside("b.docx", b"\xd0\xcf\x11\xe0"), dataset, "b.docx:1: the document has a password, or is a .doc; .*skip-bad", 1),
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +35,7 @@ def section(path: str, command: Any) -> str:
     rows = [record for parameter in command.params if (record := row(parameter, context))]
     parts = [f"## {path}", command.help, f"```text\n{usage}\n```"]
     if rows:
-        lines = [f"| `{names}` | {text} |" for names, text in rows]
+        lines = [f"| {code(names)} | {text} |" for names, text in rows]
         parts.append("\n".join(["| argument or option | what it is |", "| --- | --- |", *lines]))
     return "\n\n".join(parts)
 
@@ -43,7 +44,12 @@ def row(parameter: Any, context: Context) -> tuple[str, str] | None:
     if parameter.param_type_name == "argument":
         return parameter.metavar or parameter.name.upper(), parameter.help or ""
     record = parameter.get_help_record(context)
-    return (record[0].replace("|", "\\|"), record[1]) if record else None
+    return (record[0], record[1]) if record else None
+
+
+def code(text: str) -> str:
+    """A text as code in a table; between backticks, GitHub and mkdocs do not agree on how a bar is written."""
+    return f"<code>{html.escape(text).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def render() -> str:

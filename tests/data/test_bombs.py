@@ -23,6 +23,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import web_archives
+from tests.web_archives import Captured, archive
 from triever.data.dataset import Dataset
 from triever.data.formats.problems import KNOWN
 from triever.data.readers import Problems, read_queries
@@ -217,6 +219,15 @@ def word(content: bytes) -> Make:
     return make
 
 
+def archived(body: bytes, *headers: tuple[str, str]) -> Make:
+    """A web archive with one page."""
+    return lambda path: path.write_bytes(archive(Captured("https://example.org/a", body, headers=headers)))
+
+
+RESOURCE = (
+    b"WARC/1.0\r\nWARC-Type: resource\r\nWARC-Target-URI: https://example.org/a\r\n"
+    b"Content-Type: text/html\r\nContent-Length: %d\r\n\r\n"
+)
 MUCH = 200_000_000  # bytes
 LINE = b'{"_id": "d1", "text": "a"}\n'
 LISTS = b'{"_id": "d2", "text": "x", "metadata": {"a": [' + b"[]," * 5_000_000 + b"1]}}\n"
@@ -250,6 +261,12 @@ BOMBS: dict[str, tuple[str, str, Make, str]] = {
     "a page of one tag": ("documents", "x.html", text("<div " + "a=1 " * 3_000_000), ""),
     "a Word document of blanks": ("documents", "x.docx", word(b" " * MUCH), ":1: the unpacked document is larger than 64 MiB"),
     "a Word document of open elements": ("documents", "x.docx", word(b"<p>" * 20_000_000), ":1: the XML of the Word document is nested too deeply"),
+    "a web archive with a header without end": ("documents", "x.warc.gz", gz((b"WARC/1.0\r\nX: ", 1), (b"x", MUCH)), ":1: the headers are longer than 1 MiB"),
+    "a web archive of blank lines": ("documents", "x.warc.gz", gz((b"\r\n", MUCH // 2)), ":1: the headers are longer than 1 MiB"),
+    "a web archive with a page without end": ("documents", "x.warc.gz", gz((RESOURCE % MUCH, 1), (b"x ", MUCH // 2)), ":1: the data unpacks to more than 200 times its size"),
+    "a web archive with a page of open tags": ("documents", "x.warc", archived(b"<div><a b='" * 400_000), ""),
+    "a web archive with a compressed page of blanks": ("documents", "x.warc", archived(web_archives.packed(b" " * MUCH, "gzip"), ("Content-Encoding", "gzip")), ":1: https://example.org/a: the page is larger than 16 MiB"),
+    "a web archive with a page of tiny chunks": ("documents", "x.warc", archived(b"1\r\nx\r\n" * 3_000_000, ("Transfer-Encoding", "chunked")), ""),
     "a topic without end": ("queries", "x.txt", gz((b"<top>\n<num> 1\n<title> a\n", 1), (b"ab\n", 3_000_000)), ":1: the topic is longer"),
     "a line of tabs": ("documents", "x.tsv", gz((b"1\ta\n2\tb\n", 1), (b"ab\t", 5_000_000)), ":3: the line has more than 10,000 columns"),
     "a header of commas": ("documents", "x.csv", gz((b"id,text" + b",ab" * 5_000_000, 1)), "more than 10,000 columns"),
@@ -259,7 +276,12 @@ BOMBS: dict[str, tuple[str, str, Make, str]] = {
 }  # fmt: skip
 
 
-QUICK = ("a dictionary of one long text", "a million columns in a footer", "a long line in gzip")
+QUICK = (
+    "a web archive with a header without end",
+    "a dictionary of one long text",
+    "a million columns in a footer",
+    "a long line in gzip",
+)
 
 
 @pytest.mark.parametrize("skip_bad", [False, True], ids=["strict", "skip_bad"])

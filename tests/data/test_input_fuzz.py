@@ -31,6 +31,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import triever
+from tests import web_archives
+from tests.web_archives import Captured, archive
 from triever.data.formats.lines import MAX_LINE
 from triever.data.readers import Problems, read_documents, read_expansions, read_qrels, read_queries, read_run
 from triever.data.records import Document, Query, Result
@@ -100,6 +102,19 @@ def topics(chance: random.Random) -> bytes:
     ).encode()
 
 
+def captured(chance: random.Random) -> list[Captured]:
+    page = f"<title>{sentence(chance)}</title><p>{sentence(chance)}".encode()
+    chunks, packing = ("Transfer-Encoding", "chunked"), ("Content-Encoding", "gzip")
+    packed = web_archives.packed(page, "gzip")
+    return [
+        Captured("https://example.org/a", page),
+        Captured("https://example.org/a", kind="request"),
+        Captured("https://example.org/b", web_archives.chunked(page), headers=[chunks]),
+        Captured("https://example.org/c", web_archives.chunked(packed), headers=[chunks, packing]),
+        Captured("https://example.org/d.txt", sentence(chance), kind="resource", content_type="text/plain"),
+    ]
+
+
 def parquet(rows: list[dict[str, Any]], **options: Any) -> bytes:
     file = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows), file, **options)
@@ -155,10 +170,12 @@ def examples() -> dict[str, bytes]:
         "qrels.tsv": b"query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td2\t0\nq2\td1\t2\n",
         "x.run": "".join(f"q{n // 3} Q0 d{n} {n} {9.5 - n} tag\n" for n in range(9)).encode(),
         "notes.txt": b"# Cats\n\nA cat drinks milk.\n",
+        "site.warc": archive(*captured(chance)),
         "notes.md": b"Title\n=====\n\n```\n# no heading\n```\nText.\n",
     }
     packed = {f"{name}.gz": gzip.compress(plain[name], mtime=0) for name in ("corpus.jsonl", "squad.json", "qrels.txt")}
     packed |= {f"{name}.zst": zstd(plain[name]) for name in ("queries.jsonl", "docs.csv", "topics.txt")}
+    packed["site.warc.gz"] = archive(*captured(chance), gzip=True)
     return plain | packed | parquets(chance)
 
 

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from tests.data.test_datasets import CORPUS, write
 from tests.warm import run
 from triever.data.datasets import info, load_dataset
-from triever.data.formats import text_files
 from triever.data.formats.content import BadFile, TooLarge
 from triever.data.formats.docx_files import docx_content
 from triever.data.formats.front_matter import split_front_matter
@@ -413,7 +412,6 @@ def test_a_pdf_with_changed_bytes_is_read_or_refused(at: int, content: bytes) ->
 
 
 def without_pypdf(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_files, "reads_pdf", lambda: False)
     monkeypatch.setitem(sys.modules, "pypdf", None)
 
 

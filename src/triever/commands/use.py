@@ -231,7 +231,7 @@ def add(
     same = f", {plan.unchanged:,} as they were" if plan.unchanged else ""
     note(f"added {len(plan.added):,} documents, replaced {len(plan.replaced):,}{same}; {len(retriever):,} in all")
     _note_left_out(problems)
-    note(str(Reading.of(dataset.source, len(new), problems.reasons)))
+    note(str(Reading.of(dataset.source, len(new), problems)))
 
 
 def sync(

@@ -130,7 +130,7 @@ class Dataset:
             count += 1
             yield document
         self._fingerprint = digest.hex()
-        self._reading = Reading.of(self.source, count, problems.reasons)
+        self._reading = Reading.of(self.source, count, problems)
         self._tell_problems(problems)
         self._tell(len(unseen), "documents that are judged relevant are not there")
 

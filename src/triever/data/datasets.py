@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,10 @@ from pathlib import Path
 from triever.arguments import as_path
 from triever.data.dataset import Dataset, Queries, Split
 from triever.data.folders import Files, Layout, SplitFiles, listed, survey
+from triever.data.formats.extras import INSTALL, PACKAGES, Package, missing_package
 from triever.data.formats.lines import require_file
-from triever.data.formats.pdf_files import INSTALL
 from triever.data.formats.problems import Problems
-from triever.data.formats.text_files import needs_package, real_texts
+from triever.data.formats.text_files import real_texts
 from triever.data.formats.text_ids import lies_in, real_folder, root_to_keep
 from triever.data.readers import count_documents, read_qrels, read_queries, stream_layout
 from triever.data.reading import RECORDS, TEXT, Source
@@ -53,7 +54,7 @@ def load_dataset(
     sources = {files.queries: partial(_read_queries, files.queries) for files in layout.splits.values()}
     splits = {name: _split(files, sources) for name, files in layout.splits.items()}
     name = without_endings(path.resolve().name)
-    for warning in filter(None, (layout.doubt, _ignored(layout), _unreadable(layout))):
+    for warning in filter(None, (layout.doubt, _ignored(layout), *_unreadable(layout))):
         _log.warning("%s: %s", name, warning)
     return Dataset(name, partial(stream_layout, layout), splits, skip_bad=skip_bad, source=_source(name, layout))
 
@@ -65,14 +66,23 @@ def _ignored(layout: Layout) -> str:
     return f"{len(layout.ignored)} files look like data and were not used: {listed(layout.ignored)}"
 
 
-def _unreadable(layout: Layout) -> str:
-    """A warning about files that could be documents, if a package were installed."""
-    count = 0 if layout.documents else sum(map(needs_package, layout.unread))
-    return f"{count} PDF files were not read, as pypdf is not installed; run: {INSTALL}" if count else ""
+def _unreadable(layout: Layout) -> list[str]:
+    """Warnings about files that could be documents, if a package were installed."""
+    counts = Counter() if layout.documents else _missing_packages(layout)
+    return [
+        f"{counts[package]} {package.kind} files were not read, as {package.name} is not installed; run: {INSTALL}"
+        for package in PACKAGES
+        if counts[package]
+    ]
+
+
+def _missing_packages(layout: Layout) -> Counter[Package]:
+    """The number of files that each missing package would read."""
+    return Counter(package for path in layout.unread if (package := missing_package(path)))
 
 
 def _source(name: str, layout: Layout) -> Source:
-    missing = {".pdf": "pypdf"} if any(map(needs_package, layout.unread)) else {}
+    missing = {ending: package.name for package in _missing_packages(layout) for ending in package.endings}
     left = layout.ignored, layout.unread, missing
     if layout.documents:
         return Source(RECORDS, len(layout.documents), "", *left)

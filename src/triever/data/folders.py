@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from triever.artifact import is_artifact
+from triever.data.formats.extras import missing_package
 from triever.data.formats.json_items import is_one_object
 from triever.data.formats.lines import require_file
-from triever.data.formats.pdf_files import INSTALL
 from triever.data.formats.sniff import Format, Kind, Role, is_called_documents, recognise, sniff
 from triever.data.formats.text_files import ENDINGS, files_below, is_prose, needs_package, text_paths
 from triever.data.formats.text_ids import lies_in
+from triever.data.formats.warc_files import count_pages, is_archive
 from triever.data.reading import RECORDS, TEXT
 from triever.data.splits import ALL, split_name
 from triever.errors import DataError, MissingExtra, TrieverError, UsageError, nearest
@@ -26,17 +28,18 @@ Broken: TypeAlias = dict[Path, DataError]
 Count: TypeAlias = Callable[[Sequence[Path], int], int]
 
 _PACKED = r"\.(gz|zst|zstd|bz2|xz|lz4|br|zip|7z|rar|tar|tgz)$"
-_DATA = re.compile(rf"\.(jsonl|jsonlines|ndjson|json|tsv|csv|parquet)$|{_PACKED}", re.IGNORECASE)
+_DATA = re.compile(rf"\.(jsonl|jsonlines|ndjson|json|tsv|csv|parquet|warc)$|{_PACKED}", re.IGNORECASE)
 _ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice|changelog|citation)\b", re.IGNORECASE)
 _SMALL = 2**16  # bytes
 _NAMED = 3
 _CLOSE = 10  # two numbers are close if one is less than this many times the other
 _COUNT_LIMIT = 100_000  # records are counted up to here: about a second
+_PAGE_LIMIT = 10_000  # pages of web archives are counted up to here: a few seconds
 _TEXT_ENDINGS = f"text files end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
 
 _EXPECTED = (
     "expected corpus.jsonl (with queries.jsonl and qrels/*.tsv beside it), a TSV or Parquet collection, "
-    "a SQuAD or DPR file, or text files: .txt, .md, .rst, .html, .docx, .pdf"
+    "a SQuAD or DPR file, or text files: .txt, .md, .rst, .html, .warc, .docx, .pdf"
 )
 
 
@@ -83,8 +86,8 @@ def survey(path: str | Path, count: Count, *, read_as: str = "", text_root: str 
 
 
 def _survey_file(path: Path, read_as: str) -> Layout:
-    if needs_package(path):
-        raise _missing()
+    if missing := _missing([path]):
+        raise missing
     if read_as == TEXT:
         if not is_prose(path):
             raise DataError(f"{path} is not a text file", _TEXT_ENDINGS)
@@ -135,25 +138,27 @@ class _Choice:
         documents = [path for path in _documents(self.record_files) if not is_prose(path)]
         if not documents and not self.broken:
             return any(not self.record_files or not _ABOUT.match(path.name) for path in text_paths(self.root))
-        kinds, texts = dict(self.record_files), self._texts({path.parent for path in documents})
+        kinds, text_files = dict(self.record_files), self._texts({path.parent for path in documents})
         records = [*(path for path in documents if not _is_stray(path, kinds[path])), *self.broken]
+        texts = len(text_files)
         if not records or not texts:
             return texts > len(documents)
         whole = [path for path in records if path not in self.broken]
+        pages = _count_texts(text_files)
         if any(map(is_called_documents, records)):
-            return self._chosen(False, texts, records, close=self.count(whole, texts) < texts)
-        enough = min(_CLOSE * texts**2 // len(records) + 1, _COUNT_LIMIT)
+            return self._chosen(False, texts, records, close=self.count(whole, pages) < pages)
+        enough = min(_CLOSE * texts * pages // len(records) + 1, _COUNT_LIMIT)
         counted = self.count(whole, enough)
-        weights = texts**2, len(records) * counted
+        weights = texts * pages, len(records) * counted
         close = max(weights) < _CLOSE * min(weights) or counted == _COUNT_LIMIT
         return self._chosen(weights[0] > weights[1], texts, records, close)
 
-    def _texts(self, record_folders: set[Path]) -> int:
-        """The number of text files, without files of questions or judgements and without a README beside records."""
+    def _texts(self, record_folders: set[Path]) -> list[Path]:
+        """The text files, without files of questions or judgements and without a README beside records."""
         not_documents = {path for path, kind in self.record_files if Role.DOCUMENTS not in kind.roles}
         about = {self.root, *record_folders}
         files = (path for path in text_paths(self.root) if path not in not_documents)
-        return sum(path.parent not in about or not _ABOUT.match(path.name) for path in files)
+        return [path for path in files if path.parent not in about or not _ABOUT.match(path.name)]
 
     def _chosen(self, is_text: bool, texts: int, records: Sequence[Path], close: bool) -> bool:
         names = listed([path.relative_to(self.root).as_posix() for path in records])
@@ -164,21 +169,31 @@ class _Choice:
         return is_text
 
 
-def _missing() -> MissingExtra:
-    return MissingExtra("reading a PDF", INSTALL)
+def _count_texts(text_files: Sequence[Path]) -> int:
+    """The number of documents in text files: one in each, but of web archives their pages, up to a limit."""
+    archives = [path for path in text_files if is_archive(path)]
+    pages = 0
+    for path in archives:
+        with contextlib.suppress(DataError):  # the reader will say that it cannot be opened
+            pages += count_pages(path, _PAGE_LIMIT - pages)
+    return len(text_files) - len(archives) + pages
+
+
+def _missing(paths: Iterable[str | Path]) -> MissingExtra | None:
+    """The error for the first of these files that cannot be read because a package is not installed."""
+    package = next(filter(None, map(missing_package, paths)), None)
+    return package.missing() if package else None
 
 
 def _no_texts(root: Path) -> TrieverError:
-    if any(map(needs_package, files_below(root))):
-        return _missing()
-    return DataError(f"{root} holds no text files", _TEXT_ENDINGS)
+    return _missing(files_below(root)) or DataError(f"{root} holds no text files", _TEXT_ENDINGS)
 
 
 def _checked(layout: Layout, record_files: FilesOfKinds) -> Layout:
     if layout.documents:
         return layout
-    if any(map(needs_package, layout.unread)):
-        raise _missing()
+    if missing := _missing(layout.unread):
+        raise missing
     descriptions = [_description(layout.root, path, kind) for path, kind in record_files]
     seen = f"only {', '.join(descriptions)}" if descriptions else "nothing readable"
     if layout.ignored:
@@ -249,7 +264,7 @@ def _left(layout: Layout) -> tuple[str, ...]:
 def _ignored(root: Path, left: tuple[str, ...], record_files: FilesOfKinds) -> tuple[str, ...]:
     """Those of the unread files that look like data and are not known to be something else, such as a run."""
     not_documents = {path for path, kind in record_files if Role.DOCUMENTS not in kind.roles}
-    looks = (name for name in left if _DATA.search(name))
+    looks = (name for name in left if _DATA.search(name) and not needs_package(name))
     return tuple(
         name for name in looks if root / name not in not_documents and not _describes(root / name, record_files)
     )

@@ -33,10 +33,11 @@ def _read(dataset: Dataset, documents: int, problems: Problems) -> dict[str, obj
     """Counts of the files, if there are any."""
     if not dataset.source.read_as:
         return {}
-    reading = Reading.of(dataset.source, documents, problems.reasons)
+    reading = Reading.of(dataset.source, documents, problems)
     root = {"root": dataset.root} if dataset.root else {}
     left = {"not read": dict(reading.unread), "left out": dict(reading.left_out)}
-    return {"read as": dataset.source.read_as, "files": reading.files, **root, **left}
+    records = {"records of archives not read": dict(reading.unread_records)} if reading.unread_records else {}
+    return {"read as": dataset.source.read_as, "files": reading.files, **root, **left, **records}
 
 
 def _documents(dataset: Dataset, missing: set[str], problems: Problems) -> dict[str, Any]:

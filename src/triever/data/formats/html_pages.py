@@ -53,11 +53,14 @@ _END = "\x1f"  # of a title; no text has this sign, as HTML does not allow it
 _FACTS = ("author", "date", "keywords", "description")
 
 
-def html_content(raw: bytes) -> Content:
-    """The content of a page; a Flaw if its encoding is not certain."""
+def html_content(raw: bytes, charset: str = "") -> Content:
+    """The content of a page; a Flaw if its encoding is not certain.
+
+    `charset` is the encoding that its sender names; it comes before the one that the page names itself.
+    """
     declared = _CHARSET.search(raw[:_HEAD])
     page = _Page()
-    for token in _tokens(decode(raw, declared[1].decode("ascii", "replace") if declared else "")):
+    for token in _tokens(decode(raw, charset or (declared[1].decode("ascii", "replace") if declared else ""))):
         page.take_text(token) if isinstance(token, str) else page.take_tag(*token)
     return page.content()
 

@@ -38,7 +38,8 @@ CHUNK = 2**20
 _PIECE = 2**16
 _MOST_BLANKS = 10**6  # lines in a row
 
-_GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"
+"""The first bytes of gzip."""
 _ZSTD = b"\x28\xb5\x2f\xfd"
 BOMS = (  # the longer ones first: UTF-32's begins with UTF-16's
     (codecs.BOM_UTF32_LE, "UTF-32"),
@@ -53,7 +54,8 @@ class _Bomb(OSError):
     """Compressed data that grows beyond the limit."""
 
 
-_DAMAGE = (EOFError, OSError, zlib.error)
+DAMAGE = (EOFError, OSError, zlib.error)
+"""The errors that reading a file may raise, if it is compressed and damaged, or if the disk is."""
 
 
 def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
@@ -82,8 +84,8 @@ def read_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]
                 elif (blanks := blanks + 1) > _MOST_BLANKS:
                     problems.report_end(path, number, f"more than {_MOST_BLANKS:,} blank lines", "remove them")
                     return
-        except _DAMAGE as error:
-            problems.report_end(path, number + 1, *_damage(error))
+        except DAMAGE as error:
+            problems.report_end(path, number + 1, *damage(error))
 
 
 def read_text(path: str | Path, problems: Problems) -> Iterator[str]:
@@ -106,8 +108,8 @@ def read_text(path: str | Path, problems: Problems) -> Iterator[str]:
                 yield error.object[: error.start].decode()
             flaw = not_utf8(error.object, error.start, 0 if fresh_lines else before)
             problems.report_end(path, line + fresh_lines, *flaw)
-        except _DAMAGE as error:
-            problems.report_end(path, line, *_damage(error))
+        except DAMAGE as error:
+            problems.report_end(path, line, *damage(error))
 
 
 def read_bytes(path: str | Path, limit: int) -> bytes:
@@ -115,15 +117,15 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
     with open_bytes(path) as stream:
         try:
             return stream.read(limit + 1)
-        except _DAMAGE as error:
-            raise Flaw(*_damage(error)) from None
+        except DAMAGE as error:
+            raise Flaw(*damage(error)) from None
 
 
 def open_bytes(path: str | Path) -> io.BufferedReader:
     """The file's bytes, decompressed if its first bytes are those of gzip or zstd, whatever its name is."""
     raw = open_plain(path)
     head = raw.peek(4)[:4]
-    if head.startswith(_GZIP):
+    if head.startswith(GZIP):
         return _Unpacked(gzip.GzipFile(fileobj=raw), raw)
     if head == _ZSTD or _skippable_frame(head):
         return _Unpacked(_zstd(raw), raw)
@@ -202,6 +204,7 @@ _FOREIGN = (
     (b"\xfd7zXZ", "is compressed with xz", "run: unxz FILE"),
     (b"PK\x03\x04", "is a zip archive", "unpack it first"),
     (b"%PDF", "is a PDF", "convert it to text first"),
+    (b"warc/", "is a web archive", "end its name in .warc or .warc.gz"),
     (b"version https://git-lfs", "is a Git LFS pointer, not the data", "run: git lfs pull"),
     (b"<!doctype html", "is a web page, not data", _REFETCH),
     (b"<html", "is a web page, not data", _REFETCH),
@@ -297,8 +300,8 @@ def _nul(at: int) -> tuple[str, str]:
     return f"there is a NUL byte at column {at + 1}", hint
 
 
-def _damage(error: Exception) -> tuple[str, str]:
-    """A stable message for errors of gzip, zlib and Arrow, whose words change between versions."""
+def damage(error: Exception) -> tuple[str, str]:
+    """A stable message for errors of gzip, zlib and Arrow, whose words change between versions, and what to do."""
     again = "download or copy the file again"
     if isinstance(error, _Bomb):
         return growth(), "unpack it yourself, if you trust it"

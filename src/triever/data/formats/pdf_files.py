@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
-import logging
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from triever.data.formats.content import BadFile, Content, TooLarge
+from triever.data.formats.extras import PYPDF, quiet
 from triever.data.formats.lines import MAX_LINE
-from triever.errors import Flaw, MissingExtra
+from triever.errors import Flaw
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
     from triever.validation import Json
-
-INSTALL = "pip install 'triever[files]'"
-"""The command that brings what reads PDF files."""
-
-
-def reads_pdf() -> bool:
-    """Whether pypdf is installed."""
-    return importlib.util.find_spec("pypdf") is not None
 
 
 def pdf_content(raw: bytes) -> Content:
@@ -33,8 +22,8 @@ def pdf_content(raw: bytes) -> Content:
         from pypdf import PdfReader
         from pypdf.errors import LimitReachedError
     except ImportError as error:
-        raise MissingExtra("reading a PDF", INSTALL) from error
-    with _quiet():
+        raise PYPDF.missing() from error
+    with quiet(PYPDF.name):
         try:
             return _content(PdfReader(io.BytesIO(raw)))
         except Flaw:
@@ -84,15 +73,3 @@ def _facts(reader: PdfReader) -> tuple[str, dict[str, Json]]:
 
 def _line(value: object) -> str:
     return " ".join(str(value or "").replace("\0", "").split()).encode("utf-8", "replace").decode()
-
-
-@contextmanager
-def _quiet() -> Generator[None]:
-    """Silence pypdf, which warns about every small flaw of a file that it reads all the same."""
-    log = logging.getLogger("pypdf")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
