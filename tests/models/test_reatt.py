@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from tests.models.tiny_reatt import (
     FORMS,
     QUERY_LENGTH,
     QUESTIONS,
+    VOCABULARY,
     Tiny,
     answers,
     documents,
@@ -491,6 +493,50 @@ def slow_answer(model: reatt.ReAttModel, read: Any, limit: int) -> tuple[list[in
         total += float(scores.max())
         tokens.append(int(scores.argmax()))
     return tokens, total
+
+
+def stands_in(part: list[int], texts: list[list[int]]) -> bool:
+    return any(text[at : at + len(part)] == part for text in texts for at in range(len(text)))
+
+
+@given(seed=st.integers(0, 200), empty=st.lists(st.booleans(), min_size=4, max_size=4))
+@settings(max_examples=25)
+def test_word_for_word_the_likeliest_answer_that_stands_in_a_document_is_written(seed: int, empty: list[bool]) -> None:
+    """The oracle: at every step each token is tried, and it is looked up whether what results stands anywhere."""
+    one = copying_model()
+    chance = torch.Generator().manual_seed(seed)
+    (asked, asked_mask), (_, held_mask) = questions(), documents()
+    held = torch.randint(4, 12, held_mask.shape, generator=chance) * held_mask  # few words, so that they come again
+    held_mask = held_mask * (~torch.tensor(empty)).long()[:, None]
+    states = one.model.document_states(held, held_mask)[None].expand(3, -1, -1, -1)
+    given_ids = asked, held[None].expand(3, -1, -1)
+    pairs = one.model.encode_pairs(
+        one.model.query_states(asked, asked_mask), asked_mask, states, held_mask[None].expand(3, -1, -1), given_ids
+    )
+    read = one.model.read(pairs)
+    written = one.model.generate(read, 5, word_for_word=True)
+    texts = [row[mask.bool()].tolist() for row, mask in zip(held, held_mask, strict=True)]
+    for question in range(3):
+        tokens: list[int] = []
+        while len(tokens) < 5:
+            followers = [token for token in range(VOCABULARY) if stands_in([*tokens, token], texts)]
+            may = [*followers, *([one.model.end] if tokens or not followers else [])]
+            each = [(next_logprob(one.model, read, question, tokens, token), token) for token in may]
+            best = max(each)[1]
+            if best == one.model.end:
+                break
+            tokens.append(best)
+        assert written.tokens[question] == tokens
+
+
+def next_logprob(model: reatt.ReAttModel, read: reatt.ReadPairs, question: int, tokens: list[int], token: int) -> float:
+    alone = read.of(torch.tensor([question]))
+    return float(model.answer_logprobs(alone, torch.tensor([[*tokens, token]]))[0, -1])
+
+
+@functools.cache
+def copying_model() -> Tiny:
+    return tiny("bert-copying")
 
 
 # Making

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.models.tiny_reatt import FORMS, answers, questions, texts, tiny, tokenizer
-from triever.models.reatt import PairStates, ReAttModel
+from triever.models.reatt import PairStates, ReadPairs, ReAttModel
 from triever.models.tokens import Tokens
 from triever.training.loop import TrainOptions, train
 from triever.training.losses import distillation
@@ -142,7 +141,8 @@ def test_the_loss_is_its_parts_done_question_by_question(form: str, in_batch: bo
             pairs = [pair_alone(model, asked, asked_mask, documents[row]) for row in close]
             read = model.decoder.looked_up(torch.cat(pairs, 1), torch.ones(1, sum(pair.shape[1] for pair in pairs)))
             asked_ids = given_batch["query_ids"][question : question + 1, : int(asked_mask.sum())]
-            read = replace(read, ids=torch.cat([part for row in close for part in (asked_ids, documents[row])], 1))
+            ids = torch.cat([part for row in close for part in (asked_ids, documents[row])], 1)
+            read = ReadPairs(read.layers, read.mask, ids=ids)
             row_answer = given_batch["answers"][question : question + 1]
             answer += float(-model.answer_logprobs(read, row_answer).sum() / (row_answer >= 0).sum()) / 3
             shares = model.decoder.first_text_scores(read).softmax(2)[0].split([pair.shape[1] for pair in pairs], 1)

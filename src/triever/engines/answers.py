@@ -52,15 +52,23 @@ class AnswerReader:
     trained: Mapping[str, Any] = field(default_factory=dict)
 
     def answers(
-        self, questions: Sequence[str], rows: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]
+        self,
+        questions: Sequence[str],
+        rows: Sequence[Sequence[int]],
+        scores: Sequence[Sequence[float]],
+        word_for_word: bool | None = None,
     ) -> list[Written]:
-        """For each question the answer that is written from the documents in its rows, which have these scores."""
+        """For each question the answer that is written from the documents in its rows, which have these scores.
+
+        With `word_for_word` it stands in one of them; not set, that is so where the model copies.
+        """
+        literal = self.texts.model.copying is not None if word_for_word is None else word_for_word
         asked = self.texts.questions(questions)
         written: list[Written | None] = [None] * len(questions)
         with_rows = [number for number in range(len(questions)) if len(rows[number])]
         batches = [*self._batches(with_rows, rows)]
         for numbers in track(batches, "answering", len(with_rows), unit="questions", size=len):
-            for number, answer in zip(numbers, self._read(asked, numbers, rows, scores), strict=True):
+            for number, answer in zip(numbers, self._read(asked, numbers, rows, scores, literal), strict=True):
                 written[number] = answer
         return [answer or Written([], -math.inf, ()) for answer in written]
 
@@ -84,6 +92,7 @@ class AnswerReader:
         numbers: Sequence[int],
         rows: Sequence[Sequence[int]],
         scores: Sequence[Sequence[float]],
+        word_for_word: bool,
     ) -> list[Written]:
         model, device = self.texts.model, self.texts.model.device
         most = max(len(rows[number]) for number in numbers)
@@ -105,10 +114,11 @@ class AnswerReader:
                 (ids, document_ids.unflatten(0, shape)),
             )
             if self.temperature:
-                return [*self._weighed(model.generate(model.read(pairs.apart())), numbers, scores, most)]
+                apart = model.generate(model.read(pairs.apart()), word_for_word=word_for_word)
+                return [*self._weighed(apart, numbers, scores, most)]
             read = model.read(pairs)
             shares = model.document_attention(read, most).cpu().tolist()
-            answers = model.generate(read)
+            answers = model.generate(read, word_for_word=word_for_word)
         return [
             Written(tokens, logprob, tuple(share[: len(rows[number])]))
             for number, tokens, logprob, share in zip(

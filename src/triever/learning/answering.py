@@ -214,6 +214,9 @@ class AnsweringRetriever(Retriever[E]):
     shape: ReAttShape = option(ReAttShape(), "how the encoder is split, and how its heads are weighed")
     document_length: int = option(256, "tokens of a document that are read")
     read_documents: int = option(10, "documents that an answer is written from")
+    word_for_word: bool | None = option(
+        None, "whether answers have to stand in a document; not set: where tokens are copied (shape.copy)"
+    )
     device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
 
     def __post_init__(self) -> None:
@@ -237,7 +240,7 @@ class AnsweringRetriever(Retriever[E]):
         held, texts = self._checked().among(where), texts_of(questions)
         results = held.rows(texts, self.read_documents)
         rows = [[held.searched.row(hit.id) for hit in result] for result in results]
-        written = held.engine.reader.answers(texts, rows, scores_of(results))
+        written = held.engine.reader.answers(texts, rows, scores_of(results), self.word_for_word)
         first = held.engine.first
         attended = first.attended if matches and isinstance(first, AttentionEngine) else None
         return [
@@ -267,7 +270,7 @@ class AnsweringRetriever(Retriever[E]):
         some = AskedAnswers(judged.queries[:JUDGED])
         results = engine.search(store, some.texts, min(self.read_documents, len(store)))
         rows = [[store.row(hit.id) for hit in result] for result in results]
-        written = engine.reader.answers(some.texts, rows, scores_of(results))
+        written = engine.reader.answers(some.texts, rows, scores_of(results), self.word_for_word)
         right = [
             bool(exact_match(engine.reader.text(answer, found, _texts(result, store)), query.answers))
             for answer, found, result, query in zip(written, rows, results, some.queries, strict=True)

@@ -48,13 +48,11 @@ class Read:
     layers: list[Memory]  # keys and values for each layer, of (texts, heads, length, d_kv)
     mask: Tensor  # (texts, 1, 1, length)
     pooled: Tensor | None = None  # (texts, 1, d_model)
-    ids: Tensor | None = None  # (texts, length) the tokens that were read, where they may be copied
 
     def of(self, text: Tensor) -> Read:
         """A row for each of these texts (rows,)."""
         layers = [(keys[text], values[text]) for keys, values in self.layers]
-        pooled, ids = (None if part is None else part[text] for part in (self.pooled, self.ids))
-        return Read(layers, self.mask[text], pooled, ids)
+        return Read(layers, self.mask[text], None if self.pooled is None else self.pooled[text])
 
 
 class CrossDecoder(DocidModel[C]):

@@ -9,6 +9,7 @@ read each pair of a question and a document together, and the decoder attends to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -75,12 +76,27 @@ class PairStates:
     states: Tensor  # (questions, documents, length, d_model)
     mask: Tensor  # (questions, documents, length); nothing for a document that is not there
     ids: Tensor | None = None  # (questions, documents, length) their tokens
+    is_document: Tensor | None = None  # (questions, documents, length) whether a token is one of the document
 
     def apart(self) -> PairStates:
         """Every pair as a question with one document; one that is not there is read all the same, and means nothing."""
         states, mask = self.states.flatten(0, 1).unsqueeze(1), self.mask.flatten(0, 1).unsqueeze(1)
-        ids = None if self.ids is None else self.ids.flatten(0, 1).unsqueeze(1)
-        return PairStates(states, torch.where(mask.any(2, keepdim=True), mask, torch.ones_like(mask)), ids)
+        tokens = (None if part is None else part.flatten(0, 1).unsqueeze(1) for part in (self.ids, self.is_document))
+        return PairStates(states, torch.where(mask.any(2, keepdim=True), mask, torch.ones_like(mask)), *tokens)
+
+
+@dataclass(frozen=True)
+class ReadPairs(Read):
+    """What the decoder looks up in all pairs of each question, and their tokens."""
+
+    ids: Tensor | None = None  # (questions, length)
+    is_document: Tensor | None = None  # (questions, length)
+
+    def of(self, text: Tensor) -> ReadPairs:
+        """A row for each of these questions."""
+        read = super().of(text)
+        tokens = (None if part is None else part[text] for part in (self.ids, self.is_document))
+        return ReadPairs(read.layers, read.mask, read.pooled, *tokens)
 
 
 @dataclass(frozen=True)
@@ -199,13 +215,16 @@ class ReAttModel(nn.Module):
         if ids is None:
             return pairs
         asked, held = ids[0].repeat_interleave(count, 0)[:, :, None], ids[1].flatten(0, 1)[:, :, None]
-        tokens = joined(asked, query_mask, held, masks)[0][:, :, 0]
-        return replace(pairs, ids=tokens.unflatten(0, shape))
+        tokens, there = joined(asked, query_mask, held, masks)
+        places = torch.arange(there.shape[1], device=there.device)
+        is_document = (places >= query_mask.sum(1, keepdim=True)) & there.bool()
+        return replace(pairs, ids=tokens[:, :, 0].unflatten(0, shape), is_document=is_document.unflatten(0, shape))
 
-    def read(self, pairs: PairStates) -> Read:
+    def read(self, pairs: PairStates) -> ReadPairs:
         """What the decoder looks up in all pairs of a question, as if they were one text."""
         read = self.decoder.looked_up(pairs.states.flatten(1, 2), pairs.mask.flatten(1, 2))
-        return read if pairs.ids is None else replace(read, ids=pairs.ids.flatten(1, 2))
+        tokens = (None if part is None else part.flatten(1, 2) for part in (pairs.ids, pairs.is_document))
+        return ReadPairs(read.layers, read.mask, read.pooled, *tokens)
 
     @torch.no_grad()
     def document_attention(self, read: Read, documents: int) -> Tensor:
@@ -221,7 +240,7 @@ class ReAttModel(nn.Module):
 
     # Answering
 
-    def answer_logprobs(self, read: Read, answers: Tensor) -> Tensor:
+    def answer_logprobs(self, read: ReadPairs, answers: Tensor) -> Tensor:
         """(questions, length) the log-probability of each token of answers (questions, length).
 
         An answer ends with the token `end`; it is zero behind that, where answers are negative.
@@ -241,7 +260,7 @@ class ReAttModel(nn.Module):
         return torch.zeros(answers.shape, dtype=logprobs.dtype, device=logprobs.device).masked_scatter(there, logprobs)
 
     def _decoded(
-        self, tokens: Tensor, past: list[Memory] | None, read: Read
+        self, tokens: Tensor, past: list[Memory] | None, read: ReadPairs
     ) -> tuple[Tensor, list[Memory], Tensor | None]:
         """States after tokens, the past of what comes next, and where attention goes, for a model that copies."""
         if self.copying is None:
@@ -258,17 +277,22 @@ class ReAttModel(nn.Module):
         by_copying = functional.logsigmoid(gate) + copied.clamp(min=LEAST).log()
         return torch.logaddexp(functional.logsigmoid(-gate) + written, by_copying)
 
-    def answer_loss(self, read: Read, answers: Tensor) -> Tensor:
+    def answer_loss(self, read: ReadPairs, answers: Tensor) -> Tensor:
         """(questions,) minus the mean log-probability of the tokens of each answer (questions, length)."""
         return -self.answer_logprobs(read, answers).sum(1) / (answers >= 0).sum(1).clamp(min=1)
 
     @torch.no_grad()
-    def generate(self, read: Read, limit: int = ANSWER_TOKENS) -> Answers:
-        """Write the likeliest token after the other, up to the end or to `limit` tokens."""
+    def generate(self, read: ReadPairs, limit: int = ANSWER_TOKENS, *, word_for_word: bool = False) -> Answers:
+        """Write the likeliest token after the other, up to the end or to `limit` tokens.
+
+        With `word_for_word`, an answer is what stands in a document that was read.
+        """
         rows = len(read.mask)
         token = torch.full((rows, 1), self.decoder.shape.start, device=self.device)
         going = torch.ones(rows, dtype=torch.bool, device=self.device)
         total = torch.zeros(rows, dtype=self.head_logits.dtype, device=self.device)
+        frame = (*self.tokenizer.before, *self.tokenizer.after)
+        standing = Standing.anywhere(read, self.end, frame) if word_for_word else None
         written, past = [], None
         for _ in range(limit):
             states, past, shares = self._decoded(token, past, read)
@@ -276,15 +300,48 @@ class ReAttModel(nn.Module):
             if shares is not None and read.ids is not None:
                 copied = torch.zeros_like(scores).scatter_add(1, read.ids, shares[:, -1].to(scores.dtype))
                 scores = self._mixed(states[:, -1], scores, copied)
-            best, chosen = scores.max(1)
+            best, chosen = (standing.left(scores) if standing else scores).max(1)
             total = total + best * going
             going = going & (chosen != self.end)
             written.append(chosen.masked_fill(~going, self.end))
             if not going.any():
                 break
             token = chosen[:, None]
+            standing = standing.behind(chosen) if standing else None
         tokens = torch.stack(written, 1).tolist()
         return Answers([[token for token in row if token != self.end] for row in tokens], total)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where what was written so far stands in documents, and so what may follow it."""
+
+    ids: Tensor  # (questions, length) what was read
+    follows: Tensor  # (questions, length) whether a token of a document is the next one
+    allowed: Tensor  # (questions, length) whether a token may be written at all
+    end: int  # may follow where something was written, or where there is nothing to write
+    is_begun: bool = False
+
+    @classmethod
+    def anywhere(cls, read: ReadPairs, end: int, frame: Sequence[int]) -> Standing:
+        """Nothing is written yet: an answer may begin with any token of a document but those that frame a text."""
+        if read.ids is None or read.is_document is None:
+            raise ValueError("it is not known what was read: encode_pairs(..., ids=...)")
+        framing = torch.isin(read.ids, torch.tensor([*frame], device=read.ids.device))
+        allowed = read.is_document & (read.mask[:, 0, 0] == 0) & ~framing
+        return cls(read.ids, allowed, allowed, end)
+
+    def left(self, scores: Tensor) -> Tensor:
+        """Scores of all words (questions, words), of which only those are left that may follow."""
+        may = torch.zeros_like(scores, dtype=torch.long).scatter_add(1, self.ids, self.follows.long()) > 0
+        may[:, self.end] = ~self.follows.any(1) if not self.is_begun else True
+        return scores.masked_fill(~may, -torch.inf)
+
+    def behind(self, chosen: Tensor) -> Standing:
+        """Where it stands after one more token (questions,)."""
+        here = self.follows & (self.ids == chosen[:, None])
+        follows = functional.pad(here, (1, 0))[:, :-1] & self.allowed
+        return replace(self, follows=follows, is_begun=True)
 
 
 def _avg_max(queries: Tensor, query_mask: Tensor, keys: Tensor, key_mask: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
     """A reader behind any retriever: `Answerer(first=BM25(), training=ReaderTuning(steps=2000)).fit(data)`."""
 
     kind: ClassVar[str] = "answerer"
-    search_only: ClassVar[tuple[str, ...]] = ("read_documents",)
+    search_only: ClassVar[tuple[str, ...]] = ("read_documents", "word_for_word")
 
     first: Retriever[Any] = option(BM25(), "what finds documents: a system's name, or a table with its kind")
     training: ReaderTuning = option(ReaderTuning(), "how it learns to answer, from queries with answers")
