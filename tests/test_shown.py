@@ -38,6 +38,7 @@ PAGES = [
     "docs/generative.md",
     "docs/contextual.md",
     "docs/gdr.md",
+    "docs/reatt.md",
     "docs/query-writer.md",
     "docs/experiments.md",
     "docs/scale.md",
