@@ -2,7 +2,8 @@
 
 A name is `minilm` or `smollm2` (packaged weights), `scratch` (nothing pretrained, a tokenizer learned from the
 corpus; `scratch:hidden=128,layers=2` sets its sizes, and `scratch:causal=true` makes it a causal language model), a
-folder as transformers writes it, or an id of the Hugging Face hub. Nothing is fetched unless that is asked for, and no code that comes with weights is ever run.
+folder as transformers writes it, or an id of the Hugging Face hub. Nothing is fetched unless that is asked for, and no
+code that comes with weights is ever run.
 """
 
 from __future__ import annotations

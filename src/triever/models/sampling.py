@@ -1,7 +1,8 @@
 """Texts that a causal language model continues: each prompt is read once, and then continued once or many times.
 
-Tokens are drawn, or the likeliest is taken. Chance comes in as numbers, one for each token of each continuation, so that what is written follows from them and
-from the model, whatever else is in a batch. Knows nothing about what the texts are for.
+Tokens are drawn, or the likeliest is taken. Chance comes in as numbers, one for each token of each continuation, so
+that what is written follows from them and from the model, whatever else is in a batch. Knows nothing about what the
+texts are for.
 """
 
 from __future__ import annotations

@@ -6,14 +6,17 @@ A text ends with the token that ends it. The model learns the text and its end, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triever.models.language_model import LanguageModel
 from triever.models.sampling import left_padded, read
 from triever.models.tokens import Tokens
+from triever.training.reatt_loss import Gradients
 
 Numbers = Sequence[int] | np.ndarray
 """The tokens of a text."""
@@ -45,3 +48,24 @@ def log_likelihoods(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
 def mean_loss(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
     """The mean over texts of minus the log-likelihood of a token."""
     return -(log_likelihoods(model, batch) / batch["length"]).mean()
+
+
+@dataclass(frozen=True)
+class AnswerLoss:
+    """`AnswerLoss(at_once=4)(model, batch)`, with a batch of `continuation_batch` whose texts are answers."""
+
+    at_once: int = 0
+    """Prompts that are read at once, with gradients as of the whole batch; 0 is all of them."""
+
+    def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The mean loss of answers."""
+        assert isinstance(model, LanguageModel)
+        if not self.at_once or not torch.is_grad_enabled():
+            return {"answer": mean_loss(model.module, batch)}
+        gradients, count = Gradients(model), len(batch["length"])
+        total = torch.zeros((), device=model.device)
+        for rows in torch.arange(count, device=model.device).split(self.at_once):
+            share = mean_loss(model.module, {name: part[rows] for name, part in batch.items()}) * len(rows) / count
+            gradients.add(share)
+            total = total + share.detach()
+        return {"answer": gradients.behind(total)}
