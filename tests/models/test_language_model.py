@@ -95,6 +95,22 @@ def test_padding_on_the_left_gives_what_attention_with_weights_gives(backbone: B
     torch.testing.assert_close(scores, expected.logits[:, -1], atol=1e-4, rtol=1e-4)
 
 
+def test_attention_is_not_rounded_where_a_model_reads_in_half_precision() -> None:
+    chance = torch.Generator().manual_seed(0)
+    query, keys = (
+        torch.randn(2, 4, 8, generator=chance).bfloat16(),
+        torch.randn(2, 2, 6, 8, generator=chance).bfloat16(),
+    )
+    added = torch.zeros(2, 1, 6).masked_fill(torch.arange(6) < 2, -torch.inf)
+    with torch.autocast("cpu", torch.bfloat16):
+        allowed = last_attention.LastToken(query, keys, torch.arange(6).expand(2, 1, 6) >= 2, 0.5).weights()
+    assert allowed.dtype == torch.float32
+    torch.testing.assert_close(allowed, last_attention.LastToken(query, keys, added, 0.5).weights())
+    scores = [query[:, head].float() @ keys[:, head // 2].float().transpose(1, 2) for head in range(4)]
+    each = [(torch.stack([of[row, row] for row in range(2)]) * 0.5 + added[:, 0]).softmax(1) for of in scores]
+    torch.testing.assert_close(allowed, torch.stack(each).mean(0))
+
+
 def test_threads_that_share_a_model_see_their_own_attention(backbones: dict[str, Backbone]) -> None:
     backbone = backbones["llama"]
     model = new_language_model(backbone)

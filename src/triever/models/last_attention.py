@@ -31,13 +31,17 @@ class LastToken:
 
     def weights(self) -> Tensor:
         """(rows, length) how much of its attention goes to each token, averaged over heads; it adds up to one."""
+        with torch.autocast(self.query.device.type, enabled=False):  # which would round them
+            return self._scores().softmax(2).mean(1)
+
+    def _scores(self) -> Tensor:
+        """(rows, heads, length) what the softmax is of."""
         shared = self.query.shape[1] // self.keys.shape[1]
         grouped = self.query.float().unflatten(1, (-1, shared))  # heads side by side that share their keys
         scores = torch.einsum("rgsd,rgld->rgsl", grouped, self.keys.float()).flatten(1, 2) * self.scaling
-        if self.mask is not None:
-            allowed = self.mask.dtype == torch.bool
-            scores = scores.masked_fill(~self.mask, -torch.inf) if allowed else scores + self.mask
-        return scores.softmax(2).mean(1)
+        if self.mask is None:
+            return scores
+        return scores.masked_fill(~self.mask, -torch.inf) if self.mask.dtype == torch.bool else scores + self.mask
 
 
 class Noticed:
