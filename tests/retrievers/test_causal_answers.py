@@ -25,6 +25,7 @@ from triever import Dense
 from triever.data.store import DocumentStore
 from triever.engines.causal_answers import CausalReader, PromptTexts, new_reader
 from triever.engines.hits import found_by
+from triever.engines.readers import Written
 from triever.errors import ArtifactError, UsageError
 from triever.evaluation.heads import heads
 from triever.learning.causal_answering import CausalCourse
@@ -160,7 +161,7 @@ def test_one_question_is_answered_as_among_many(fitted: Answerer) -> None:
 def test_an_answer_is_written_as_the_document_writes_it(fitted: Answerer) -> None:
     reader: CausalReader = fitted.engine.reader
     tokens = reader.texts.model.tokenizer.ids([" Aachen"], special=False)[0]
-    written = triever.engines.readers.Written(tokens, -0.1, (0.4, 0.6))
+    written = Written(tokens, -0.1, (0.4, 0.6))
     texts = [document.full_text for document in PEOPLE]
     assert reader.text(written, [1, 0], [texts[1], texts[0]]) == "Aachen"
 
