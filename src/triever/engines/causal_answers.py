@@ -80,26 +80,29 @@ class PromptTexts:
 
         The worst are left out where there is no room for all, and of the best one as much as there is no room for.
         """
-        begin, between = (np.asarray(ids, np.int64) for ids in (self.model.tokenizer.before, self._between))
-        room = self.longest - answer - len(begin) - len(question)
+        begin = np.asarray(self.model.tokenizer.before, np.int64)
+        kept = self._kept(documents, self.longest - answer - len(begin) - len(question))
+        parts, spans, length = [begin], [(0, 0)] * len(documents), len(begin)
+        for number, tokens in reversed(kept):
+            between = self._between if len(parts) > 1 else self._between[:0]
+            start = length + len(between)
+            length = start + len(tokens)
+            spans[number] = (start, length)
+            parts += [between, tokens]
+        return Prompt(np.concatenate([*parts, question]).astype(np.int64), tuple(spans))
+
+    def _kept(self, documents: Sequence[np.ndarray], room: int) -> list[tuple[int, np.ndarray]]:
+        """The numbers and tokens of the documents that there is room for, the best one first; empty ones are none."""
         kept: list[tuple[int, np.ndarray]] = []
         for number, tokens in enumerate(documents):
             tokens = tokens if kept else tokens[: max(room, 0)]
-            needed = len(tokens) + (len(between) if kept else 0)
+            needed = len(tokens) + (len(self._between) if kept else 0)
             if needed > room:
                 break
             if len(tokens):
                 kept.append((number, tokens))
                 room -= needed
-        parts, spans, length = [begin], [(0, 0)] * len(documents), len(begin)
-        for number, tokens in reversed(kept):
-            if len(parts) > 1:
-                parts.append(between)
-                length += len(between)
-            spans[number] = (length, length + len(tokens))
-            parts.append(tokens)
-            length += len(tokens)
-        return Prompt(np.concatenate([*parts, question]).astype(np.int64), tuple(spans))
+        return kept
 
     @cached_property
     def longest(self) -> int:
@@ -119,8 +122,8 @@ class PromptTexts:
         return self.model.tokenizer.ids([QUESTION, ANSWER], special=False)
 
     @cached_property
-    def _between(self) -> list[int]:
-        return self.model.tokenizer.ids([BETWEEN], special=False)[0]
+    def _between(self) -> np.ndarray:
+        return np.asarray(self.model.tokenizer.ids([BETWEEN], special=False)[0], np.int64)
 
 
 @dataclass(frozen=True)
