@@ -23,11 +23,12 @@ import torch
 import triever
 from triever.data.answers import exact_match, f1
 from triever.models.backbones import Backbone, load_backbone
+from triever.models.language_model import end_of
 from triever.models.precision import device_of, fast_dtype
 from triever.models.reatt import ANSWER_TOKENS, ReAttModel, ReAttShape, new_reatt
 from triever.models.sampling import Sampling, continued
 from triever.models.tokens import TextTokenizer, Tokens, by_length
-from triever.queries.query_writer import end_of, questions_of
+from triever.queries.query_writer import questions_of
 from triever.queries.writer_tuning import WriterTuning, tune
 from triever.training.epochs import epoch_batches
 from triever.training.loop import TrainOptions, train

@@ -45,7 +45,7 @@ PAGES = [
 ]
 LONG = {
     *("docs/index.md", "docs/evaluation.md", "docs/encoders.md", "docs/generative.md", "docs/contextual.md"),
-    *("docs/gdr.md", "docs/query-writer.md", "docs/scale.md"),
+    *("docs/gdr.md", "docs/reatt.md", "docs/query-writer.md", "docs/scale.md"),
 }
 """Pages that take long; `make test` only looks whether their commands and their code can be read."""
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -90,9 +90,8 @@ def test_what_a_long_page_shows_can_be_read(root: Path, name: str) -> None:
             exec(compile(ast.Module(imports, []), name, "exec"), {})
         elif language in ("sh", "console"):
             for line in shell(language, text).replace("\\\n", " ").splitlines():
-                words = shlex.split(line, comments=True)
-                if words[:1] == ["triever"]:
-                    parse(root_command, words[1:])
+                if line.startswith("triever "):  # others may go over several lines
+                    parse(root_command, shlex.split(line, comments=True)[1:])
 
 
 def parse(command: Any, words: list[str], parent: Any = None) -> None:

@@ -57,6 +57,7 @@ from triever.artifact import VERSION
 FOLDER = Path(__file__).parent / "artifacts"
 EXPECTED = FOLDER / "expected.json"
 TINY = "scratch:hidden=8,layers=1,heads=2,vocabulary=270,positions=64"
+CAUSAL = "scratch:causal=true,hidden=8,layers=1,heads=2,vocabulary=270,positions=128"
 NOTHING = DocidTuning(steps=0)
 SHORT = ReAttShape(query_length=16)
 QUERIES = ["boiling water for tea", "word3 word5", "日本の首都"]
@@ -110,6 +111,9 @@ RETRIEVERS: dict[str, Callable[[], Retriever]] = {
         backbone=TINY, shape=SHORT, document_length=32, training=ReAttTuning(answer_steps=0, steps=0)
     ),
     "answerer": lambda: Answerer(backbone=TINY, shape=SHORT, document_length=32, training=ReaderTuning(steps=0)),
+    "answerer_causal": lambda: Answerer(
+        backbone=CAUSAL, shape=SHORT, document_length=32, training=ReaderTuning(steps=0)
+    ),
     "gdr": lambda: GDR(vectors=dense(), training=NOTHING, docids=Cluster(clusters=5)),
 }
 WRITER = "query_writer"

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 END, PAD = "<|end|>", "<|pad|>"
 TEXTS = ["What is the answer to a question about this text?", "How does the text say it?\n", "Which of them is it?"]
@@ -22,7 +31,7 @@ def save_causal(folder: Path, kind: str = "llama", texts: Sequence[str] = TEXTS,
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(special_tokens=[END, PAD], initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
-    model = _llama(tokenizer, positions) if kind == "llama" else _gpt2(tokenizer, positions)
+    model = MODELS[kind](tokenizer, positions)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -32,18 +41,25 @@ def save_causal(folder: Path, kind: str = "llama", texts: Sequence[str] = TEXTS,
 
 
 def _llama(tokenizer: Tokenizer, positions: int) -> LlamaForCausalLM:
-    config = LlamaConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=positions,
-        bos_token_id=None,
-        eos_token_id=tokenizer.token_to_id(END),
-    )
-    return LlamaForCausalLM(config)
+    return LlamaForCausalLM(LlamaConfig(**_sizes(tokenizer, positions)))
+
+
+def _qwen2(tokenizer: Tokenizer, positions: int) -> Qwen2ForCausalLM:
+    return Qwen2ForCausalLM(Qwen2Config(**_sizes(tokenizer, positions)))
+
+
+def _sizes(tokenizer: Tokenizer, positions: int) -> dict[str, Any]:
+    return {
+        "vocab_size": tokenizer.get_vocab_size(),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 48,
+        "max_position_embeddings": positions,
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.token_to_id(END),
+    }
 
 
 def _gpt2(tokenizer: Tokenizer, positions: int) -> GPT2LMHeadModel:
@@ -52,3 +68,6 @@ def _gpt2(tokenizer: Tokenizer, positions: int) -> GPT2LMHeadModel:
     return GPT2LMHeadModel(
         GPT2Config(vocab_size=tokenizer.get_vocab_size(), **sizes, bos_token_id=end, eos_token_id=end)
     )
+
+
+MODELS = {"llama": _llama, "qwen2": _qwen2, "gpt2": _gpt2}

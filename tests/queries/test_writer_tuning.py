@@ -14,15 +14,8 @@ from triever.errors import UsageError
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.sampling import framed
 from triever.models.tokens import TextTokenizer, Tokens
-from triever.queries.writer_tuning import (
-    Examples,
-    QuestionBatches,
-    WriterTuning,
-    likelihood,
-    log_likelihoods,
-    spaced,
-    tune,
-)
+from triever.queries.writer_tuning import Examples, QuestionBatches, WriterTuning, likelihood, tune
+from triever.training.continuations import log_likelihoods, spaced
 from triever.training.pairs import Pairs
 
 DOCUMENTS = ["a text", "which is the longest of them all", "", "say it"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,8 +16,9 @@ from triever.data.store import DocumentStore
 from triever.engines import document_tokens
 from triever.engines.attention import ReadTexts
 from triever.engines.base import Engine, Parts, among
+from triever.engines.readers import AT_ONCE, Reader, Written
 from triever.engines.reranked import FIRST
-from triever.memory_parts import Products, Stored, inside, weight_products, weights_in
+from triever.memory_parts import Products, Stored, inside
 from triever.models import reatt_files
 from triever.models.encoder import source_of
 from triever.models.precision import device_of, fast_dtype
@@ -28,28 +29,13 @@ from triever.validation import require, require_numbers, require_table
 
 NUMBERS = ("known_from", "temperature")
 """What an artifact has of a reader besides its model."""
-AT_ONCE = {"cpu": 16_384, "cuda": 262_144}
-"""Tokens of questions with their documents that are read at once."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """What was written for a question from some documents."""
+class AnswerReader(Reader[ReadTexts]):
+    """An encoder and decoder that answer, and the tokens of the documents that they read."""
 
-    tokens: list[int]
-    logprob: float
-    shares: tuple[float, ...]  # how much of the attention each document got when the answer began
-
-
-@dataclass(frozen=True)
-class AnswerReader:
-    """A model that answers, and the tokens of the documents that it reads."""
-
-    texts: ReadTexts
-    documents: Tokens
-    known_from: float = 0.0  # below this probability an answer is not given
     temperature: float = 0.0  # above 0 documents are read one by one, and weighted by their scores divided by this
-    trained: Mapping[str, Any] = field(default_factory=dict)
 
     def answers(
         self,
@@ -142,30 +128,13 @@ class AnswerReader:
             best = max(total, key=lambda tokens: total[tokens])
             yield Written([*best], min(total[best], 0.0), tuple(np.exp(prior).tolist()))
 
-    def text(self, answer: Written, rows: Sequence[int], texts: Sequence[str]) -> str:
-        """An answer as the document writes it that got the most attention, if it stands there, or in another.
+    def write_model(self, writer: Writer) -> None:
+        """Put the model into an artifact."""
+        reatt_files.write(self.texts.model, writer)
 
-        The documents come as rows and texts.
-        """
-        tokenizer, tokens = self.texts.model.tokenizer, answer.tokens
-        order = sorted(range(len(texts)), key=lambda number: -answer.shares[number])
-        # To make tokens of a text again takes long; those that were read say whether it pays.
-        having = (number for number in order if _stands_in(tokens, self.documents[rows[number]]))
-        found = (tokenizer.text_in(tokens, texts[number]) for number in having)
-        return next((text for text in found if text), None) or tokenizer.text(tokens).strip()
-
-
-def _stands_in(part: Sequence[int], whole: np.ndarray) -> bool:
-    """Whether some tokens stand among others, one behind the other.
-
-    >>> _stands_in([2, 3], np.array([1, 2, 3])), _stands_in([2, 2], np.array([1, 2, 3])), _stands_in([], np.array([1]))
-    (True, False, False)
-    """
-    count = len(part)
-    if not 0 < count <= len(whole):
-        return False
-    places = np.flatnonzero(whole[: len(whole) - count + 1] == part[0])
-    return any(np.array_equal(whole[place : place + count], part) for place in places.tolist())
+    def write(self, writer: Writer) -> dict[str, Any]:
+        """Put it into an artifact, and give back the state that is not a file."""
+        return {**super().write(writer), "temperature": self.temperature}
 
 
 @dataclass(frozen=True)
@@ -173,7 +142,7 @@ class AnswererEngine:
     """What finds documents, and what answers from them."""
 
     first: Engine
-    reader: AnswerReader
+    reader: Reader[Any]
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """What the first stage finds."""
@@ -185,33 +154,24 @@ class AnswererEngine:
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With more documents in both."""
-        more = self.reader.documents.joined(self.reader.texts.documents(documents))
-        return replace(self, first=self.first.with_added(documents, store), reader=replace(self.reader, documents=more))
+        first = self.first.with_added(documents, store)
+        return replace(self, first=first, reader=self.reader.with_added(documents))
 
     def without(self, keep: np.ndarray) -> Self:
         """Without some rows of both."""
-        return self._with(self.first.without(keep), keep)
+        return replace(self, first=self.first.without(keep), reader=self.reader.keeping(keep))
 
     def among(self, keep: np.ndarray) -> Self:
         """With some rows of both, for searches alone."""
-        return self._with(among(self.first, keep), keep)
-
-    def _with(self, first: Engine, keep: np.ndarray) -> Self:
-        left = self.reader.documents.take(np.flatnonzero(keep))
-        return replace(self, first=first, reader=replace(self.reader, documents=left))
+        return replace(self, first=among(self.first, keep), reader=self.reader.keeping(keep))
 
     def stored(self) -> Stored:
         """Weights, tokens, and what the first stage holds."""
-        tokens = document_tokens.stored(self.reader.documents)
-        parts: Stored = {"weights": [*weights_in(self.reader.texts.model)], "tokens": tokens}
-        return {**parts, **inside(FIRST, self.first.stored())}
+        return {**self.reader.stored(), **inside(FIRST, self.first.stored())}
 
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed."""
-        model = self.reader.texts.model
-        tokens = document_tokens.products(self.reader.documents, model.tokenizer.size, now, then)
-        parts = {"weights": weight_products(weights_in(model)), "tokens": tokens}
-        return {**parts, **inside(FIRST, self.first.products(now, then))}
+        return {**self.reader.products(now, then), **inside(FIRST, self.first.products(now, then))}
 
     def made_from(self) -> dict[str, Any]:
         """The backbones of both, and how the training went."""
@@ -223,10 +183,7 @@ class AnswererEngine:
 
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put both into an artifact."""
-        reatt_files.write(self.reader.texts.model, writer)
-        reader = self.reader
-        document_tokens.write(reader.documents, writer)
-        own = {"trained": dict(reader.trained), "known_from": reader.known_from, "temperature": reader.temperature}
+        own = self.reader.write(writer)
         return {FIRST: self.first.write(writer.inside(FIRST)), **own}
 
 
@@ -239,4 +196,5 @@ def read_reader(snapshot: Snapshot, device: str, query_length: int, document_len
     )
     require(temperature >= 0, "its temperature is negative")
     documents = document_tokens.read(snapshot, model.tokenizer.size)
-    return AnswerReader(texts, documents, known_from, temperature, require_table(snapshot.state, "trained"))
+    trained = require_table(snapshot.state, "trained")
+    return AnswerReader(texts, documents, known_from, trained, temperature)

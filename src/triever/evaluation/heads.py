@@ -15,6 +15,7 @@ import torch
 from triever.data.datasets import Dataset
 from triever.data.records import Document, Query
 from triever.data.store import DocumentStore
+from triever.engines.answers import AnswerReader
 from triever.engines.attention import ReadTexts
 from triever.errors import UsageError
 from triever.evaluation.compare import questions
@@ -54,7 +55,7 @@ class Heads:
 
 def heads(retriever: Retriever, dataset: Dataset, split: str, *, depth: int = 100, most: int = 200) -> Heads:
     """The correlations on the first `most` questions of a split, with `depth` documents of BM25 for each."""
-    if not isinstance(retriever, AnsweringRetriever):
+    if not isinstance(retriever, AnsweringRetriever) or not isinstance(retriever.engine.reader, AnswerReader):
         problem = f"a {retriever.kind} retriever has no attention that finds documents"
         raise UsageError(problem, "make one with: triever fit reatt")
     asked, qrels = questions(dataset, split)

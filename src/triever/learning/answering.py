@@ -8,10 +8,11 @@ close documents are found anew by the model itself before every further round.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -23,13 +24,16 @@ from triever.data.answers import exact_match
 from triever.data.datasets import Dataset
 from triever.data.records import Answer, Hit, Query, Result, Source
 from triever.data.store import DocumentStore
-from triever.engines.answers import AnswererEngine, AnswerReader, Written
+from triever.engines import causal_answers
+from triever.engines.answers import AnswererEngine, AnswerReader
 from triever.engines.attention import AttentionEngine, Matches, ReadTexts
+from triever.engines.readers import Reader, Written
 from triever.errors import UsageError
 from triever.held import Held
 from triever.learning.answer_tasks import TASKS, AskedAnswers, Task, asked
 from triever.learning.encoders import check_lengths, device_name
-from triever.models.backbones import load_backbone
+from triever.models.backbones import Backbone, load_backbone
+from triever.models.language_model import LanguageModel, new_language_model
 from triever.models.precision import fast_dtype
 from triever.models.reatt import ANSWER_TOKENS, ReAttModel, ReAttShape, new_reatt
 from triever.models.tokens import Tokens
@@ -42,6 +46,7 @@ from triever.training.reatt_loss import ReAttLoss
 from triever.training.tuning import QueryTuning, TuningBatches
 
 E = TypeVar("E", bound=AnswererEngine)
+R = TypeVar("R", bound=Reader[Any])
 Close = Callable[[Sequence[str], int], list[list[int]]]
 """From questions and a number to the rows of so many close documents for each."""
 Attended = Callable[[str, Sequence[tuple[int, np.ndarray]]], Sequence[Matches]]
@@ -81,12 +86,10 @@ class AnswerTuning(QueryTuning):
 
 
 @dataclass(frozen=True)
-class ReadingBatches(TuningBatches):
+class AnswerBatches(TuningBatches, ABC):
     """A round of batches: questions with their close documents, and one of their answers each."""
 
     asked: AskedAnswers
-    reader: AnswerReader
-    questions: Tokens
     close: np.ndarray  # (questions, K) rows of documents, -1 where there are no more, or where it is not asked
     length: int  # tokens of an answer, at most
 
@@ -95,6 +98,18 @@ class ReadingBatches(TuningBatches):
         numbers = _drawn(chance, len(self.asked), self.options.batch)
         answers = [self.asked.queries[number].answers for number in numbers]
         return self.batch(numbers, [texts[chance.integers(len(texts))] for texts in answers])
+
+    @abstractmethod
+    def batch(self, numbers: np.ndarray, answers: Sequence[str]) -> dict[str, Tensor]:
+        """The questions with these numbers, and answers to them."""
+
+
+@dataclass(frozen=True)
+class ReadingBatches(AnswerBatches):
+    """Batches for an encoder and decoder."""
+
+    reader: AnswerReader
+    questions: Tokens
 
     def batch(self, numbers: np.ndarray, answers: Sequence[str]) -> dict[str, Tensor]:
         """The questions with these numbers, and answers to them."""
@@ -105,10 +120,10 @@ class ReadingBatches(TuningBatches):
 
 
 @dataclass(frozen=True)
-class ReadingCourse:
-    """A training of a reader: `ReadingCourse(reader, learned, judged, options, close).run(ReAttLoss(0.0))`."""
+class AnswerCourse(ABC, Generic[R]):
+    """A training of a reader."""
 
-    reader: AnswerReader
+    reader: R
     learned: AskedAnswers
     judged: AskedAnswers
     options: AnswerTuning
@@ -117,14 +132,18 @@ class ReadingCourse:
     device: str = "auto"
 
     @property
+    @abstractmethod
+    def judging(self) -> Loss:
+        """What held-out questions are judged by, as the loss of their answers."""
+
+    @abstractmethod
+    def batches(self, asked: AskedAnswers, close: Close, number: int, which: np.ndarray | None = None) -> AnswerBatches:
+        """A round of batches about documents that `close` finds, for those questions that the round asks."""
+
+    @property
     def model(self) -> nn.Module:
         """What is trained."""
         return self.reader.texts.model
-
-    @property
-    def judging(self) -> Loss:
-        """What held-out questions are judged by, as the loss of their answers."""
-        return ReAttLoss(alpha=0.0)
 
     def run(
         self, loss: Loss, folder: Path | None = None, label: str = "training", share: RateShare | None = None
@@ -149,19 +168,14 @@ class ReadingCourse:
         """What finds documents for a round."""
         return self.renewed if number and self.renewed else self.close
 
-    def batches(
-        self, asked: AskedAnswers, close: Close, number: int, which: np.ndarray | None = None
-    ) -> ReadingBatches:
-        """A round of batches about documents that `close` finds, for those questions that the round asks."""
-        options, depth = self.options, min(self.options.close, len(self.reader.documents))
+    def found(self, asked: AskedAnswers, close: Close, number: int, which: np.ndarray | None = None) -> np.ndarray:
+        """(questions, K) the rows that `close` finds, -1 where there are no more, or where a round does not ask."""
+        depth = min(self.options.close, len(self.reader.documents))
         which = self._asked_in(number, len(asked)) if which is None else which
         texts, rows = asked.texts, np.full((len(asked), depth), -1, np.int64)
-        found = close([texts[at] for at in which.tolist()], depth)
-        for at, row in zip(which.tolist(), found, strict=True):
+        for at, row in zip(which.tolist(), close([texts[at] for at in which.tolist()], depth), strict=True):
             rows[at, : len(row)] = row[:depth]
-        questions = self.reader.texts.questions(asked.texts)
-        length = options.answer_length
-        return ReadingBatches(options, options.batches, number, asked, self.reader, questions, rows, length)
+        return rows
 
     def _asked_in(self, number: int, questions: int) -> np.ndarray:
         """The numbers of the questions that a round asks: with many, each round asks but some of them."""
@@ -170,7 +184,7 @@ class ReadingCourse:
         return np.unique(np.concatenate(drawn)) if drawn else np.zeros(0, np.int64)
 
     @torch.inference_mode()
-    def _likelihood(self, judges: ReadingBatches) -> dict[str, float]:
+    def _likelihood(self, judges: AnswerBatches) -> dict[str, float]:
         """The mean log-probability of a token of held-out answers."""
         model, loss, device = self.model, self.judging, self.reader.texts.model.device
         numbers = np.arange(min(len(self.judged), JUDGED))
@@ -181,6 +195,25 @@ class ReadingCourse:
             with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
                 total += float(loss(model, there)["answer"]) * len(part)
         return {WATCH: -total / len(numbers)}
+
+
+@dataclass(frozen=True)
+class ReadingCourse(AnswerCourse[AnswerReader]):
+    """For an encoder and decoder: `ReadingCourse(reader, learned, judged, options, close).run(ReAttLoss(0.0))`."""
+
+    @property
+    def judging(self) -> Loss:
+        """What held-out questions are judged by, as the loss of their answers."""
+        return ReAttLoss(alpha=0.0)
+
+    def batches(
+        self, asked: AskedAnswers, close: Close, number: int, which: np.ndarray | None = None
+    ) -> ReadingBatches:
+        """A round of batches about documents that `close` finds, for those questions that the round asks."""
+        options, rows = self.options, self.found(asked, close, number, which)
+        questions = self.reader.texts.questions(asked.texts)
+        given = asked, rows, options.answer_length, self.reader, questions
+        return ReadingBatches(options, options.batches, number, *given)
 
 
 def _drawn(chance: np.random.Generator, questions: int, batch: int) -> np.ndarray:
@@ -208,7 +241,11 @@ def known_from(probabilities: Sequence[float], right: Sequence[bool]) -> float:
 class AnsweringRetriever(Retriever[E]):
     """A retriever that answers questions from what it finds."""
 
-    backbone: str = option("minilm", "what reads and answers starts from: minilm, scratch, or a model of the T5 family")
+    backbone: str = option(
+        "minilm",
+        "what reads and answers starts from: minilm, scratch, a model of the T5 family, or for answerer a causal model "
+        "such as smollm2, which continues the documents and the question",
+    )
     fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
     start: str = option("", "a saved reatt or answerer, whose model is learned further instead of the backbone")
     shape: ReAttShape = option(ReAttShape(), "how the encoder is split, and how its heads are weighed")
@@ -280,19 +317,29 @@ class AnsweringRetriever(Retriever[E]):
         reader = replace(engine.reader, known_from=threshold, trained={**engine.reader.trained, **known})
         return replace(engine, reader=reader)
 
-    def new_reader(self, store: DocumentStore, seed: int) -> AnswerReader:
+    def new_reader(self, store: DocumentStore, seed: int) -> Reader[Any]:
         """A model that has learned nothing yet, or what `start` has learned, and the tokens of documents."""
         device = device_name(self.device)  # first: to read the texts for a backbone may take long
         begun = self._begun() if self.start else None
-        model = begun.texts.model if begun else self._new(store, seed)
-        texts = ReadTexts(model.to(device), model.shape.query_length, self.document_length)
-        return AnswerReader(texts, texts.documents(store), begun.known_from if begun else 0.0)
+        model = begun.texts.model if begun else self.new_model(self._backbone(store), seed)
+        reader = self._reading(model.to(device), store)
+        return replace(reader, known_from=begun.known_from) if begun else reader
 
-    def _new(self, store: DocumentStore, seed: int) -> ReAttModel:
-        backbone = load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
-        return new_reatt(backbone, self.shape, seed)
+    def _reading(self, model: ReAttModel | LanguageModel, store: DocumentStore) -> Reader[Any]:
+        lengths = self.shape.query_length, self.document_length
+        if isinstance(model, LanguageModel):
+            return causal_answers.new_reader(model, *lengths, store)
+        texts = ReadTexts(model, *lengths)
+        return AnswerReader(texts, texts.documents(store))
 
-    def _begun(self) -> AnswerReader:
+    def _backbone(self, store: DocumentStore) -> Backbone:
+        return load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
+
+    def new_model(self, backbone: Backbone, seed: int) -> ReAttModel | LanguageModel:
+        """A model that starts from a backbone: an encoder and decoder, or a causal language model."""
+        return new_language_model(backbone, seed) if backbone.causal else new_reatt(backbone, self.shape, seed)
+
+    def _begun(self) -> Reader[Any]:
         """What reads in a saved retriever, to learn further."""
         begun = load(self.start)
         if not isinstance(begun, AnsweringRetriever):
@@ -314,7 +361,7 @@ def _texts(hits: Sequence[Hit], store: DocumentStore) -> list[str]:
 
 def _answer(held: Held[Any], question: str, written: Written, hits: Sequence[Hit], attended: Attended | None) -> Answer:
     """What was written for a question, and what it was written from."""
-    reader: AnswerReader = held.engine.reader
+    reader: Reader[Any] = held.engine.reader
     rows = [held.searched.row(hit.id) for hit in hits]
     text = reader.text(written, rows, _texts(hits, held.searched))
     probability = math.exp(written.logprob)

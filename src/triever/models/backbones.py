@@ -1,8 +1,9 @@
 """Backbones by name: what a model starts from, and the tokenizer that goes with it.
 
 A name is `minilm` or `smollm2` (packaged weights), `scratch` (nothing pretrained, a tokenizer learned from the
-corpus; `scratch:hidden=128,layers=2` sets its sizes), a folder as transformers writes it, or an id of the
-Hugging Face hub. Nothing is fetched unless that is asked for, and no code that comes with weights is ever run.
+corpus; `scratch:hidden=128,layers=2` sets its sizes, and `scratch:causal=true` makes it a causal language model), a
+folder as transformers writes it, or an id of the Hugging Face hub. Nothing is fetched unless that is asked for, and no
+code that comes with weights is ever run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import re
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,11 @@ class Scratch:
     heads: int = option(4, "Attention heads; they divide the width.")
     vocabulary: int = option(16_000, "Pieces of the tokenizer, at most.")
     positions: int = option(512, "Tokens of the longest text.")
+    causal: bool = option(False, "A causal language model, shaped like Llama, in place of an encoder like BERT.")
 
     def __post_init__(self) -> None:
+        if self.causal and not self.layers:
+            raise UsageError("a causal model without layers reads one token alone", "set layers to 1 or more")
         if min(self.hidden, self.heads) < 1 or self.layers < 0 or self.positions < 3:
             problem = f"{self} has a size that is too small"
             raise UsageError(
@@ -121,7 +125,7 @@ class Backbone:
         else:
             form = transformers.AutoModel, transformers.MODEL_MAPPING
         module = self._made(*form, config, empty)
-        if self.name.startswith(SCRATCH) and not empty:
+        if self.name.startswith(SCRATCH) and reads(self.config) and not empty:
             _begin_with_words(module)
         return module.get_encoder() if whole else module
 
@@ -364,7 +368,25 @@ def _from_nothing(name: str, sizes: Scratch, texts: Iterable[str] | None) -> Bac
         "type_vocab_size": 1,
         "pad_token_id": tokenizer.pad,
     }
-    return Backbone(name, "nothing pretrained", "none: random weights", tokenizer, _plain(_config(config)))
+    backbone = Backbone(name, "nothing pretrained", "none: random weights", tokenizer, _plain(_config(config)))
+    return causal_shape(backbone) if sizes.causal else backbone
+
+
+def causal_shape(backbone: Backbone) -> Backbone:
+    """A scratch backbone as a causal language model of the same sizes."""
+    if backbone.causal:
+        return backbone
+    sizes, tokenizer = backbone.config, backbone.tokenizer
+    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    config = {
+        "model_type": "llama",
+        **{name: sizes[name] for name in (*names, "max_position_embeddings")},
+        "pad_token_id": tokenizer.pad,
+        "bos_token_id": tokenizer.before[0],
+        "eos_token_id": tokenizer.after[-1],
+        "tie_word_embeddings": True,
+    }
+    return replace(backbone, config=_plain(_config(config)))
 
 
 @torch.no_grad()

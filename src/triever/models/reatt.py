@@ -9,7 +9,6 @@ read each pair of a question and a document together, and the decoder attends to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -29,6 +28,7 @@ from triever.models.late_interaction import late_scores
 from triever.models.layers import Memory
 from triever.models.seeds import seeded
 from triever.models.split_encoder import SplitBert, SplitEncoder, SplitT5, joined
+from triever.models.standing import Standing
 from triever.models.t5 import T5, T5Shape, renamed
 from triever.models.tokens import TextTokenizer
 
@@ -291,8 +291,7 @@ class ReAttModel(nn.Module):
         token = torch.full((rows, 1), self.decoder.shape.start, device=self.device)
         going = torch.ones(rows, dtype=torch.bool, device=self.device)
         total = torch.zeros(rows, dtype=self.head_logits.dtype, device=self.device)
-        frame = (*self.tokenizer.before, *self.tokenizer.after)
-        standing = Standing.anywhere(read, self.end, frame) if word_for_word else None
+        standing = self._anywhere(read) if word_for_word else None
         written, past = [], None
         for _ in range(limit):
             states, past, shares = self._decoded(token, past, read)
@@ -311,37 +310,11 @@ class ReAttModel(nn.Module):
         tokens = torch.stack(written, 1).tolist()
         return Answers([[token for token in row if token != self.end] for row in tokens], total)
 
-
-@dataclass(frozen=True)
-class Standing:
-    """Where what was written so far stands in documents, and so what may follow it."""
-
-    ids: Tensor  # (questions, length) what was read
-    follows: Tensor  # (questions, length) whether a token of a document is the next one
-    allowed: Tensor  # (questions, length) whether a token may be written at all
-    end: int  # may follow where something was written, or where there is nothing to write
-    is_begun: bool = False
-
-    @classmethod
-    def anywhere(cls, read: ReadPairs, end: int, frame: Sequence[int]) -> Standing:
-        """Nothing is written yet: an answer may begin with any token of a document but those that frame a text."""
+    def _anywhere(self, read: ReadPairs) -> Standing:
+        """Nothing is written yet, so an answer may begin anywhere in a document."""
         if read.ids is None or read.is_document is None:
             raise ValueError("it is not known what was read: encode_pairs(..., ids=...)")
-        framing = torch.isin(read.ids, torch.tensor([*frame], device=read.ids.device))
-        allowed = read.is_document & (read.mask[:, 0, 0] == 0) & ~framing
-        return cls(read.ids, allowed, allowed, end)
-
-    def left(self, scores: Tensor) -> Tensor:
-        """Scores of all words (questions, words), of which only those are left that may follow."""
-        may = torch.zeros_like(scores, dtype=torch.long).scatter_add(1, self.ids, self.follows.long()) > 0
-        may[:, self.end] = ~self.follows.any(1) if not self.is_begun else True
-        return scores.masked_fill(~may, -torch.inf)
-
-    def behind(self, chosen: Tensor) -> Standing:
-        """Where it stands after one more token (questions,)."""
-        here = self.follows & (self.ids == chosen[:, None])
-        follows = functional.pad(here, (1, 0))[:, :-1] & self.allowed
-        return replace(self, follows=follows, is_begun=True)
+        return Standing.anywhere(read.ids, read.is_document & (read.mask[:, 0, 0] == 0), self.tokenizer, self.end)
 
 
 def _avg_max(queries: Tensor, query_mask: Tensor, keys: Tensor, key_mask: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""Texts that a causal language model continues: each prompt is read once, and then continued many times.
+"""Texts that a causal language model continues: each prompt is read once, and then continued once or many times.
 
-Chance comes in as numbers, one for each token of each continuation, so that what is written follows from them and
-from the model, whatever else is in a batch. Knows nothing about what the texts are for.
+Tokens are drawn, or the likeliest is taken. Chance comes in as numbers, one for each token of each continuation, so
+that what is written follows from them and from the model, whatever else is in a batch. Knows nothing about what the
+texts are for.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from triever.models.standing import Standing
 from triever.models.tokens import TextTokenizer, Tokens
 
 CARRIED = 0.75
@@ -70,22 +72,23 @@ def read(model: Any, ids: Tensor, mask: Tensor, keep: int, past: Any = None, *, 
 
 
 @dataclass
-class _State:
+class State:
     """What was read so far, a row for each text."""
 
     past: Any  # a cache of transformers
     mask: Tensor  # (rows, length)
     scores: Tensor  # (rows, width) of the next token
 
-    def take(self, rows: Tensor) -> _State:
+    def take(self, rows: Tensor) -> State:
         """Some rows, one of them several times where it is to be continued several times; the cache is changed."""
         self.past.batch_select_indices(rows)
-        return _State(self.past, self.mask[rows], self.scores[rows])
+        return State(self.past, self.mask[rows], self.scores[rows])
 
 
-def _step(model: Any, ids: Tensor, mask: Tensor, past: Any = None) -> _State:
+def step(model: Any, ids: Tensor, mask: Tensor, past: Any = None) -> State:
+    """More of texts read, (rows, length) and padded on the left; the mask covers what `past` holds too."""
     out = read(model, ids, mask, 1, past, use_cache=True)
-    return _State(out.past_key_values, mask, out.logits[:, -1])
+    return State(out.past_key_values, mask, out.logits[:, -1])
 
 
 @torch.inference_mode()
@@ -106,16 +109,16 @@ def continued(model: Any, prompts: Tokens, chance: np.ndarray, how: Sampling, pa
     return [written[start : start + each] for start in range(0, len(written), each)]
 
 
-def _begun(model: Any, prompts: Tokens, pad: int, device: torch.device) -> _State:
+def _begun(model: Any, prompts: Tokens, pad: int, device: torch.device) -> State:
     """All prompts read; what all of them begin with is read once, and may be most of them."""
     count, shared = len(prompts), beginning(prompts)
     rest = Tokens.from_lists([prompts[row][shared:].tolist() for row in range(count)], 2**31)
     ids, mask = (tensor.to(device) for tensor in left_padded(rest, np.arange(count), pad))
     if not shared:
-        return _step(model, ids, mask)
+        return step(model, ids, mask)
     first = torch.from_numpy(prompts[0][None, :shared].astype(np.int64)).to(device)
-    begun = _step(model, first, torch.ones_like(first)).take(torch.zeros_like(ids[:, 0]))
-    return _step(model, ids, torch.cat([begun.mask, mask], 1), begun.past)
+    begun = step(model, first, torch.ones_like(first)).take(torch.zeros_like(ids[:, 0]))
+    return step(model, ids, torch.cat([begun.mask, mask], 1), begun.past)
 
 
 def beginning(tokens: Tokens) -> int:
@@ -130,25 +133,57 @@ def beginning(tokens: Tokens) -> int:
     return max(0, int(np.argmin(same[:limit])) if not same[:limit].all() else limit)
 
 
-def _written(model: Any, state: _State, chance: Tensor, how: Sampling) -> list[list[int]]:
+def _written(model: Any, state: State, chance: Tensor, how: Sampling) -> list[list[int]]:
     """The tokens that follow each row."""
     ends = torch.tensor(sorted(how.ends), device=chance.device)
     out = torch.full(chance.shape, -1, device=chance.device)
     rows = torch.arange(len(chance), device=chance.device)  # of `out`, for each that is carried
     going = torch.ones_like(rows, dtype=torch.bool)
-    for step in range(how.limit):
-        tokens = drawn(state.scores, chance[rows, step], how)
-        out[rows[going], step] = tokens[going]
+    for place in range(how.limit):
+        tokens = drawn(state.scores, chance[rows, place], how)
+        out[rows[going], place] = tokens[going]
         going = going & ~torch.isin(tokens, ends)
         left = int(going.sum())
-        if not left or step + 1 == how.limit:
+        if not left or place + 1 == how.limit:
             break
         if left <= CARRIED * len(rows):
             kept = going.nonzero()[:, 0]
             state, rows, tokens, going = state.take(kept), rows[kept], tokens[kept], going[kept]
         mask = torch.cat([state.mask, torch.ones_like(tokens)[:, None]], 1)
-        state = _step(model, tokens[:, None], mask, state.past)
+        state = step(model, tokens[:, None], mask, state.past)
     return [[token for token in row if token >= 0] for row in out.tolist()]
+
+
+def likeliest(
+    model: Any, state: State, end: int, limit: int, standing: Standing | None = None
+) -> tuple[list[list[int]], Tensor]:
+    """The likeliest token after the other behind each text, up to `end` or to `limit` tokens; the state is used up.
+
+    Returned are the tokens without the end, and (rows,) the log-probability of the tokens and of the end, where that
+    was reached. With `standing`, only those are taken that may follow.
+    """
+    device = state.scores.device
+    out = torch.full((len(state.scores), limit), end, device=device)
+    total = torch.zeros(len(out), device=device)
+    rows = torch.arange(len(out), device=device)  # of `out`, for each that is carried
+    going = torch.ones_like(rows, dtype=torch.bool)
+    for place in range(limit):
+        scores = state.scores.float().log_softmax(1)
+        best, tokens = (standing.left(scores) if standing else scores).max(1)
+        out[rows[going], place] = tokens[going]
+        total[rows[going]] += best[going]
+        going = going & (tokens != end)
+        left = int(going.sum())
+        if not left or place + 1 == limit:
+            break
+        if left <= CARRIED * len(rows):
+            kept = going.nonzero()[:, 0]
+            state, rows, tokens, going = state.take(kept), rows[kept], tokens[kept], going[kept]
+            standing = standing.take(kept) if standing else None
+        standing = standing.behind(tokens) if standing else None
+        mask = torch.cat([state.mask, torch.ones_like(tokens)[:, None]], 1)
+        state = step(model, tokens[:, None], mask, state.past)
+    return [[token for token in row if token != end] for row in out.tolist()], total
 
 
 def drawn(scores: Tensor, chance: Tensor, how: Sampling) -> Tensor:

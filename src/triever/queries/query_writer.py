@@ -27,22 +27,22 @@ from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError
 from triever.learning.encoders import device_name
-from triever.models.backbones import SCRATCH, Backbone, load_backbone
-from triever.models.checked_loading import require_sizes
+from triever.models import causal_files
+from triever.models.backbones import SCRATCH, Backbone, causal_shape, load_backbone
+from triever.models.language_model import end_of, seeded_module
+from triever.models.named_weights import named_tensors
 from triever.models.precision import fast_dtype
 from triever.models.sampling import Sampling, containing, framed
-from triever.models.seeds import seeded
 from triever.models.tokens import TextTokenizer, Tokens
 from triever.progress import track
 from triever.queries.question_sampler import Judge, Questions, QuestionSampler
 from triever.queries.writer_tuning import WriterTuning, tune
 from triever.retriever import load
 from triever.retrievers.reranker import Reranked
-from triever.training.checkpoints import named_tensors, set_weights
 from triever.training.memory_estimate import FLOAT, check, estimate
 from triever.training.pairs import Pairs, pairs_of
 from triever.training.tuning import summary
-from triever.validation import require, require_table, require_text
+from triever.validation import require_table, require_text
 from triever.version import __version__
 
 BATCH = {"cpu": 64}
@@ -166,7 +166,7 @@ class QueryWriter:
         if not self.training.steps:
             return self._as_it_comes()
         backbone = self._backbone(store)
-        module = _made(backbone, self.training.seed)
+        module = seeded_module(backbone, self.training.seed)
         relevant, pairs = _compact(pairs_of(dataset, self.training.split, store))
         texts = (document.full_text for document in _documents(store, relevant))
         frame = self._frame(backbone)
@@ -195,9 +195,7 @@ class QueryWriter:
         engine = self._ready()
         digest = engine.digest or _digest(engine.module)
         with artifact.writing(path, replace=replace) as writer:
-            writer.json("backbone", engine.backbone.to_state())
-            writer.json("tokenizer", json.loads(engine.backbone.tokenizer.to_str()))
-            writer.tensors("weights", named_tensors(engine.module))
+            causal_files.write(engine.backbone, engine.module, writer)
             writer.text("card", self.card)
             state = {"origin": dict(engine.origin), "trained": dict(engine.trained), "documents": 0}
             writer.commit(self.kind, config.to_dict(self), state | {"fingerprint": digest}, f"triever {__version__}")
@@ -307,14 +305,14 @@ class QueryWriter:
         if self.backbone.partition(":")[0] == SCRATCH:
             raise UsageError("scratch has not learned any words", "set training.steps, or name another backbone")
         backbone = self._backbone(None)
-        self._engine = WriterModel(backbone, _made(backbone, self.seed))
+        self._engine = WriterModel(backbone, seeded_module(backbone, self.seed))
         return self
 
     def _backbone(self, store: DocumentStore | None) -> Backbone:
         texts = None if store is None else (document.full_text for document in store)
         backbone = load_backbone(self.backbone, texts=texts, fetch=self.fetch)
         if self.backbone.partition(":")[0] == SCRATCH:
-            backbone = _causal_shape(backbone)
+            backbone = causal_shape(backbone)
         if not backbone.causal:
             problem = f"{self.backbone} is not a causal language model, so it cannot write"
             raise UsageError(problem, "choose a causal model, such as smollm2")
@@ -346,43 +344,11 @@ class QueryWriter:
         return self._engine
 
 
-def end_of(backbone: Backbone) -> int:
-    """The token that ends a question: the tuning teaches it, and sampling stops at it."""
-    if not backbone.tokenizer.after:
-        raise UsageError(f"{backbone.name} has no token that ends a text", "choose another backbone")
-    return backbone.tokenizer.after[-1]
-
-
 def questions_of(backbone: Backbone) -> TextTokenizer:
     """A tokenizer for questions: they follow a prompt, and end with the end token."""
     tokenizer = copy.copy(backbone.tokenizer)
     tokenizer.before, tokenizer.after = [], [end_of(backbone)]
     return tokenizer
-
-
-def _causal_shape(backbone: Backbone) -> Backbone:
-    """A scratch backbone as a causal language model of the same sizes."""
-    from transformers import LlamaConfig
-
-    sizes = backbone.config
-    shape = LlamaConfig(
-        vocab_size=sizes["vocab_size"],
-        hidden_size=sizes["hidden_size"],
-        num_hidden_layers=sizes["num_hidden_layers"],
-        num_attention_heads=sizes["num_attention_heads"],
-        intermediate_size=sizes["intermediate_size"],
-        max_position_embeddings=sizes["max_position_embeddings"],
-        pad_token_id=backbone.tokenizer.pad,
-        bos_token_id=backbone.tokenizer.before[0],
-        eos_token_id=backbone.tokenizer.after[-1],
-        tie_word_embeddings=True,
-    )
-    return replace(backbone, config=json.loads(shape.to_json_string(use_diff=False)))
-
-
-def _made(backbone: Backbone, seed: int) -> nn.Module:
-    with seeded(seed):  # for weights that the backbone does not have
-        return backbone.causal_module().eval()
 
 
 def _compact(pairs: Pairs) -> tuple[np.ndarray, Pairs]:
@@ -408,19 +374,7 @@ def _digest(module: nn.Module) -> str:
 
 def _read(snapshot: artifact.Snapshot) -> WriterModel:
     """The engine of an artifact."""
-    tokenizer = TextTokenizer.from_state(snapshot.json("tokenizer"))
-    saved, tensors = snapshot.json("backbone"), snapshot.tensors("weights")
-    require_sizes(saved["config"], tensors, "model")
-    backbone = Backbone.from_state(saved, tokenizer)
-    with torch.device("meta"):
-        planned = named_tensors(backbone.causal_module(empty=True))
-    fits = {name: part.shape for name, part in planned.items()} == {name: part.shape for name, part in tensors.items()}
-    require(fits, "its weights do not fit the model")
-    with torch.random.fork_rng(devices=[]):
-        module = backbone.causal_module(empty=True)
-    set_weights(module, tensors)
-    words = module.get_input_embeddings().weight  # ty: ignore[call-non-callable]
-    require(tokenizer.size <= len(words), f"it reads {len(words)} tokens, its tokenizer has more")
+    backbone, module = causal_files.read(snapshot)
     state = snapshot.state
     origin, trained = (require_table(state, name) for name in ("origin", "trained"))
-    return WriterModel(backbone, module.eval(), origin, trained, require_text(state, "fingerprint"))
+    return WriterModel(backbone, module, origin, trained, require_text(state, "fingerprint"))

@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from triever.config import option
 from triever.errors import UsageError
 from triever.models.precision import fast_dtype
-from triever.models.sampling import left_padded, read
 from triever.models.tokens import TextTokenizer, Tokens
+from triever.training.continuations import continuation_batch, log_likelihoods, mean_loss, spaced
 from triever.training.epochs import epoch_batches
 from triever.training.loop import Trained, train
 from triever.training.pairs import Pairs, held_out
@@ -56,12 +55,8 @@ class Examples:
 
     def batch(self, questions: np.ndarray, documents: np.ndarray) -> dict[str, Tensor]:
         """Documents followed by their questions, padded on the left; the last `length` tokens are the question's."""
-        rows = [
-            [*self.prompts[document].tolist(), *self.questions[question].tolist()]
-            for question, document in zip(questions, documents, strict=True)
-        ]
-        ids, mask = left_padded(Tokens.from_lists(rows, 2**31), np.arange(len(rows)), self.pad)
-        return {"ids": ids, "mask": mask, "length": torch.from_numpy(self.questions.lengths[questions])}
+        prompts = [self.prompts[document] for document in documents]
+        return continuation_batch(prompts, [self.questions[question] for question in questions], self.pad)
 
 
 @dataclass(frozen=True)
@@ -112,24 +107,8 @@ def tune(
     )
 
 
-def spaced(question: str) -> str:
-    """A question as it follows a prompt: with a space, which most tokenizers make a part of the first word."""
-    return f" {question.strip()}"
-
-
 def _loss(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {"question": -(log_likelihoods(model, batch) / batch["length"]).mean()}
-
-
-def log_likelihoods(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    """(rows,) the log-likelihood of each question and its end after its prompt."""
-    length = batch["length"]
-    longest = int(length.max())
-    scores = read(model, batch["ids"], batch["mask"], longest + 1).logits[:, :-1]
-    tokens = batch["ids"][:, -longest:]
-    each = functional.cross_entropy(scores.float().flatten(0, 1), tokens.flatten(), reduction="none").view_as(tokens)
-    in_question = torch.arange(longest, device=length.device) >= longest - length[:, None]
-    return -torch.where(in_question, each, 0).sum(1)
+    return {"question": mean_loss(model, batch)}
 
 
 def likelihood(model: nn.Module, examples: Examples, batch: int) -> float:

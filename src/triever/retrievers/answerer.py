@@ -12,15 +12,23 @@ from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
-from triever.engines.answers import AnswererEngine, read_reader
+from triever.engines import causal_answers
+from triever.engines.answers import AnswererEngine, AnswerReader, read_reader
+from triever.engines.base import Engine
+from triever.engines.causal_answers import CausalReader
 from triever.engines.encoded import DenseEngine
 from triever.engines.hits import found_by
+from triever.engines.readers import Reader
 from triever.engines.reranked import FIRST
 from triever.errors import UsageError
+from triever.learning.answer_tasks import AskedAnswers
 from triever.learning.answering import AnsweringRetriever, AnswerTuning, ReadingCourse
+from triever.learning.causal_answering import CausalCourse
 from triever.learning.marginal import MarginalCourse
 from triever.retriever import Retriever
 from triever.retrievers.bm25 import BM25
+from triever.training.continuations import AnswerLoss
+from triever.training.loop import Trained
 from triever.training.reatt_loss import ReAttLoss
 from triever.training.tuning import summary
 
@@ -49,7 +57,7 @@ class ReaderTuning(AnswerTuning):
 
 @dataclass(eq=False)
 class Answerer(AnsweringRetriever[AnswererEngine]):
-    """A reader behind any retriever: `Answerer(first=BM25(), training=ReaderTuning(steps=2000)).fit(data)`."""
+    """A reader behind any retriever: `Answerer(first=BM25(), backbone="smollm2").fit(data).ask("who wrote it")`."""
 
     kind: ClassVar[str] = "answerer"
     search_only: ClassVar[tuple[str, ...]] = ("read_documents", "word_for_word")
@@ -70,29 +78,61 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> AnswererEngine:
         """Learn to find, then to answer from what is found."""
         reader = self.new_reader(store, self.training.seed)
+        self._check(reader)
         first = self.first.engine_for(dataset, store, work / FIRST if work else None)
         training, folder = self.training, work / "training" if work else None
         if training.marginal and not isinstance(first, DenseEngine):
             problem = f"training.marginal weighs documents by dense retrieval, and first is {self.first.kind}"
             raise UsageError(problem, "set first=dense")
-        if training.marginal:
-            reader = replace(reader, temperature=training.temperature)
         if not training.steps:
             return AnswererEngine(first, reader)
-        learned, judged = self.lesson(dataset, store)
-        course = ReadingCourse(reader, learned, judged, training, found_by(first, store), device=self.device)
-        if training.marginal and isinstance(first, DenseEngine):
-            marginal = MarginalCourse.of(course, first, training.temperature)
-            trained = marginal.run(marginal.judging, folder, share=marginal.share(training.query_rate))
-            first = replace(first, asking=marginal.asking.eval()) if training.query_rate else first
-        else:
-            trained = course.run(ReAttLoss(0.0, at_once=training.at_once), folder)
+        lesson = self.lesson(dataset, store)
+        first, trained = self._taught(reader, first, lesson, store, folder)
         engine = AnswererEngine(first, replace(reader, trained=summary(trained)))
-        return self.with_threshold(engine, judged, store)
+        return self.with_threshold(engine, lesson[1], store)
+
+    def new_reader(self, store: DocumentStore, seed: int) -> Reader[Any]:
+        """A model that has learned nothing yet, and the tokens of documents."""
+        reader = super().new_reader(store, seed)
+        marginal = self.training.marginal and isinstance(reader, AnswerReader)
+        return replace(reader, temperature=self.training.temperature) if marginal else reader
+
+    def _check(self, reader: Reader[Any]) -> None:
+        """Refuse what a causal model cannot do."""
+        if not isinstance(reader, CausalReader):
+            return
+        if self.training.marginal:
+            problem = "training.marginal is not there for a causal backbone, which reads all documents as one text"
+            raise UsageError(problem, "leave training.marginal out, or set backbone=minilm")
+        if problem := reader.texts.lacking(self.training.answer_length):
+            raise UsageError(problem, "lower training.answer_length or shape.query_length")
+
+    def _taught(
+        self,
+        reader: Reader[Any],
+        first: Engine,
+        lesson: tuple[AskedAnswers, AskedAnswers],
+        store: DocumentStore,
+        folder: Path | None,
+    ) -> tuple[Engine, Trained]:
+        """Teach a reader, in place; returned is what finds documents, since that may have learned too."""
+        training, given = self.training, (*lesson, self.training, found_by(first, store))
+        if isinstance(reader, CausalReader):
+            causal = CausalCourse(reader, *given, device=self.device)
+            return first, causal.run(AnswerLoss(training.at_once), folder)
+        assert isinstance(reader, AnswerReader)
+        course = ReadingCourse(reader, *given, device=self.device)
+        if not training.marginal:
+            return first, course.run(ReAttLoss(0.0, at_once=training.at_once), folder)
+        assert isinstance(first, DenseEngine)
+        marginal = MarginalCourse.of(course, first, training.temperature)
+        trained = marginal.run(marginal.judging, folder, share=marginal.share(training.query_rate))
+        return replace(first, asking=marginal.asking.eval()) if training.query_rate else first, trained
 
     def read(self, snapshot: artifact.Snapshot) -> AnswererEngine:
         """Both of an artifact."""
-        reader = read_reader(snapshot, self.device, self.shape.query_length, self.document_length)
+        read = causal_answers.read if causal_answers.is_in(snapshot) else read_reader
+        reader = read(snapshot, self.device, self.shape.query_length, self.document_length)
         return AnswererEngine(self.first.read(snapshot.inside(FIRST)), reader)
 
     def tuned(self, engine: AnswererEngine, documents: Sequence[Document], store: DocumentStore) -> AnswererEngine:

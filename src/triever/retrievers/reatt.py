@@ -23,10 +23,16 @@ from triever.engines.reranked import FIRST
 from triever.errors import UsageError
 from triever.index.token_vectors import TokenIndex, TokenOptions
 from triever.learning.answering import AnsweringRetriever, AnswerTuning, ReadingCourse
+from triever.models.backbones import Backbone
+from triever.models.language_model import LanguageModel
+from triever.models.reatt import ReAttModel
 from triever.retriever import Retriever
 from triever.retrievers.bm25 import BM25
 from triever.training.reatt_loss import ReAttLoss
 from triever.training.tuning import summary
+
+NOT_FOUND_BY = "is a causal model, whose attention cannot find documents"
+INSTEAD = "put it behind another retriever: triever fit answerer"
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,19 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
             second = replace(course, renewed=renewed if training.renew else None)
             told |= summary(second.run(loss, work / "training" if work else None))
         return self.with_threshold(self._indexed(replace(reader, trained=told), work), judged, store)
+
+    def new_model(self, backbone: Backbone, seed: int) -> ReAttModel | LanguageModel:
+        """A model that starts from a backbone, which may not be causal."""
+        if backbone.causal:
+            raise UsageError(f"{backbone.name} {NOT_FOUND_BY}", INSTEAD)
+        return super().new_model(backbone, seed)
+
+    def new_reader(self, store: DocumentStore, seed: int) -> AnswerReader:
+        """A model that has learned nothing yet, and the tokens of documents."""
+        reader = super().new_reader(store, seed)
+        if not isinstance(reader, AnswerReader):
+            raise UsageError(f"the model of {self.start} {NOT_FOUND_BY}", INSTEAD)
+        return reader
 
     def _indexed(self, reader: AnswerReader, work: Path | None) -> AnswererEngine:
         return AnswererEngine(self._attending(reader, self.index, work), reader)

@@ -39,6 +39,7 @@ from torch.optim import Optimizer
 from triever.artifact import digest_of
 from triever.errors import ArtifactError, Busy, DataError, UsageError
 from triever.files import append_regular, atomic, open_regular, sync_folder
+from triever.models.named_weights import named_tensors, set_weights
 from triever.training.optimizers import load_state_tensors, state_problem, state_tensors
 from triever.training.options import FREE, TrainOptions, rate
 from triever.validation import not_finite
@@ -393,23 +394,6 @@ class Checkpoints:
 
     def _optimizer(self, step: int) -> Path:
         return self.folder / f"optimizer-{step:08}.safetensors"
-
-
-def named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters and buffers of a model by name; one that has several names goes by its first."""
-    seen: set[int] = set()
-    tensors: dict[str, Tensor] = {}
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        if isinstance(tensor, Tensor) and id(tensor) not in seen:
-            seen.add(id(tensor))
-            tensors[name] = tensor.detach()
-    return tensors
-
-
-def set_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copy the tensors that `named_tensors` returned into a model."""
-    for name, tensor in named_tensors(model).items():
-        tensor.copy_(tensors[name])
 
 
 def _forms(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.dtype, torch.Size]]:

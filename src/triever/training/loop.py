@@ -27,10 +27,11 @@ from torch import Tensor, nn
 
 from triever import config, progress
 from triever.errors import UsageError, nearest
+from triever.models.named_weights import named_tensors, set_weights
 from triever.models.precision import device_of
 from triever.printable import mean_text
 from triever.training import randomness
-from triever.training.checkpoints import Checkpoints, Standing, named_tensors, set_weights
+from triever.training.checkpoints import Checkpoints, Standing
 from triever.training.compiled import CompiledBlocks
 from triever.training.interrupts import Interrupts
 from triever.training.loader import Batches, Feed, Pace, ProcessBatches, rows
