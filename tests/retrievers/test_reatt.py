@@ -296,6 +296,10 @@ def test_a_saved_model_is_learned_further(tmp_path: Path) -> None:
     reader = replace(further.engine.reader, known_from=0.25)
     further.holding(replace(further._checked(), engine=replace(further.engine, reader=reader))).save(tmp_path / "k")
     assert reatt(start=str(tmp_path / "k")).fit(people()).engine.reader.known_from == 0.25, "what is known comes along"
+    store = DocumentStore.of(PEOPLE)
+    before = reatt(start=str(tmp_path / "m")).lessons(people(), store)
+    further.save(tmp_path / "m")
+    assert reatt(start=str(tmp_path / "m")).lessons(people(), store) != before, "work on another model is not resumed"
     BM25().fit(people()).save(tmp_path / "b")
     with pytest.raises(UsageError, match="bm25 retriever, which does not answer"):
         reatt(start=str(tmp_path / "b")).fit(people())

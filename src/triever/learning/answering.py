@@ -287,6 +287,11 @@ class AnsweringRetriever(Retriever[E]):
 
     # Learning
 
+    def lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
+        """What is learned from besides documents, and the model that it starts from, as fingerprints."""
+        begun = {"start": fit_fingerprints.of_folder(self.start)} if self.start else {}
+        return {**super().lessons(dataset, store), **begun}
+
     def learned_queries(self, dataset: Dataset, store: DocumentStore) -> str:
         """A fingerprint of the questions and answers that it learns."""
         learned = [part.queries for part in self.lesson(dataset, store)]
