@@ -80,13 +80,13 @@ def draw_bars(panels: Sequence[Bars], path: str | Path) -> None:
     _save(lambda: _bars_figure(panels), path)
 
 
-def draw_lines(panels: Sequence[Bars], path: str | Path) -> None:
-    """Draw the same panels as lines; the labels are steps from left to right.
+def draw_lines(panels: Sequence[Bars], path: str | Path, *, logarithmic: bool = False) -> None:
+    """Draw the same panels as lines; the labels are steps from left to right, and values may be shown by their logs.
 
     The part of a series' name before a comma decides the colour, and the part behind it how the line is drawn: the
     first one in one piece, the second dashed.
     """
-    _save(lambda: _lines_figure(panels), path)
+    _save(lambda: _lines_figure(panels, logarithmic), path)
 
 
 def _save(figure: Callable[[], Figure], path: str | Path) -> None:
@@ -127,7 +127,7 @@ def _bars_panel(axes: Axes, panel: Bars) -> None:
     axes.tick_params(axis="y", colors=INK, labelsize=9)
 
 
-def _lines_figure(panels: Sequence[Bars]) -> Figure:
+def _lines_figure(panels: Sequence[Bars], logarithmic: bool) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -142,7 +142,10 @@ def _lines_figure(panels: Sequence[Bars]) -> Figure:
             steps, values = zip(*points, strict=True) if points else ((), ())
             axes.plot(steps, values, f"o{lines[variant]}", color=colours[family], label=name, zorder=2)
         axes.set_xticks(range(len(panel.labels)), panel.labels)
-        axes.set_ylim(bottom=0)
+        if logarithmic:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter("{x:,g}")
         _plain(axes, textwrap.fill(panel.title, 36), "both")
     if len(names) > 1:

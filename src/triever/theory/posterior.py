@@ -35,7 +35,11 @@ class TriePosterior:
         Scores may be the logs of probabilities, and -inf where that is zero. A document with several docids weighs the
         same at each of them, and its score in all.
         """
-        arrays = trie.compact().parts[0]
+        return cls.of_arrays(trie.compact().parts[0], scores)
+
+    @classmethod
+    def of_arrays(cls, arrays: Arrays, scores: np.ndarray) -> TriePosterior:
+        """The same from the arrays of a trie of one part, of which nothing was deleted."""
         document = np.asarray(arrays.document, np.int64)
         if document.max(initial=-1) >= len(scores):
             problem = f"there are {len(scores)} scores, but the trie has the document {document.max()}"
