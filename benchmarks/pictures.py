@@ -160,7 +160,7 @@ HIGHEST = 12
 
 
 def _tails(theory: dict[str, Any]) -> list[Bars]:
-    """How often the mean of K draws is too small, by how much, beside both bounds; what never happened is left out."""
+    """How often the mean of K draws is too small, by how much, beside both bounds, as far as that is not rare."""
     names = {"lower": "measured", "printed": "bound as printed", "lower_bound": "bound that holds"}
     sources = {
         "20 throws of a coin": theory["tails"]["coin"],
@@ -171,10 +171,18 @@ def _tails(theory: dict[str, Any]) -> list[Bars]:
         Bars(
             f"{title}: lower tail by ε",
             [f"{row['epsilon']:g}".removeprefix("0") for row in source["rows"]],
-            {name: [row[key] or None for row in source["rows"]] for key, name in names.items()},
+            {name: [_seen_often(row[key]) for row in source["rows"]] for key, name in names.items()},
         )
         for title, source in sources.items()
     ]
+
+
+RAREST = 1e-4
+"""The smallest probability that is drawn."""
+
+
+def _seen_often(probability: float) -> float | None:
+    return probability if probability >= RAREST else None
 
 
 def _ranks(theory: dict[str, Any]) -> list[Bars]:

@@ -1,6 +1,6 @@
 """What theory says of dense and generative retrieval, measured: made-up scores, and the default corpus with MiniLM.
 
-Takes about two minutes on one processor.
+Takes two to three minutes on one processor.
 
     python benchmarks/theory.py
 """
