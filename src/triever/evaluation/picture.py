@@ -131,7 +131,7 @@ def _bars_panel(axes: Axes, panel: Bars) -> None:
     axes.tick_params(axis="y", colors=INK, labelsize=9)
 
 
-def _lines_figure(panels: Sequence[Bars], logarithmic: bool) -> Figure:
+def _lines_figure(panels: Sequence[Bars], logarithmic: bool = False) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
