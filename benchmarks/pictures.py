@@ -28,6 +28,11 @@ def main() -> None:
     draw_bars([_seen(source) for source in sources], FIGURES / "contextual_seen.svg")
     draw_bars([_ids_of_a_token(source) for source in sources], FIGURES / "contextual_k.svg")
     draw_lines(_dial(), FIGURES / "gdr_dial.svg")
+    theory = _read(HERE / "theory.json")
+    draw_lines(_gaps(theory), FIGURES / "theory_normalisation.svg")
+    draw_lines(_tails(theory), FIGURES / "theory_tails.svg", logarithmic=True)
+    draw_lines(_ranks(theory), FIGURES / "theory_rank.svg")
+    draw_bars(_posterior(theory), FIGURES / "theory_posterior.svg")
 
 
 DEPTHS = ("depth=0", "depth=1", "depth=2", "depth=3", "depth=4", "whole")
@@ -127,6 +132,86 @@ def _ids_of_a_token(source: str) -> Bars:
     folder = RESULTS / "contextual" / "variants" / "mini"
     scores = [_score(_read(folder / f"{cells[k]}-seed0.json"), f"dev.{source}", "Rprec") for k in sorted(cells)]
     return Bars(f"{source}: R-precision", [f"k={k}" for k in sorted(cells)], {"ids of a token": scores})
+
+
+def _gaps(theory: dict[str, Any]) -> list[Bars]:
+    """The gap of made-up scores by the score of the relevant document, and of the default corpus by the candidates."""
+    names = {
+        "bound": "log(N/K)",
+        "drawn": "gap with K drawn",
+        "with_positive": "gap with the relevant one inside",
+        "bound_with_positive": "its bound",
+    }
+    made_up, corpus = theory["normalisation"], theory["corpus"]["normalisation"]
+    shown = [row for row in made_up if row["positive"] <= HIGHEST]
+    about = f"{corpus['documents']:,} entries of the default corpus, by K"
+    panels = [
+        (f"2,000 made-up scores, K = 64, by the score of the relevant one (to {HIGHEST})", shown, "positive"),
+        (about, corpus["gaps"], "candidates"),
+    ]
+    return [
+        Bars(title, [f"{row[x]:g}" for row in rows], {name: [row[key] for row in rows] for key, name in names.items()})
+        for title, rows, x in panels
+    ]
+
+
+HIGHEST = 12
+"""The highest score of a relevant document that is drawn."""
+
+
+def _tails(theory: dict[str, Any]) -> list[Bars]:
+    """How often the mean of K draws is too small, by how much, beside both bounds, as far as that is not rare."""
+    names = {"lower": "measured", "printed": "bound as printed", "lower_bound": "bound that holds"}
+    sources = {
+        "20 throws of a coin": theory["tails"]["coin"],
+        "64 of 2,000 normal scores": theory["tails"]["normal scores"],
+        "64 scores of one question, default corpus": theory["corpus"]["tails"],
+    }
+    return [
+        Bars(
+            f"{title}: lower tail by ε",
+            [f"{row['epsilon']:g}".removeprefix("0") for row in source["rows"]],
+            {name: [_seen_often(row[key]) for row in source["rows"]] for key, name in names.items()},
+        )
+        for title, source in sources.items()
+    ]
+
+
+RAREST = 1e-4
+"""The smallest probability that is drawn."""
+
+
+def _seen_often(probability: float) -> float | None:
+    return probability if probability >= RAREST else None
+
+
+def _ranks(theory: dict[str, Any]) -> list[Bars]:
+    """What vectors of a size miss of made-up scores and of those of two models."""
+    made_up = theory["rank"]
+    sizes = [*next(iter(made_up.values()))["errors"]]
+    first = {name.replace(", ", ": "): [*tail["errors"].values()] for name, tail in made_up.items()}
+    models = {"dense: 384 numbers": "rank dense", "late interaction: tokens of 128": "rank late"}
+    found = {name: theory["corpus"][key] for name, key in models.items()}
+    rows = {name: [row["error"] for row in values["sizes"]] for name, values in found.items()}
+    others = {name: [1 - row["same_first"] for row in values["sizes"]] for name, values in found.items()}
+    steps = [f"{row['size']}" for row in next(iter(found.values()))["sizes"]]
+    return [
+        Bars("made-up scores: least error by size of vectors", sizes, first),
+        Bars("default corpus: least error", steps, rows),
+        Bars("default corpus: share of questions with another first document", steps, others),
+    ]
+
+
+def _posterior(theory: dict[str, Any]) -> list[Bars]:
+    """How far estimates of what prefixes weigh are from exact sums."""
+    both = {"rows are vectors": "posterior untrained", "after training": "posterior trained"}
+    found = {name: theory["corpus"][key]["estimates"] for name, key in both.items()}
+    labels = [*next(iter(found.values()))]
+    titles = {"divergence": "KL(exact || estimate) of docids, nats", "same_best": "same best symbol"}
+    return [
+        Bars(title, labels, {name: [values[label][key] for label in labels] for name, values in found.items()})
+        for key, title in titles.items()
+    ]
 
 
 def _read(path: Path) -> dict[str, Any]:

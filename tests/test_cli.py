@@ -564,6 +564,19 @@ def test_the_vocabulary_of_a_contextual_model(folder: Path) -> None:
     assert refused.stderr.startswith("triever: 'volcano' is not a token of any title; ")
 
 
+def test_what_theory_says_of_models(folder: Path) -> None:
+    untrained = ("--set", SMALL, "--set", "training.steps=0")
+    ok(folder, "fit", "dense", "--data", "toy", "--out", "vectors", *untrained)
+    rows = ("--set", "docids=semantic", "--set", "decoder.rows=nodes")
+    ok(folder, "fit", "generative", "--data", "toy", "--out", "node rows", *rows, *untrained)
+    for name, model in (("rank", "vectors"), ("posterior", "node rows")):
+        words = ("analyse", name, model, "--data", "toy")
+        found = json.loads(ok(folder, *words, "--plot", f"{name}.png", "--out", f"{name}.json", "--json"))
+        assert found == json.loads((folder / f"{name}.json").read_text())["finding"]["values"]
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert f"{found['questions']:,} questions" in ok(folder, *words)
+
+
 def test_the_memory_of_models(folder: Path) -> None:
     settings = ("--set", SMALL, "--set", "training.steps=0", "--set", "docids.clusters=3")
     ok(folder, "fit", "gdr", "--data", "toy", "--out", "clusters", *settings)
@@ -684,6 +697,18 @@ MISTAKES = {
     "a vocabulary of another kind": (
         ["analyse", "vocabulary", "model"],
         "a bm25 retriever has no contextual vocabulary; make one with: triever fit contextual",
+    ),
+    "normalisation of another kind": (
+        ["analyse", "normalisation", "model", "--data", "toy"],
+        "a bm25 retriever has no scores that were normalised over drawn documents; make one with: triever fit dense",
+    ),
+    "ranks of another kind": (
+        ["analyse", "rank", "model", "--data", "toy"],
+        "a bm25 retriever does not score every document by vectors; make one with: triever fit dense",
+    ),
+    "a posterior of another kind": (
+        ["analyse", "posterior", "model", "--data", "toy"],
+        "the nodes of a bm25 retriever have no rows, so nothing estimates what prefixes weigh; make one with",
     ),
     "memory for no number": (
         ["analyse", "memory", "model", "--grow", "1e7,many"],

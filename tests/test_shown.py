@@ -42,10 +42,11 @@ PAGES = [
     "docs/query-writer.md",
     "docs/experiments.md",
     "docs/scale.md",
+    "docs/theory.md",
 ]
 LONG = {
     *("docs/index.md", "docs/evaluation.md", "docs/encoders.md", "docs/generative.md", "docs/contextual.md"),
-    *("docs/gdr.md", "docs/reatt.md", "docs/query-writer.md", "docs/scale.md"),
+    *("docs/gdr.md", "docs/reatt.md", "docs/query-writer.md", "docs/scale.md", "docs/theory.md"),
 }
 """Pages that take long; `make test` only looks whether their commands and their code can be read."""
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -139,6 +139,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = ("--set", "backbone=scratch:hidden=32,layers=1,heads=2,vocabulary=300", "--set", "training.steps=0")
     said(root, "fit", "generative", "--data", str(data), "--out", f"g{FILE}", "--set", "docids=title", *small)
     said(root, "fit", "contextual", "--data", str(data), "--out", f"c{FILE}", *small)
+    said(root, "fit", "dense", "--data", str(data), "--out", f"v{FILE}", *small)
+    rows = ("--set", "docids=semantic", "--set", "decoder.rows=nodes", "--set", "docids.leaf=2")
+    said(root, "fit", "generative", "--data", str(data), "--out", f"n{FILE}", *rows, *small)
     untrained = ("--set", "training.answer_steps=0", "--set", "document_length=64")
     said(root, "fit", "reatt", "--data", str(data), "--out", f"a{FILE}", *small, *untrained)
     said(root, "run", f"m{FILE}", str(data), "--split", f"test{FILE}", "--out", f"x{FILE}.run")
@@ -147,6 +150,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 M, G, C, A, X = f"m{FILE}", f"g{FILE}", f"c{FILE}", f"a{FILE}", f"x{FILE}.run"
+V, N = f"v{FILE}", f"n{FILE}"
 T, Q = f"test{FILE}", f"wolf {NASTY}"
 D = f"data/d{FILE}"
 WORDS: dict[str, list[list[str]]] = {
@@ -207,6 +211,18 @@ WORDS: dict[str, list[list[str]]] = {
         [M],
     ],
     "analyse heads": [[A, "--data", D, "--split", T], [A, "--data", D, "--split", T, "--json"], [M, "--data", D]],
+    "analyse normalisation": [[V, "--data", D, "--split", T], [M, "--data", D, "--split", T], [NASTY, "--data", D]],
+    "analyse rank": [
+        [V, "--data", D, "--split", T],
+        [V, "--data", D, "--split", T, "--json"],
+        [V, "--data", D, "--split", NASTY],
+        [M, "--data", D, "--split", T],
+    ],
+    "analyse posterior": [
+        [N, "--data", D, "--split", T],
+        [N, "--data", D, "--split", T, "--json"],
+        [M, "--data", D, "--split", T],
+    ],
     "analyse memory": [[M, f"g{NASTY}={G}"], [M, f"g{NASTY}={G}", "--json"], [M, "--grow", NASTY]],
     "add": [
         [M, f"new{FILE}.jsonl", "--replace"],

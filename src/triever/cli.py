@@ -49,6 +49,9 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
         "seen": measure.analyse_seen,
         "vocabulary": measure.analyse_vocabulary,
         "heads": measure.analyse_heads,
+        "normalisation": measure.analyse_normalisation,
+        "rank": measure.analyse_rank,
+        "posterior": measure.analyse_posterior,
         "memory": measure.analyse_memory,
     },
     "add": use.add,
@@ -68,7 +71,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "cache": {"list": data.cache_list, "clear": data.cache_clear},
 }
 GROUPS = {
-    "analyse": "Analyse where systems differ, a contextual vocabulary, attention heads, or memory by part.",
+    "analyse": "Analyse where systems differ, a vocabulary, attention heads, what theory says of scores, or memory.",
     "weights": "List and install pretrained weights: generative, dense, multivector and reranked can start from them.",
     "docids": "Describe the identifiers that a scheme gives to documents.",
     "bench": "Measure speed and size beside other libraries.",

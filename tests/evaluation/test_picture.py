@@ -56,3 +56,19 @@ def test_the_same_lines_are_the_same_file(tmp_path: Path) -> None:
     assert one == other
     with pytest.raises(UsageError, match=r"no known picture format"):
         draw_lines(PANELS, tmp_path / "dial.xls")
+
+
+def test_values_by_their_logs_have_one_scale_for_all_panels() -> None:
+    found, milliseconds = _lines_figure(PANELS, logarithmic=True).axes
+    assert found.get_yscale() == milliseconds.get_yscale() == "log"
+    assert found.get_ylim() == milliseconds.get_ylim()
+
+
+def test_a_legend_stays_inside_the_picture() -> None:
+    names = [f"a system whose name is long {number}" for number in range(7)]
+    figure = _lines_figure([Bars("found", ["0", "1"], {name: [0.1, 0.2] for name in names})] * 3)
+    figure.draw_without_rendering()
+    [legend] = figure.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1

@@ -209,6 +209,9 @@ def _analysed(
     return analysis(runs, dataset, split, measure, texts=_texts(dataset, [measure]))
 
 
+Seed = Annotated[int, typer.Option(min=0, help="The seed of all that is drawn at random.")]
+
+
 def analyse_heads(
     model: Model,
     data: DataOption,
@@ -226,6 +229,82 @@ def analyse_heads(
     found = heads(load(model), open_data(data, skip_bad, read_as), split, depth=depth, most=questions)
     emit(found.to_dict() if json_ else table(found.rows()))
     note(f"{found.queries:,} questions, {found.pairs:,} documents")
+
+
+def analyse_normalisation(
+    model: Model,
+    data: DataOption,
+    split: Split = "test",
+    temperature: Annotated[
+        float | None, typer.Option(help="What scores are divided by. Default: the temperature of the model's training.")
+    ] = None,
+    questions: Annotated[int, typer.Option(min=1, help="How many questions are looked at, at most.")] = 200,
+    draws: Annotated[int, typer.Option(min=1, help="How often candidates are drawn for each question.")] = 100,
+    seed: Seed = 0,
+    json_: Json = False,
+    plot: Plot = None,
+    out: Out = None,
+    read_as: ReadAs = "",
+    skip_bad: SkipBad = False,
+) -> None:
+    """Measure how far a dense model's loss over 8 to 1,024 drawn documents is below its loss over all of them."""
+    from triever.evaluation.normalisation import normalisation
+    from triever.retriever import load
+
+    started = time.perf_counter()
+    check_before_work((), plot, out)
+    dataset = open_data(data, skip_bad, read_as)
+    finding = normalisation(
+        load(model), dataset, split, temperature=temperature, most=questions, draws=draws, seed=seed
+    )
+    _tell(finding, started, json_, plot, out)
+
+
+def analyse_rank(
+    model: Model,
+    data: DataOption,
+    split: Split = "test",
+    questions: Annotated[int, typer.Option(min=1, help="How many questions are looked at, at most.")] = 500,
+    documents: Annotated[
+        int, typer.Option(min=0, help="How many documents are scored: relevant ones and a random sample; 0 for all.")
+    ] = 2000,
+    seed: Seed = 0,
+    json_: Json = False,
+    plot: Plot = None,
+    out: Out = None,
+    read_as: ReadAs = "",
+    skip_bad: SkipBad = False,
+) -> None:
+    """Measure what vectors of each size could keep of the scores of a dense or multivector model."""
+    from triever.evaluation.rank import rank
+    from triever.retriever import load
+
+    started = time.perf_counter()
+    check_before_work((), plot, out)
+    dataset = open_data(data, skip_bad, read_as)
+    finding = rank(load(model), dataset, split, most=questions, documents=documents, seed=seed)
+    _tell(finding, started, json_, plot, out)
+
+
+def analyse_posterior(
+    model: Model,
+    data: DataOption,
+    split: Split = "test",
+    questions: Annotated[int, typer.Option(min=1, help="How many questions are looked at, at most.")] = 100,
+    json_: Json = False,
+    plot: Plot = None,
+    out: Out = None,
+    read_as: ReadAs = "",
+    skip_bad: SkipBad = False,
+) -> None:
+    """Measure how near the weights of prefixes come to exact sums, where every node of a generative model has a row."""
+    from triever.evaluation.posterior import posterior
+    from triever.retriever import load
+
+    started = time.perf_counter()
+    check_before_work((), plot, out)
+    dataset = open_data(data, skip_bad, read_as)
+    _tell(posterior(load(model), dataset, split, most=questions), started, json_, plot, out)
 
 
 def analyse_vocabulary(

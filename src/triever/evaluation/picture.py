@@ -33,6 +33,8 @@ COLOURS = ("#2b6cb0", "#d9694f", "#9aa5b1", "#4c9f70", "#8e6bbf", "#c9a227", "#3
 MARKS = ("o", "^", "D", "v", "X", "P", "<", ">", "*", "h")
 LINES: tuple[LineStyleType, ...] = ("-", "--", ":", "-.")
 LEGEND_POINTS = 7.5
+MARK_LETTERS = 8
+"""How many letters wide a mark of a legend is, with the space around it."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,15 @@ def draw_bars(panels: Sequence[Bars], path: str | Path) -> None:
     _save(lambda: _bars_figure(panels), path)
 
 
-def draw_lines(panels: Sequence[Bars], path: str | Path) -> None:
+def draw_lines(panels: Sequence[Bars], path: str | Path, *, logarithmic: bool = False) -> None:
     """Draw the same panels as lines; the labels are steps from left to right.
+
+    Values may be shown by their logarithms, on one scale for all panels.
 
     The part of a series' name before a comma decides the colour, and the part behind it how the line is drawn: the
     first one in one piece, the second dashed.
     """
-    _save(lambda: _lines_figure(panels), path)
+    _save(lambda: _lines_figure(panels, logarithmic), path)
 
 
 def _save(figure: Callable[[], Figure], path: str | Path) -> None:
@@ -127,7 +131,7 @@ def _bars_panel(axes: Axes, panel: Bars) -> None:
     axes.tick_params(axis="y", colors=INK, labelsize=9)
 
 
-def _lines_figure(panels: Sequence[Bars]) -> Figure:
+def _lines_figure(panels: Sequence[Bars], logarithmic: bool = False) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -135,14 +139,18 @@ def _lines_figure(panels: Sequence[Bars]) -> Figure:
     colours = dict(zip(dict.fromkeys(family for family, _ in names.values()), cycle(COLOURS)))
     lines = dict(zip(dict.fromkeys(variant for _, variant in names.values()), cycle(LINES)))
     figure = Figure(figsize=(3.4 * len(panels), 3.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False).ravel(), panels, strict=True):
+    each = figure.subplots(1, len(panels), squeeze=False, sharey=logarithmic).ravel()
+    for axes, panel in zip(each, panels, strict=True):
         for name, given in panel.series.items():
             points = [(step, value) for step, value in enumerate(given) if value is not None]
             family, variant = names[name]
             steps, values = zip(*points, strict=True) if points else ((), ())
             axes.plot(steps, values, f"o{lines[variant]}", color=colours[family], label=name, zorder=2)
         axes.set_xticks(range(len(panel.labels)), panel.labels)
-        axes.set_ylim(bottom=0)
+        if logarithmic:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter("{x:,g}")
         _plain(axes, textwrap.fill(panel.title, 36), "both")
     if len(names) > 1:
@@ -202,8 +210,10 @@ def _name_points(
     handles = [
         Line2D([], [], marker=mark, color=colour, label=name, linestyle=line) for name, colour, mark, line in shown
     ]
+    room = figure.get_figwidth() * 72 / LEGEND_POINTS / 0.58  # a letter is about 0.58 of its height wide
+    across = 8 if sum(len(name) + MARK_LETTERS for name, *_ in shown) <= room else 4
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=8, frameon=False, fontsize=LEGEND_POINTS, labelcolor=INK
+        handles=handles, loc="outside lower center", ncols=across, frameon=False, fontsize=LEGEND_POINTS, labelcolor=INK
     )
 
 

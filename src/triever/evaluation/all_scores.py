@@ -1,0 +1,84 @@
+"""The scores of a saved encoder model for every pair of some questions and documents, as one matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from triever.data.datasets import Dataset
+from triever.data.records import Qrels, Query
+from triever.engines.encoded import DenseEngine, LateEngine
+from triever.errors import UsageError
+from triever.evaluation.compare import questions
+from triever.evaluation.groups import relevant
+from triever.progress import track
+from triever.retriever import Retriever
+
+
+@dataclass(frozen=True)
+class AllScores:
+    """Scores of questions and documents, and for each question which document is relevant."""
+
+    scores: np.ndarray  # (questions, documents) float64
+    positive: np.ndarray  # (questions,) the first relevant document of each
+
+
+def all_scores(
+    retriever: Retriever, dataset: Dataset, split: str, *, most: int, documents: int = 0, seed: int = 0
+) -> AllScores:
+    """The scores of the first `most` questions of a split for all documents, or for a sample of so many.
+
+    A sample has the relevant document of each question. Questions without one that the model holds are left out.
+    """
+    engine = _engine(retriever)
+    if len(retriever.searched) != len(retriever):
+        problem = "this model searches long documents by their passages, which are not judged"
+        raise UsageError(problem, "fit one with --set cut.which=none")
+    asked, right = _judged(retriever, *questions(dataset, split), most)
+    rows = _sample(_readable(engine), right, documents, seed)
+    scores = _scores(engine, [query.text for query in asked], rows)
+    return AllScores(scores.astype(np.float64), np.searchsorted(rows, right))
+
+
+def _engine(retriever: Retriever) -> DenseEngine | LateEngine:
+    engine = retriever.engine
+    if not isinstance(engine, DenseEngine | LateEngine):
+        problem = f"a {retriever.kind} retriever does not score every document by vectors"
+        raise UsageError(problem, "make one with: triever fit dense, or multivector")
+    return engine
+
+
+def _readable(engine: DenseEngine | LateEngine) -> np.ndarray:
+    """The rows of documents that have a score: late interaction has none for documents without tokens."""
+    return np.flatnonzero(engine.index.lengths) if isinstance(engine, LateEngine) else np.arange(len(engine.index))
+
+
+def _judged(retriever: Retriever, queries: Sequence[Query], qrels: Qrels, most: int) -> tuple[list[Query], np.ndarray]:
+    """The first questions with a relevant document that the model holds, and the rows of these."""
+    held = {doc_id: row for row, doc_id in enumerate(retriever.documents.ids)}
+    rows = [next((held[doc_id] for doc_id in relevant(qrels[query.id]) if doc_id in held), -1) for query in queries]
+    kept = [at for at, row in enumerate(rows) if row >= 0][:most]
+    if not kept:
+        problem = "the model holds no relevant document of any question of this split"
+        raise UsageError(problem, "name the data that it was fitted to")
+    return [queries[at] for at in kept], np.array([rows[at] for at in kept], np.int64)
+
+
+def _sample(rows: np.ndarray, right: np.ndarray, documents: int, seed: int) -> np.ndarray:
+    """Rising rows of all documents, or of so many: the relevant ones, and a random sample of the others."""
+    wanted = np.unique(right)
+    if not documents or documents >= len(rows):
+        return np.union1d(rows, wanted)
+    others = np.random.default_rng(seed).permutation(np.setdiff1d(rows, wanted))
+    return np.sort(np.concatenate([wanted, others[: max(0, documents - len(wanted))]]))
+
+
+def _scores(engine: DenseEngine | LateEngine, texts: Sequence[str], rows: np.ndarray) -> np.ndarray:
+    """(questions, documents) the scores of all pairs."""
+    if isinstance(engine, DenseEngine):
+        return engine.vectors(texts).astype(np.float32) @ engine.index.take(rows).astype(np.float32).T
+    flat, starts = engine.vectors(texts)
+    spans = track([*zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)], "scoring", unit="questions")
+    return np.stack([engine.index.score(flat[low:high], rows) for low, high in spans])
