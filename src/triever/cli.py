@@ -47,6 +47,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "analyse": {
         "overlap": measure.analyse_overlap,
         "seen": measure.analyse_seen,
+        "calibration": measure.analyse_calibration,
         "vocabulary": measure.analyse_vocabulary,
         "heads": measure.analyse_heads,
         "memory": measure.analyse_memory,
@@ -68,7 +69,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "cache": {"list": data.cache_list, "clear": data.cache_clear},
 }
 GROUPS = {
-    "analyse": "Analyse where systems differ, a contextual vocabulary, attention heads, or memory by part.",
+    "analyse": "Analyse where systems differ, calibration, a contextual vocabulary, attention heads, memory by part.",
     "weights": "List and install pretrained weights: generative, dense, multivector and reranked can start from them.",
     "docids": "Describe the identifiers that a scheme gives to documents.",
     "bench": "Measure speed and size beside other libraries.",
