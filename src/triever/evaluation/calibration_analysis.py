@@ -180,7 +180,7 @@ def _check_wishes(split: str, fit_on: str | None, risk: float | None, coverage: 
     if risk is not None and coverage is not None:
         raise UsageError("a threshold follows a risk or a coverage, not both", "leave one of them out")
     if fit_on is None and (risk is not None or coverage is not None):
-        raise UsageError("a threshold has to be fitted on some split", "name one, such as dev, to fit on")
+        raise UsageError("a threshold has to be fitted on some split", "name one, such as dev, with --fit-on")
 
 
 def _asked(risk: float | None, coverage: float | None) -> dict[str, float]:
