@@ -710,6 +710,18 @@ MISTAKES = {
         ["analyse", "posterior", "model", "--data", "toy"],
         "the nodes of a bm25 retriever have no rows, so nothing estimates what prefixes weigh; make one with",
     ),
+    "claims of scores that are none": (
+        ["analyse", "calibration", "model", "--data", "toy"],
+        "the scores of a bm25 retriever are no probabilities; take a generative or a dense one",
+    ),
+    "a threshold of nothing": (
+        ["analyse", "calibration", "model", "--data", "toy", "--risk", "0.1"],
+        "a threshold has to be fitted on some split; name one, such as dev, with --fit-on",
+    ),
+    "a threshold of its own split": (
+        ["analyse", "calibration", "model", "--data", "toy", "--fit-on", "test"],
+        "fit it on another split, such as dev",
+    ),
     "memory for no number": (
         ["analyse", "memory", "model", "--grow", "1e7,many"],
         "--grow 1e7,many should be whole numbers of documents, up to 1,000,000,000,000; for example: --grow 1e7",

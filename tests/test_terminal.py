@@ -203,6 +203,12 @@ WORDS: dict[str, list[list[str]]] = {
         [X, M, "--data", D, "--split", T, "--train", f"train{FILE}", "--json"],
         [X, "--data", D, "--split", T, "--train", NASTY],
     ],
+    "analyse calibration": [
+        [G, "--data", D, "--split", T, "--fit-on", f"train{FILE}"],
+        [G, "--data", D, "--split", T, "--fit-on", f"train{FILE}", "--json"],
+        [G, "--data", D, "--split", T, "--fit-on", NASTY],
+        [M, "--data", D, "--split", T],
+    ],
     "analyse vocabulary": [
         [C, "--words", "wolf", "--clusters", "2"],
         [C, "--words", "", "--clusters", "2"],

@@ -47,6 +47,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "analyse": {
         "overlap": measure.analyse_overlap,
         "seen": measure.analyse_seen,
+        "calibration": measure.analyse_calibration,
         "vocabulary": measure.analyse_vocabulary,
         "heads": measure.analyse_heads,
         "normalisation": measure.analyse_normalisation,
@@ -71,7 +72,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "cache": {"list": data.cache_list, "clear": data.cache_clear},
 }
 GROUPS = {
-    "analyse": "Analyse where systems differ, a vocabulary, attention heads, what theory says of scores, or memory.",
+    "analyse": "Analyse where systems differ, calibration, a vocabulary, attention heads, theory of scores, or memory.",
     "weights": "List and install pretrained weights: generative, dense, multivector and reranked can start from them.",
     "docids": "Describe the identifiers that a scheme gives to documents.",
     "bench": "Measure speed and size beside other libraries.",

@@ -60,6 +60,14 @@ def same(index: VectorIndex, vectors: np.ndarray, queries: np.ndarray, k: int) -
         np.testing.assert_array_equal(vectors[there] @ query, score[: len(there)])
 
 
+def same_sum(index: VectorIndex, vectors: np.ndarray, queries: np.ndarray) -> None:
+    """The sum over every vector, one after the other."""
+    expected = [
+        np.logaddexp.reduce([float(vector @ query) / 0.5 for vector in vectors] or [-np.inf]) for query in queries
+    ]
+    np.testing.assert_allclose(index.log_sum_exp(queries, 0.5), expected, atol=1e-9)
+
+
 @settings(max_examples=150)
 @given(vectors=some, queries=questions, k=st.integers(1, 25))
 def test_flat_is_every_product_sorted(vectors: np.ndarray, queries: np.ndarray, k: int) -> None:
@@ -73,6 +81,7 @@ def test_chunks_change_nothing(vectors: np.ndarray, queries: np.ndarray, k: int)
             patch.setattr(one, "CHUNK", 12)  # three vectors
         patch.setattr(module, "QUERIES", 2)
         same(VectorIndex.of(vectors), vectors, queries, k)
+        same_sum(VectorIndex.of(vectors), vectors, queries)
 
 
 def test_flat_is_the_flat_index_of_faiss() -> None:
@@ -121,6 +130,7 @@ def test_any_adds_and_deletes_equal_a_rebuild(
                 index, left = index.without(keep), left[keep]
             same(index, left, queries, k)
             same(before, was, queries, k)  # the old value has not changed
+        same_sum(index, left, queries)
         np.testing.assert_array_equal(index.vectors(), left)
         rows = np.arange(len(left))[::-2]
         np.testing.assert_array_equal(index.take(rows), left[rows])
@@ -289,6 +299,7 @@ def test_mistakes_are_said_in_one_sentence() -> None:
         "queries have 7 numbers": lambda: index.search(vectors[:, :7], 3),
         "new vectors have 7 numbers": lambda: index.with_added(vectors[:, :7]),
         "k = 0 should be at least 1": lambda: index.search(vectors, 0),
+        "temperature = 0 should be above zero": lambda: index.log_sum_exp(vectors, 0),
         "give 50 values, true or false": lambda: index.without(np.ones(49, bool)),
         "did you mean hnsw": lambda: IndexOptions(kind="hnws"),  # type: ignore[invalid-argument-type]
         "nbits = 9": lambda: IndexOptions(nbits=9),

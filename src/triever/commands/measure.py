@@ -231,6 +231,39 @@ def analyse_heads(
     note(f"{found.queries:,} questions, {found.pairs:,} documents")
 
 
+def analyse_calibration(
+    model: Model,
+    data: DataOption,
+    split: Split = "test",
+    fit_on: Annotated[
+        str, typer.Option("--fit-on", help="The split that a temperature and a threshold are fitted on, such as dev.")
+    ] = "",
+    risk: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Fit the threshold that allows this share of wrong answers. Default: 0.1."),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Fit the threshold that answers this share of questions, in place of --risk."),
+    ] = None,
+    json_: Json = False,
+    plot: Plot = None,
+    out: Out = None,
+    read_as: ReadAs = "",
+    skip_bad: SkipBad = False,
+) -> None:
+    """Say whether a model is as sure as it is right, and what it gains if it abstains where it is not sure."""
+    from triever.evaluation.calibration_analysis import calibration
+    from triever.retriever import load
+
+    started = time.perf_counter()
+    check_before_work((), plot, out)
+    finding = calibration(
+        load(model), open_data(data, skip_bad, read_as), split, fit_on=fit_on or None, risk=risk, coverage=coverage
+    )
+    _tell(finding, started, json_, plot, out)
+
+
 def analyse_normalisation(
     model: Model,
     data: DataOption,

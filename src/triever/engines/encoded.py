@@ -122,6 +122,10 @@ class DenseEngine(_EncoderEngine[VectorIndex]):
         """(queries, d) the vectors of queries."""
         return encode(self.query_encoder, self.reading.queries(self.query_encoder, queries))
 
+    def log_sum_exp(self, queries: Sequence[str], temperature: float) -> np.ndarray:
+        """(queries,) what makes scores log-probabilities over all documents: score / temperature less this."""
+        return self.index.log_sum_exp(self.vectors(queries), temperature)
+
     def stored(self) -> Stored:
         """Weights and vectors."""
         return {**super().stored(), "weights": [*weights_in(self.encoder, self.asking)]}

@@ -30,17 +30,21 @@ class Bin:
 
 def claim(query: str, hits: Sequence[Hit], grades: Mapping[str, int]) -> tuple[float, float]:
     """The probability that a query's best hit claims, and 1 or 0 for whether that hit is relevant."""
-    logprob = hits[0].logprob
-    if logprob is None:
+    return min(math.exp(logprob_of(query, hits[0])), 1.0), float(grades.get(hits[0].id, 0) > 0)
+
+
+def logprob_of(query: str, hit: Hit) -> float:
+    """The log-probability of a query's hit; an error if it has none, or one that is none."""
+    if hit.logprob is None:
         raise UsageError(
             f"query {query!r}: its hits have no probabilities",
             "calibration needs a system that gives log-probabilities, such as a generative one",
         )
-    if not logprob <= ROUNDING:
+    if not hit.logprob <= ROUNDING:
         raise UsageError(
-            f"query {query!r}: {logprob} is not a log-probability", "give log-probabilities, which are 0 or less"
+            f"query {query!r}: {hit.logprob} is not a log-probability", "give log-probabilities, which are 0 or less"
         )
-    return min(math.exp(logprob), 1.0), float(grades.get(hits[0].id, 0) > 0)
+    return hit.logprob
 
 
 def claims(run: Run, qrels: Qrels) -> tuple[np.ndarray, np.ndarray]:
@@ -52,13 +56,13 @@ def claims(run: Run, qrels: Qrels) -> tuple[np.ndarray, np.ndarray]:
 
 def brier(claimed: np.ndarray, right: np.ndarray) -> float:
     """The mean squared distance between what was claimed and what was true; 0 is best."""
-    _check(claimed, right)
+    check_claims(claimed, right)
     return float(np.mean((claimed - right) ** 2))
 
 
 def reliability(claimed: np.ndarray, right: np.ndarray, bins: int = 10) -> list[Bin]:
     """Claims in bins of equal width, without the empty ones: a calibrated system has accuracy = confidence."""
-    _check(claimed, right)
+    check_claims(claimed, right)
     if bins < 1:
         raise UsageError(f"bins = {bins} should be above zero", "for example: bins=10")
     bin_of = np.minimum((claimed * bins).astype(np.int64), bins - 1)  # the last bin holds 1.0 too
@@ -76,7 +80,8 @@ def _bin(index: int, bins: int, claimed: np.ndarray, right: np.ndarray) -> Bin:
     return Bin(float(low), float(high), len(claimed), float(claimed.mean()), float(right.mean()))
 
 
-def _check(claimed: np.ndarray, right: np.ndarray) -> None:
+def check_claims(claimed: np.ndarray, right: np.ndarray) -> None:
+    """Refuse what are no claims with an outcome for each."""
     if len(claimed) != len(right) or not len(claimed):
         raise UsageError(
             f"there are {len(claimed)} claims and {len(right)} outcomes", "give one outcome for each claim"

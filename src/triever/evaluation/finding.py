@@ -1,4 +1,4 @@
-"""The finding of an analysis: values for JSON, parts for a person to read, bars to draw. Knows no analysis."""
+"""The finding of an analysis: values for JSON, parts to read, bars or curves to draw. Knows no analysis."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
-from triever.evaluation.picture import Bars, draw_bars
+from triever.evaluation.picture import Bars, Curves, draw_bars, draw_curves
 
 STEP = "  "
 """The indent of a line below the one that it belongs to."""
@@ -61,14 +61,15 @@ class Finding:
     values: Values
     parts: Sequence[Part]
     bars: Sequence[Bars] = ()
+    curves: Sequence[Curves] = ()
 
     def to_dict(self) -> FindingRecord:
         """The values and the parts for a JSON file; a page can be made from the parts."""
         return {"values": dict(self.values), "parts": [part.to_dict() for part in self.parts]}
 
     def plot(self, path: str | Path) -> None:
-        """Draw the bars to a file (.png, .svg or .pdf), one panel beside the other."""
-        draw_bars(self.bars, path)
+        """Draw the bars, or the curves, to a file (.png, .svg or .pdf), one panel beside the other."""
+        draw_curves(self.curves, path) if self.curves else draw_bars(self.bars, path)
 
 
 def _item(line: str) -> str:

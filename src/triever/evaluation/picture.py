@@ -1,4 +1,4 @@
-"""Pictures of plain values: means as bars with intervals, rows of a benchmark as points, series as bars or lines.
+"""Pictures of plain values: means as bars with intervals, rows as points, series as bars, lines or curves.
 
 The only file that needs matplotlib. It knows neither reports nor analyses.
 """
@@ -6,7 +6,7 @@ The only file that needs matplotlib. It knows neither reports nor analyses.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -35,6 +35,8 @@ LINES: tuple[LineStyleType, ...] = ("-", "--", ":", "-.")
 LEGEND_POINTS = 7.5
 MARK_LETTERS = 8
 """How many letters wide a mark of a legend is, with the space around it."""
+SMALLEST_MARK, LARGEST_MARK = 10, 250
+"""The areas of marks of curves in square points: of nothing, and how much larger that of everything is."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,26 @@ class Bars:
     title: str
     labels: Sequence[str]
     series: Mapping[str, Sequence[float | None]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points from left to right; the name is read as `draw_lines` reads that of a series."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    shares: Sequence[float] = ()  # of all that is drawn in each point: marks of that size; none: no marks
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A panel of shares against shares, both from 0 to 1; `diagonal` shows where both are the same."""
+
+    title: str
+    x: str
+    y: str
+    curves: Sequence[Curve]
+    diagonal: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +115,11 @@ def draw_lines(panels: Sequence[Bars], path: str | Path, *, logarithmic: bool = 
     _save(lambda: _lines_figure(panels, logarithmic), path)
 
 
+def draw_curves(panels: Sequence[Curves], path: str | Path) -> None:
+    """Draw panels of curves beside each other; a name has one colour and one kind of line in all of them."""
+    _save(lambda: _curves_figure(panels), path)
+
+
 def _save(figure: Callable[[], Figure], path: str | Path) -> None:
     check_picture(path)
     target = as_path(path)
@@ -135,9 +162,8 @@ def _lines_figure(panels: Sequence[Bars], logarithmic: bool = False) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    names = {name: name.partition(", ")[::2] for panel in panels for name in panel.series}
-    colours = dict(zip(dict.fromkeys(family for family, _ in names.values()), cycle(COLOURS)))
-    lines = dict(zip(dict.fromkeys(variant for _, variant in names.values()), cycle(LINES)))
+    names = {name: _family_and_variant(name) for panel in panels for name in panel.series}
+    colours, lines = _styles(names.values())
     figure = Figure(figsize=(3.4 * len(panels), 3.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
     each = figure.subplots(1, len(panels), squeeze=False, sharey=logarithmic).ravel()
     for axes, panel in zip(each, panels, strict=True):
@@ -155,6 +181,43 @@ def _lines_figure(panels: Sequence[Bars], logarithmic: bool = False) -> Figure:
         _plain(axes, textwrap.fill(panel.title, 36), "both")
     if len(names) > 1:
         _name_points(figure, colours, {}, {variant: line for variant, line in lines.items() if variant})
+    return figure
+
+
+def _family_and_variant(name: str) -> tuple[str, str]:
+    """The part of a name before a comma, which decides the colour, and the part behind it."""
+    family, _, variant = name.partition(", ")
+    return family, variant
+
+
+def _styles(names: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, LineStyleType]]:
+    """A colour for each family, and a kind of line for each variant."""
+    families, variants = zip(*names, strict=True)
+    return dict(zip(dict.fromkeys(families), cycle(COLOURS))), dict(zip(dict.fromkeys(variants), cycle(LINES)))
+
+
+def _curves_figure(panels: Sequence[Curves]) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    names = [_family_and_variant(curve.name) for panel in panels for curve in panel.curves]
+    colours, lines = _styles(names)
+    figure = Figure(figsize=(3.8 * len(panels), 4.4), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False).ravel(), panels, strict=True):
+        if panel.diagonal:
+            axes.plot((0, 1), (0, 1), "-", color=ROLES["baseline"], linewidth=1, label="", zorder=1)
+        for curve in panel.curves:
+            family, variant = _family_and_variant(curve.name)
+            x, y = zip(*curve.points, strict=True)
+            axes.plot(x, y, linestyle=lines[variant], color=colours[family], label=curve.name, zorder=2)
+            if curve.shares:
+                sizes = [SMALLEST_MARK + LARGEST_MARK * share for share in curve.shares]
+                axes.scatter(x, y, sizes, color=colours[family], edgecolors="white", linewidths=0.6, zorder=3)
+        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
+        axes.set_xlabel(panel.x, color=MUTED)
+        axes.set_ylabel(panel.y, color=MUTED)
+        _plain(axes, panel.title, "both")
+    _name_points(figure, colours, {}, {variant: line for variant, line in lines.items() if variant})
     return figure
 
 

@@ -13,6 +13,7 @@ Added vectors are in an annex that is searched exactly; deleted ones are masked.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -67,16 +68,32 @@ class Vectors:
         return stacked(self._search(part, k, alive) for part in several)
 
     def _search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
+        running = Running(len(queries), k, self.device)
+        for first, scores in self._scored(queries, alive):
+            running.add(scores, first)
+        return running.result()
+
+    def log_sum_exp(self, queries: np.ndarray, temperature: float, alive: np.ndarray | None) -> np.ndarray:
+        """(queries,) the log of the sum of exp(inner product / temperature) over the living vectors (n,)."""
+        several = np.split(queries, range(QUERIES, len(queries), QUERIES))
+        return np.concatenate([self._log_sum_exp(part, temperature, alive) for part in several])
+
+    def _log_sum_exp(self, queries: np.ndarray, temperature: float, alive: np.ndarray | None) -> np.ndarray:
+        total = torch.full((len(queries),), -torch.inf, dtype=torch.float64, device=self.device)
+        for _, scores in self._scored(queries, alive):
+            total = torch.logaddexp(total, (scores.double() / temperature).logsumexp(1))
+        return total.cpu().numpy()
+
+    def _scored(self, queries: np.ndarray, alive: np.ndarray | None) -> Iterator[tuple[int, Tensor]]:
+        """The inner products with a chunk of vectors after the other, and where it begins; -inf for deleted vectors."""
         query = torch.from_numpy(queries).to(self.device)
         mask = None if alive is None else torch.from_numpy(~alive).to(self.device)
-        running = Running(len(queries), k, self.device)
         rows = max(1, CHUNK // max(len(queries), self.array.shape[1]))
         for first in range(0, len(self), rows):
             scores = query @ self.tensor[first : first + rows].to(self.device, torch.float32).T
             if mask is not None:
                 scores.masked_fill_(mask[first : first + rows], -torch.inf)
-            running.add(scores, first)
-        return running.result()
+            yield first, scores
 
     def products(self, queries: np.ndarray, places: np.ndarray) -> np.ndarray:
         """The inner products of each query with the vectors at its places (queries, k); -inf where the place is -1."""
@@ -168,17 +185,33 @@ class VectorIndex:
 
         Only if there are fewer than k vectors, the rest are -inf and -1. Of equal scores the smaller row comes first.
         """
-        wanted = np.array(checked(queries, "float32"))  # a copy: torch wants writable arrays
-        if wanted.shape[1] != self.width:
-            raise UsageError(
-                f"queries have {wanted.shape[1]} numbers, but vectors {self.width}", "use one encoder for both"
-            )
+        wanted = self._wanted(queries)
         at_least("k", k, 1)
         if not len(wanted) or not self.changes.slots:
             return nothing(len(wanted), k)
         main, annex = self._search_main(wanted, k), self._search_annex(wanted, k)
         scores, places = merged(main, annex, k)
         return scores, self.changes.rows(places)
+
+    def log_sum_exp(self, queries: np.ndarray, temperature: float) -> np.ndarray:
+        """(q,) the log of the sum of exp(score / temperature) over all vectors, whatever the kind of the index.
+
+        With it a score becomes the log-probability of a softmax over everything: score / temperature - log_sum_exp.
+        """
+        wanted = self._wanted(queries)
+        if not temperature > 0:
+            raise UsageError(f"temperature = {temperature} should be above zero", "scores are divided by it")
+        both = zip((self.main, self.annex), self.changes.masks, strict=True)
+        return np.logaddexp(*(part.log_sum_exp(wanted, temperature, alive) for part, alive in both))
+
+    def _wanted(self, queries: np.ndarray) -> np.ndarray:
+        """The vectors of queries, checked; a copy: torch wants writable arrays."""
+        wanted = np.array(checked(queries, "float32"))
+        if wanted.shape[1] != self.width:
+            raise UsageError(
+                f"queries have {wanted.shape[1]} numbers, but vectors {self.width}", "use one encoder for both"
+            )
+        return wanted
 
     def _search_annex(self, queries: np.ndarray, k: int) -> ScoresAndRows:
         scores, places = self.annex.search(queries, k, self.changes.masks[1])

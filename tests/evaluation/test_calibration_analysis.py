@@ -1,0 +1,133 @@
+"""The calibration of retrievers: dense probabilities against a softmax that is written out, and what is told of it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.retrievers.contract import DOCUMENTS, QUERIES, dataset
+from triever import BM25, Dataset, UsageError
+from triever.docids.schemes.naive import Naive
+from triever.evaluation.calibration_analysis import DENSE, calibration, probable, with_probabilities
+from triever.evaluation.compare import compare
+from triever.evaluation.picture import _curves_figure
+from triever.index.vectors import IndexOptions
+from triever.models.decoders import DecoderOptions
+from triever.retrievers.contextual import Contextual
+from triever.retrievers.dense import Dense
+from triever.retrievers.generative import Generative
+from triever.training.tuning import DocidTuning, Tuning
+
+SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
+
+
+@functools.cache
+def data() -> Dataset:
+    """The questions of a small corpus, some of them to fit on and the others to measure."""
+    judged = dataset().qrels("test")
+    half = len(judged) // 2
+    splits = {"dev": dict([*judged.items()][:half]), "test": dict([*judged.items()][half:])}
+    return Dataset.of("small", DOCUMENTS, QUERIES, splits)
+
+
+@functools.cache
+def dense() -> Dense:
+    return Dense(backbone=SMALL, training=Tuning(temperature=0.1)).fit(data())
+
+
+@functools.cache
+def generative() -> Generative:
+    untrained = DocidTuning(steps=0)
+    return Generative(Naive(), backbone=SMALL, training=untrained, decoder=DecoderOptions(rows="symbols")).fit(data())
+
+
+def test_dense_probabilities_are_a_softmax_over_all_documents() -> None:
+    everything = dense().search_many(QUERIES, len(DOCUMENTS))
+    few = with_probabilities(dense(), QUERIES, dense().search_many(QUERIES, 3))
+    for all_hits, hits in zip(everything, few, strict=True):
+        weights = {hit.id: math.exp(hit.score / 0.1) for hit in all_hits}
+        wanted = [weights[hit.id] / sum(weights.values()) for hit in hits]
+        assert [math.exp(hit.logprob or 0) for hit in hits] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_dense_retrieval_is_searched_exactly() -> None:
+    graph = dense().reindexed(kind="hnsw")
+    [(_, searched)] = probable(graph).items()
+    assert isinstance(searched, Dense)
+    assert searched.index == replace(graph.index, kind="flat") == IndexOptions()
+    assert calibration(graph, data()).values["ways"] == calibration(dense(), data()).values["ways"]
+
+
+def test_models_that_write_docids_by_every_normalisation() -> None:
+    assert [*probable(generative())] == ["over trie", "over vocabulary"]
+    nodes = Generative(backbone=SMALL, training=DocidTuning(steps=0), decoder=DecoderOptions(rows="nodes")).fit(data())
+    assert [*probable(nodes)] == ["over documents", "over trie"]
+    titles = Contextual(backbone=SMALL, training=DocidTuning(steps=0)).fit(data())
+    for retriever in (generative(), nodes, titles):
+        for way in probable(retriever).values():
+            for result in way.search_many(QUERIES, len(DOCUMENTS)):
+                assert sum(math.exp(hit.logprob or 0) for hit in result) <= 1 + 1e-4
+    assert [*probable(generative().searching(method="free"))] == ["generative"]
+
+
+def test_brier_is_the_measure() -> None:
+    found = calibration(generative(), data()).values["ways"]
+    for name, way in probable(generative()).items():
+        measured = compare({"it": way}, data(), "test", ["Brier", "Success@1"]).scores["it"]
+        assert found[name]["as_it_comes"]["brier"] == pytest.approx(measured["Brier"].mean)
+        assert found[name]["right"] == pytest.approx(measured["Success@1"].mean)
+
+
+def test_what_is_fitted_and_told(tmp_path: Path) -> None:
+    found = calibration(dense(), data(), fit_on="dev", coverage=0.5)
+    way = json.loads(json.dumps(found.values))["ways"][DENSE]
+    assert way["tempered"]["temperature"] != 1
+    assert way["threshold"]["fitted"]["coverage"] >= 0.5
+    assert way["threshold"]["measured"]["threshold"] == way["threshold"]["fitted"]["threshold"]
+    assert sum(claims["count"] for claims in way["tempered"]["reliability"]) == found.values["questions"]
+    assert [part.title.split(",")[0] for part in found.parts] == [
+        *("calibration of dense", "reliability", "reliability", "risk and coverage")
+    ]
+    assert found.parts[-1].lines[-1].startswith("threshold for a coverage of 0.5: ")
+    reliability, risk = _curves_figure(found.curves).axes
+    _, before, after = reliability.lines
+    assert [*before.get_xdata()] == [claims["confidence"] for claims in way["as_it_comes"]["reliability"]]
+    assert (before.get_linestyle(), after.get_linestyle()) == ("-", "--")
+    [line] = risk.lines
+    assert np.asarray(line.get_ydata())[-1] == pytest.approx(1 - way["right"])
+    found.plot(tmp_path / "calibration.svg")
+    assert (tmp_path / "calibration.svg").exists()
+
+
+def test_without_another_split_nothing_is_fitted() -> None:
+    found = calibration(generative(), data())
+    assert {way["tempered"] or way["threshold"] for way in found.values["ways"].values()} == {None}
+    assert found.values["asked"] is None
+    assert len(found.parts) == 1 + 2 * 2
+
+
+def test_a_risk_that_no_threshold_keeps() -> None:
+    wrong = {query: {"elsewhere": 1} for query in data().qrels("dev")}
+    strict = Dataset.of("strict", DOCUMENTS, QUERIES, {"dev": wrong, "test": data().qrels("test")})
+    found = calibration(dense(), strict, fit_on="dev", risk=0.2)
+    assert found.values["ways"][DENSE]["threshold"] is None
+    assert found.parts[-1].lines[-1] == "no threshold has a risk of at most 0.2 on dev"
+
+
+def test_what_cannot_be_is_said_in_one_sentence() -> None:
+    with pytest.raises(UsageError, match="the scores of a bm25 retriever are no probabilities; take a generative or"):
+        calibration(BM25().fit(data()), data())
+    with pytest.raises(UsageError, match="fitted on 'test' looks better there than it is"):
+        calibration(dense(), data(), fit_on="test")
+    with pytest.raises(UsageError, match="a risk or a coverage, not both"):
+        calibration(dense(), data(), fit_on="dev", risk=0.1, coverage=0.5)
+    with pytest.raises(UsageError, match="has to be fitted on some split"):
+        calibration(dense(), data(), risk=0.1)
+    with pytest.raises(UsageError, match="dve"):
+        calibration(dense(), data(), fit_on="dve")
