@@ -335,6 +335,7 @@ def test_pages_and_counts_are_those_of_the_obvious_version(records: list[Capture
 # Archives that are cut short or broken.
 
 
+@pytest.mark.long
 def test_wherever_an_archive_is_cut_what_stands_before_is_read() -> None:
     records = [*PAGES[1:], *OTHERS[:5], PAGES[0]]
     whole, ends = archive(*records), [len(part) - len(b"\r\n\r\n") for part in parts(*records)[1:]]
@@ -517,6 +518,7 @@ def test_an_archive_by_another_name_says_how_to_call_it(tmp_path: Path) -> None:
 # Commands.
 
 
+@pytest.mark.long
 def test_pages_are_shown_found_filtered_and_kept_current(tmp_path: Path) -> None:
     docs = write(tmp_path / "docs", {"a.md": "# Cats\nA cat."})
     written(docs, "site.warc.gz", *PAGES, *OTHERS)

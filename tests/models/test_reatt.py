@@ -500,7 +500,7 @@ def stands_in(part: list[int], texts: list[list[int]]) -> bool:
 
 
 @given(seed=st.integers(0, 200), empty=st.lists(st.booleans(), min_size=4, max_size=4))
-@settings(max_examples=25)
+@settings(max_examples=8)
 def test_word_for_word_the_likeliest_answer_that_stands_in_a_document_is_written(seed: int, empty: list[bool]) -> None:
     """The oracle: at every step each token is tried, and it is looked up whether what results stands anywhere."""
     one = copying_model()
