@@ -437,3 +437,13 @@ def test_minilm_is_there() -> None:
 def test_nothing_was_fetched() -> None:
     assert os.environ["HF_HUB_OFFLINE"] == "1"
     assert backbones.NAMES == ("minilm", "smollm2", "scratch")
+
+
+def test_a_config_does_not_say_what_a_model_gives_besides() -> None:
+    """A saved config may come from a stranger, and transformers fails late on odd values of these."""
+    backbone = load_backbone("scratch:causal=true,hidden=32,layers=1,heads=2,vocabulary=300", texts=["some words"])
+    odd = {"output_hidden_states": ["no"], "output_attentions": {"no": 1}, "return_dict": "no"}
+    state = backbone.to_state()
+    again = Backbone.from_state({**state, "config": {**state["config"], **odd}}, backbone.tokenizer)
+    ids = torch.tensor([[5, 6]])
+    assert again.causal_module()(input_ids=ids).logits.shape[:2] == (1, 2)

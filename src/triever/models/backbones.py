@@ -37,7 +37,10 @@ FETCHED = ["*.json", "*.txt", "*.model", "README.md"]
 # These count their positions from the number of the padding token on, and so have fewer than they say.
 OFFSET = {"camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"}
 # Not a model's shape: where it came from, how it was stored, and how it is run, which is decided here.
-DROPPED = {"architectures", "attn_implementation", "auto_map", "dtype", "quantization_config", "torch_dtype"}
+DROPPED = {
+    *("architectures", "attn_implementation", "auto_map", "dtype", "quantization_config", "torch_dtype"),
+    *("output_attentions", "output_hidden_states", "return_dict"),
+}
 
 
 @dataclass(frozen=True)
