@@ -442,7 +442,7 @@ def test_nothing_was_fetched() -> None:
 def test_a_config_does_not_say_what_a_model_gives_besides() -> None:
     """A saved config may come from a stranger, and transformers fails late on odd values of these."""
     backbone = load_backbone("scratch:causal=true,hidden=32,layers=1,heads=2,vocabulary=300", texts=["some words"])
-    odd = {"output_hidden_states": ["no"], "output_attentions": {"no": 1}, "return_dict": "no"}
+    odd = {"output_hidden_states": [["no"]], "output_attentions": {"no": 1}, "return_dict": "no"}
     state = backbone.to_state()
     again = Backbone.from_state({**state, "config": {**state["config"], **odd}}, backbone.tokenizer)
     ids = torch.tensor([[5, 6]])
