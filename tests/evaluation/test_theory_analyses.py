@@ -122,7 +122,8 @@ def test_estimates_are_those_that_lead_a_search(nodes: Generative) -> None:
     states = engine.walk.root(1).new_tensor(state)
     by_search = engine.generator.weights(weighed.vectors[:1], states)[0].double().numpy()
     given = sibling_shares(weighed.arrays, by_search)
-    assert weighed.compared(0)["as a search is led"]["divergence"] == pytest.approx(exact.divergence(given), abs=1e-3)
+    led = weighed.compared(weighed.exact(0), 0)["as a search is led"]
+    assert led["divergence"] == pytest.approx(exact.divergence(given), abs=1e-3)
     for estimate in found["estimates"].values():
         assert sum(estimate["by_length"]) == pytest.approx(estimate["divergence"], abs=1e-6)
     assert found["docids"] == len(engine.rows)

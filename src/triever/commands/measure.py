@@ -254,14 +254,9 @@ def analyse_calibration(
 ) -> None:
     """Say whether a model is as sure as it is right, and what it gains if it abstains where it is not sure."""
     from triever.evaluation.calibration_analysis import calibration
-    from triever.retriever import load
 
-    started = time.perf_counter()
-    check_before_work((), plot, out)
-    finding = calibration(
-        load(model), open_data(data, skip_bad, read_as), split, fit_on=fit_on or None, risk=risk, coverage=coverage
-    )
-    _tell(finding, started, json_, plot, out)
+    measured = partial(calibration, split=split, fit_on=fit_on or None, risk=risk, coverage=coverage)
+    _tell_of_model(measured, model, partial(open_data, data, skip_bad, read_as), json_, plot, out)
 
 
 def analyse_normalisation(
@@ -282,15 +277,9 @@ def analyse_normalisation(
 ) -> None:
     """Measure how far a dense model's loss over 8 to 1,024 drawn documents is below its loss over all of them."""
     from triever.evaluation.normalisation import normalisation
-    from triever.retriever import load
 
-    started = time.perf_counter()
-    check_before_work((), plot, out)
-    dataset = open_data(data, skip_bad, read_as)
-    finding = normalisation(
-        load(model), dataset, split, temperature=temperature, most=questions, draws=draws, seed=seed
-    )
-    _tell(finding, started, json_, plot, out)
+    measured = partial(normalisation, split=split, temperature=temperature, most=questions, draws=draws, seed=seed)
+    _tell_of_model(measured, model, partial(open_data, data, skip_bad, read_as), json_, plot, out)
 
 
 def analyse_rank(
@@ -310,13 +299,9 @@ def analyse_rank(
 ) -> None:
     """Measure what vectors of each size could keep of the scores of a dense or multivector model."""
     from triever.evaluation.rank import rank
-    from triever.retriever import load
 
-    started = time.perf_counter()
-    check_before_work((), plot, out)
-    dataset = open_data(data, skip_bad, read_as)
-    finding = rank(load(model), dataset, split, most=questions, documents=documents, seed=seed)
-    _tell(finding, started, json_, plot, out)
+    measured = partial(rank, split=split, most=questions, documents=documents, seed=seed)
+    _tell_of_model(measured, model, partial(open_data, data, skip_bad, read_as), json_, plot, out)
 
 
 def analyse_posterior(
@@ -332,12 +317,9 @@ def analyse_posterior(
 ) -> None:
     """Measure how near the weights of prefixes come to exact sums, where every node of a generative model has a row."""
     from triever.evaluation.posterior import posterior
-    from triever.retriever import load
 
-    started = time.perf_counter()
-    check_before_work((), plot, out)
-    dataset = open_data(data, skip_bad, read_as)
-    _tell(posterior(load(model), dataset, split, most=questions), started, json_, plot, out)
+    measured = partial(posterior, split=split, most=questions)
+    _tell_of_model(measured, model, partial(open_data, data, skip_bad, read_as), json_, plot, out)
 
 
 def analyse_vocabulary(
@@ -403,6 +385,23 @@ def _documents(text: str) -> list[int]:
         problem = f"--grow {text} should be whole numbers of documents, up to {MOST_DOCUMENTS:,}"
         raise UsageError(problem, "for example: --grow 1e7,1e8,1e9")
     return [int(number) for number in numbers]
+
+
+def _tell_of_model(
+    analysis: Callable[[Retriever, Dataset], Finding],
+    model: str | Path,
+    opened: Callable[[], Dataset],
+    json_: bool,
+    plot: Path | None,
+    out: Path | None,
+) -> None:
+    """Tell what an analysis finds of a saved model on some data; the files to write are looked at before any work."""
+    from triever.retriever import load
+
+    started = time.perf_counter()
+    check_before_work((), plot, out)
+    dataset = opened()
+    _tell(analysis(load(model), dataset), started, json_, plot, out)
 
 
 def _tell(finding: Finding, started: float, json_: bool, plot: Path | None, out: Path | None) -> None:

@@ -69,7 +69,11 @@ def posterior(retriever: Retriever, dataset: Dataset, split: str, *, most: int =
         raise UsageError("the model holds no documents", "add some, or name another model")
     asked = questions(dataset, split)[0][:most]
     nodes = NodesOfQuestions.of(engine, [query.text for query in asked])
-    compared = [nodes.compared(at) for at in track(range(len(asked)), "weighing", unit="questions")]
+    compared, entropies = [], []
+    for at in track(range(len(asked)), "weighing", unit="questions"):
+        exact = nodes.exact(at)
+        compared.append(nodes.compared(exact, at))
+        entropies.append(_entropy(exact))
     estimates = {name: _mean([each[name] for each in compared]) for name in ESTIMATES}
     values: PosteriorValues = {
         "data": dataset.name,
@@ -78,7 +82,7 @@ def posterior(retriever: Retriever, dataset: Dataset, split: str, *, most: int =
         "questions": len(asked),
         "docids": len(engine.rows),
         "prefixes": int((~nodes.arrays.leaf).sum()),
-        "entropy": float(np.mean([nodes.entropy(at) for at in range(len(asked))])),
+        "entropy": float(np.mean(entropies)),
         "estimates": estimates,
     }
     return Finding(values, [_part(values)], [_bars(values)])
@@ -110,14 +114,8 @@ class NodesOfQuestions:
         scores[self.arrays.document] = weights
         return TriePosterior.of_arrays(self.arrays, scores)
 
-    def entropy(self, question: int) -> float:
-        """The entropy of the exact posterior over docids, in nats."""
-        logs = self.exact(question).documents()
-        return float(-np.sum(np.exp(logs) * np.where(logs > -np.inf, logs, 0.0)))
-
-    def compared(self, question: int) -> dict[str, Estimate]:
+    def compared(self, exact: TriePosterior, question: int) -> dict[str, Estimate]:
         """How far each estimate is from the exact posterior of a question."""
-        exact = self.exact(question)
         return {name: self._apart(exact, question, steering) for name, steering in ESTIMATES.items()}
 
     @cached_property
@@ -144,6 +142,12 @@ class NodesOfQuestions:
             "variation": float(np.abs(docids[0] - docids[1]).sum() / 2),
             "same_best": _same_best(self.arrays, exact.log_weight, given, reach),
         }
+
+
+def _entropy(exact: TriePosterior) -> float:
+    """The entropy of the exact posterior over docids, in nats."""
+    logs = exact.documents()
+    return float(-np.sum(np.exp(logs) * np.where(logs > -np.inf, logs, 0.0)))
 
 
 def _same_best(arrays: Arrays, exact: np.ndarray, given: np.ndarray, reach: np.ndarray) -> float:

@@ -281,8 +281,8 @@ class AnsweringRetriever(Retriever[E]):
         first = held.engine.first
         attended = first.attended if matches and isinstance(first, AttentionEngine) else None
         return [
-            _answer(held, text, answer, result, attended)
-            for text, answer, result in zip(texts, written, results, strict=True)
+            _answer(held, text, answer, result, found, attended)
+            for text, answer, result, found in zip(texts, written, results, rows, strict=True)
         ]
 
     # Learning
@@ -364,10 +364,16 @@ def _texts(hits: Sequence[Hit], store: DocumentStore) -> list[str]:
     return [store.document(hit.id).full_text for hit in hits]
 
 
-def _answer(held: Held[Any], question: str, written: Written, hits: Sequence[Hit], attended: Attended | None) -> Answer:
-    """What was written for a question, and what it was written from."""
+def _answer(
+    held: Held[Any],
+    question: str,
+    written: Written,
+    hits: Sequence[Hit],
+    rows: Sequence[int],
+    attended: Attended | None,
+) -> Answer:
+    """What was written for a question, and what it was written from: hits, and their rows."""
     reader: Reader[Any] = held.engine.reader
-    rows = [held.searched.row(hit.id) for hit in hits]
     text = reader.text(written, rows, _texts(hits, held.searched))
     probability = math.exp(written.logprob)
     matches = attended(question, [(row, reader.documents[row]) for row in rows]) if attended else [()] * len(hits)

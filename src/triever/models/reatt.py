@@ -253,10 +253,10 @@ class ReAttModel(nn.Module):
         states, expected = states[there], answers[there]
         scores = self.decoder.logits(states).to(self.head_logits.dtype)
         logprobs = -functional.cross_entropy(scores, expected, reduction="none")
-        if self.copying is not None and shares is not None and read.ids is not None:
+        if shares is not None and read.ids is not None:
             is_it = read.ids[there.nonzero()[:, 0]] == expected[:, None]
             copied = (shares[there].to(logprobs.dtype) * is_it).sum(1)
-            logprobs = self._mixed(states, logprobs, copied)
+            logprobs = self._mixed(states, logprobs[:, None], copied[:, None])[:, 0]
         return torch.zeros(answers.shape, dtype=logprobs.dtype, device=logprobs.device).masked_scatter(there, logprobs)
 
     def _decoded(
@@ -270,10 +270,9 @@ class ReAttModel(nn.Module):
         return self.decoder.decode_attending(tokens, past, read)
 
     def _mixed(self, states: Tensor, written: Tensor, copied: Tensor) -> Tensor:
-        """The log-probability of words that are written with this log-probability, or copied with this probability."""
+        """(rows, words) the log-probability of words that are written with one, or copied with a probability."""
         assert self.copying is not None
         gate = self.copying(states).to(written.dtype)
-        gate = gate.squeeze(-1) if written.dim() == gate.dim() - 1 else gate
         by_copying = functional.logsigmoid(gate) + copied.clamp(min=LEAST).log()
         return torch.logaddexp(functional.logsigmoid(-gate) + written, by_copying)
 
