@@ -307,6 +307,21 @@ def test_a_saved_model_is_learned_further(tmp_path: Path) -> None:
         reatt(start=str(tmp_path / "m"), shape=triever.ReAttShape(apart=0)).fit(people())
 
 
+def test_a_model_that_is_open_is_learned_further_and_stays_as_it_is(tmp_path: Path) -> None:
+    first = reatt().fit(people())
+    before = first.ask(ASKED[0])
+    further = reatt(start=first, training=SHORT).fit(people())
+    assert further.ask(ASKED[0]).probability != before.probability
+    assert first.ask(ASKED[0]) == before, "others may start from it too"
+    first.save(tmp_path / "m")
+    same = reatt(start=str(tmp_path / "m"), training=SHORT).fit(people())
+    assert same.ask(ASKED[0]) == further.ask(ASKED[0])
+    further.save(tmp_path / "f")
+    assert triever.load(tmp_path / "f").ask(ASKED[0]) == further.ask(ASKED[0])
+    with pytest.raises(UsageError, match="has no documents yet"):
+        reatt(start=reatt()).fit(people())
+
+
 def test_a_round_finds_documents_for_the_questions_that_it_asks_and_no_others() -> None:
     fitted = reatt().fit(people())
     options = ReAttTuning(steps=4, rounds=2, batch=1, close=2, seed=3)

@@ -7,6 +7,7 @@ close documents are found anew by the model itself before every further round.
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -247,7 +248,9 @@ class AnsweringRetriever(Retriever[E]):
         "such as smollm2, which continues the documents and the question",
     )
     fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
-    start: str = option("", "a saved reatt or answerer, whose model is learned further instead of the backbone")
+    start: str | Retriever[Any] = option(
+        "", "a saved reatt or answerer, whose model is learned further instead of the backbone"
+    )
     shape: ReAttShape = option(ReAttShape(), "how the encoder is split, and how its heads are weighed")
     document_length: int = option(256, "tokens of a document that are read")
     read_documents: int = option(10, "documents that an answer is written from")
@@ -289,7 +292,8 @@ class AnsweringRetriever(Retriever[E]):
 
     def lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
         """What is learned from besides documents, and the model that it starts from, as fingerprints."""
-        begun = {"start": fit_fingerprints.of_folder(self.start)} if self.start else {}
+        folder = self.start if isinstance(self.start, str) else ""  # what is open already is one of the members
+        begun = {"start": fit_fingerprints.of_folder(folder)} if folder else {}
         return {**super().lessons(dataset, store), **begun}
 
     def learned_queries(self, dataset: Dataset, store: DocumentStore) -> str:
@@ -325,8 +329,9 @@ class AnsweringRetriever(Retriever[E]):
     def new_reader(self, store: DocumentStore, seed: int) -> Reader[Any]:
         """A model that has learned nothing yet, or what `start` has learned, and the tokens of documents."""
         device = device_name(self.device)  # first: to read the texts for a backbone may take long
-        begun = self._begun() if self.start else None
-        model = begun.texts.model if begun else self.new_model(self._backbone(store), seed)
+        begun = self._begun() if self.start != "" else None
+        # A copy: what it starts from may be searched, or be started from again.
+        model = copy.deepcopy(begun.texts.model) if begun else self.new_model(self._backbone(store), seed)
         reader = self._reading(model.to(device), store)
         return replace(reader, known_from=begun.known_from) if begun else reader
 
@@ -346,13 +351,24 @@ class AnsweringRetriever(Retriever[E]):
 
     def _begun(self) -> Reader[Any]:
         """What reads in a saved retriever, to learn further."""
-        begun = load(self.start)
+        begun = load(self.start) if isinstance(self.start, str) else self.start
         if not isinstance(begun, AnsweringRetriever):
-            problem = f"start = {self.start!r} is a {begun.kind} retriever, which does not answer"
+            problem = f"start = {self.start_name!r} is a {begun.kind} retriever, which does not answer"
             raise UsageError(problem, "name a model that triever fit reatt or triever fit answerer has written")
         if config.to_dict(begun.shape) != config.to_dict(self.shape):
-            raise UsageError(f"the model of {self.start} has another shape", f"set shape as it has it: {begun.shape}")
+            problem = f"the model of {self.start_name} has another shape"
+            raise UsageError(problem, f"set shape as it has it: {begun.shape}")
         return begun.engine.reader
+
+    @property
+    def start_name(self) -> str:
+        """What `start` is called: its folder, or its kind."""
+        return self.start if isinstance(self.start, str) else self.start.kind
+
+    @property
+    def started_from(self) -> tuple[Retriever[Any], ...]:
+        """The retriever whose model is learned further, where one is given that is open already."""
+        return (self.start,) if isinstance(self.start, Retriever) else ()
 
 
 def scores_of(results: Sequence[Result]) -> list[list[float]]:

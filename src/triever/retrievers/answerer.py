@@ -72,8 +72,8 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
 
     @property
     def members(self) -> tuple[Retriever[Any], ...]:
-        """What finds documents."""
-        return (self.first,)
+        """What finds documents, and what it starts from."""
+        return (self.first, *self.started_from)
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> AnswererEngine:
         """Learn to find, then to answer from what is found."""

@@ -72,8 +72,9 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
 
     @property
     def members(self) -> tuple[Retriever[Any], ...]:
-        """What finds the close documents of the first round, where it is trained."""
-        return (self.close_by,) if self.training.steps or self.training.answer_steps else ()
+        """What finds the close documents of the first round, where it is trained, and what it starts from."""
+        close_by = (self.close_by,) if self.training.steps or self.training.answer_steps else ()
+        return (*close_by, *self.started_from)
 
     @property
     def tuning(self) -> ReAttTuning | None:
@@ -117,7 +118,7 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
         """A model that has learned nothing yet, and the tokens of documents."""
         reader = super().new_reader(store, seed)
         if not isinstance(reader, AnswerReader):
-            raise UsageError(f"the model of {self.start} {NOT_FOUND_BY}", INSTEAD)
+            raise UsageError(f"the model of {self.start_name} {NOT_FOUND_BY}", INSTEAD)
         return reader
 
     def _indexed(self, reader: AnswerReader, work: Path | None) -> AnswererEngine:
