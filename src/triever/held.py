@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -15,9 +15,13 @@ from triever.data.cut_documents import CutDocuments
 from triever.data.filters import Filter
 from triever.data.records import Document, Found, Hit, Result, ranked
 from triever.data.store import DocumentStore
-from triever.engines.base import Engine, Parts, among
+from triever.engines.base import Engine, Parts, among, docid_tree_of
+from triever.engines.panels import Panel, panels_of
 from triever.memory_parts import Product, Products, Stored, inside, scaled
 from triever.training import fit_fingerprints
+
+if TYPE_CHECKING:
+    from triever.engines.docid_tree import DocidTree
 
 FILTERS = 4
 """How many filters are kept with what they leave."""
@@ -100,16 +104,27 @@ class Held(Generic[E]):
             return [*map(self._known, self.engine.search(self.store, texts, wanted), texts)]
         return [*map(self._known, (found.result for found in self._by_passages(texts, wanted)), texts)]
 
-    def explain(self, text: str, k: int) -> tuple[Result, tuple[Parts, ...]]:
-        """The hits of a query, and what the score of each is made of."""
+    def explain(self, text: str, k: int) -> tuple[Result, tuple[Parts, ...], tuple[Panel, ...]]:
+        """The hits of a query, what the score of each is made of, and what there is to see of the search."""
+        wanted = min(k, len(self.store))
         if self.cut is None or not len(self.store):
             result = self.search([text], k)[0]
-            return result, self.engine.explain(self.store, text, result)
-        found = self._by_passages([text], min(k, len(self.store)))[0]
-        parts = self.engine.explain(self.searched, text, Result(found.passages))
+            parts = self.engine.explain(self.store, text, result)
+            return result, parts, panels_of(self.engine, self.store, text, result, wanted)
+        found = self._by_passages([text], wanted)[0]
+        passages = Result(found.passages)
+        parts = self.engine.explain(self.searched, text, passages)
+        owners = {passage.id: hit.id for passage, hit in zip(found.passages, found.result, strict=True)}
+        panels = panels_of(self.engine, self.searched, text, passages, found.depth)
         rest = [hit.score - best.score for hit, best in zip(found.result, found.passages, strict=True)]
         told = tuple((*own, ("other passages", more)) if more else own for own, more in zip(parts, rest, strict=True))
-        return self._known(found.result, text), told
+        return self._known(found.result, text), told, tuple(panel.renamed(owners) for panel in panels)
+
+    @property
+    def docid_tree(self) -> DocidTree | None:
+        """The docids of its documents, or of their passages, if there are some."""
+        tree = docid_tree_of(self.engine)
+        return tree.owned_by(self.cut.owners) if tree and self.cut else tree
 
     def rows(self, texts: Sequence[str], k: int) -> list[Result]:
         """The hits of every query as the engine gives them: documents, or passages."""
@@ -140,21 +155,21 @@ class Held(Generic[E]):
         while left:
             depth = min(depth, len(self.searched))
             results = self.engine.search(self.searched, [texts[query] for query in left], depth)
-            joined |= {query: self._joined(result, k) for query, result in zip(left, results, strict=True)}
+            joined |= {query: self._joined(result, k, depth) for query, result in zip(left, results, strict=True)}
             more = {query for query, result in zip(left, results, strict=True) if len(result) == depth}
             left = [query for query in left if query in more and len(joined[query].result) < k]
             left, depth = left if depth < len(self.searched) else [], depth * AT_ONCE
         return [joined[query] for query in range(len(texts))]
 
-    def _joined(self, result: Result, k: int) -> _Joined:
-        """The k best documents of the passages that were found."""
+    def _joined(self, result: Result, k: int, depth: int) -> _Joined:
+        """The k best documents of the passages that were found when so many were asked for."""
         assert self.cut is not None
         passages: dict[int, list[Hit]] = {}
         for hit in result:
             passages.setdefault(int(self.cut.owners[self.searched.row(hit.id)]), []).append(hit)
         best = {self.store.ids[row]: hits[0] for row, hits in passages.items()}
         hits = ranked(self._as_document(row, hits) for row, hits in passages.items())[:k]
-        return _Joined(replace(result, hits=hits), tuple(best[hit.id] for hit in hits))
+        return _Joined(replace(result, hits=hits), tuple(best[hit.id] for hit in hits), depth)
 
     def _as_document(self, row: int, passages: Sequence[Hit]) -> Hit:
         """The hit of a document of which these passages were found, best first.
@@ -191,7 +206,8 @@ class Held(Generic[E]):
 
 @dataclass(frozen=True)
 class _Joined:
-    """The documents that were found for a query, and the best passage of each."""
+    """The documents that were found for a query, the best passage of each, and how many passages were asked for."""
 
     result: Result
     passages: tuple[Hit, ...]
+    depth: int

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Any,
     ClassVar,
     Generic,
@@ -43,6 +44,7 @@ from triever.data.records import Answer, Document, Query, Result, normalise
 from triever.data.splits import named_splits
 from triever.data.store import SCHEMA, DocumentStore
 from triever.engines.base import Engine, Parts
+from triever.engines.panels import Beam, Panel
 from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
 from triever.held import PASSAGES, Held
 from triever.memory_parts import Products, Size, index_size, part_sizes
@@ -50,6 +52,9 @@ from triever.progress import phase, track
 from triever.training import fit_fingerprints
 from triever.validation import require, require_table, require_text
 from triever.version import __version__
+
+if TYPE_CHECKING:
+    from triever.engines.docid_tree import DocidNode
 
 KINDS = {
     "bm25": "triever.retrievers.bm25:BM25",
@@ -84,27 +89,34 @@ E = TypeVar("E", bound=Engine)
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why these hits came: for each of them, named parts whose weights add up to its score."""
+    """Why these hits came: for each of them, named parts whose weights add up to its score.
+
+    `panels` has what there is to see of the search: `beam`, the prefixes that were kept and pruned, and `matches`, the
+    tokens that fit each other. Each is drawn from its own data; `to_dict` has all of it as plain values.
+    """
 
     query: str
     result: Result
     parts: tuple[Parts, ...]
     note: str = ""
+    panels: tuple[Panel, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
         hits = [
-            {"id": hit.id, "score": hit.score, "parts": dict(parts)}
+            {"id": hit.id, "score": hit.score, "docid": hit.docid, "logprob": hit.logprob, "parts": dict(parts)}
             for hit, parts in zip(self.result, self.parts, strict=True)
         ]
-        return {"query": self.query, "note": self.note, "hits": hits}
+        panels = [panel.to_dict() for panel in self.panels]
+        own = {"query": self.query, "note": self.note, "certificate": self.result.certificate}
+        return {**own, "hits": hits, "panels": panels}
 
     def __str__(self) -> str:
         lines = [self.note] if self.note else []
         for hit, parts in zip(self.result, self.parts, strict=True):
             inside = " + ".join(f"{weight:.3f} {name}" for name, weight in parts)
             lines.append(f"{hit.id}  {hit.score:.3f} = {inside}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(str(panel) for panel in self.panels if isinstance(panel, Beam))])
 
 
 @runtime_checkable
@@ -272,10 +284,26 @@ class Retriever(ABC, Generic[E]):
         return _checked_results(self._checked().among(where).search(texts_of(queries), whole(k, "k")))
 
     def explain(self, query: str | Query, k: int = 10, *, where: Mapping[str, object] | None = None) -> Explanation:
-        """The same search, with what each score is made of."""
+        """The same search, with what each score is made of, and what there is to see of the search."""
         held, text = self._checked().among(where), texts_of([query])[0]
-        result, parts = held.explain(text, whole(k, "k"))
-        return Explanation(text, _checked_results([result])[0], parts, result.note)
+        result, parts, panels = held.explain(text, whole(k, "k"))
+        return Explanation(text, _checked_results([result])[0], parts, result.note, panels)
+
+    def browse(
+        self, prefix: Sequence[int | str] = (), *, samples: int = 3, offset: int = 0, limit: int = 100
+    ) -> DocidNode:
+        """The symbols that may follow a prefix of docids, with the documents below each, as many as a page has.
+
+        A prefix has numbers of symbols, or their texts: `browse([3, 1])`, `browse(["how", "to"])`.
+        """
+        held = self._checked()
+        tree = held.docid_tree
+        if tree is None:
+            hint = "browse one that writes docids: generative, contextual or gdr"
+            raise UsageError(f"a {self.kind} retriever has no docids", hint)
+        return tree.node(
+            held.store, prefix, whole(samples, "samples", 0), whole(offset, "offset", 0), whole(limit, "limit", 1)
+        )
 
     def searched_with(self, values: Mapping[str, Any]) -> Self:
         """The same model and documents with other options of the search, from loosely typed values."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
 from triever.engines import document_tokens
 from triever.engines.attention import ReadTexts
-from triever.engines.base import Engine, Parts, among
+from triever.engines.base import Engine, Parts, among, docid_tree_of
+from triever.engines.panels import Panel, panels_of
 from triever.engines.readers import AT_ONCE, Reader, Written
 from triever.engines.reranked import FIRST
 from triever.memory_parts import Products, Stored, inside
@@ -26,6 +27,9 @@ from triever.models.reatt import Answers
 from triever.models.tokens import Tokens
 from triever.progress import track
 from triever.validation import require, require_numbers, require_table
+
+if TYPE_CHECKING:
+    from triever.engines.docid_tree import DocidTree
 
 NUMBERS = ("known_from", "temperature")
 """What an artifact has of a reader besides its model."""
@@ -151,6 +155,14 @@ class AnswererEngine:
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What the first stage says of its scores."""
         return self.first.explain(store, query, result)
+
+    def panels(self, store: DocumentStore, query: str, result: Result, k: int) -> tuple[Panel, ...]:
+        """What there is to see of the first stage's search."""
+        return panels_of(self.first, store, query, result, k)
+
+    def docid_tree(self) -> DocidTree | None:
+        """The docids of the first stage, if it has some."""
+        return docid_tree_of(self.first)
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With more documents in both."""

@@ -8,7 +8,7 @@ kind has a function `read` beside it, which takes it out of an artifact again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from triever.artifact import Writer
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
 from triever.memory_parts import Products, Stored
+
+if TYPE_CHECKING:
+    from triever.engines.docid_tree import DocidTree
 
 E = TypeVar("E", bound="Engine")
 Parts: TypeAlias = tuple[tuple[str, float], ...]
@@ -82,3 +85,17 @@ class ReadsAhead(Protocol):
     def read_ahead(self, queries: Sequence[str]) -> Callable[[int], object]:
         """Read queries; what is returned finds so many documents for each."""
         ...
+
+
+@runtime_checkable
+class HasDocids(Protocol):
+    """An engine whose documents have docids, which can be browsed."""
+
+    def docid_tree(self) -> DocidTree | None:
+        """Its docids; None for a composite of which no part has some."""
+        ...
+
+
+def docid_tree_of(engine: object) -> DocidTree | None:
+    """The docids of an engine, if it has some."""
+    return engine.docid_tree() if isinstance(engine, HasDocids) else None

@@ -22,6 +22,7 @@ from triever.docids.schemes import Docid
 from triever.docids.trie import Paths
 from triever.engines.base import Parts
 from triever.engines.docid_search import SearchOptions
+from triever.engines.docid_tree import DocidTree
 from triever.engines.docids import Docids, vectors_of
 from triever.engines.match_scores import (
     FEATURES,
@@ -34,6 +35,7 @@ from triever.engines.match_scores import (
     candidates,
     weights_for,
 )
+from triever.engines.panels import Panel
 from triever.errors import UsageError
 from triever.index.trie_vectors import TrieVectors
 from triever.memory_parts import Product, Products, Stored, weight_products, weights_in
@@ -43,6 +45,7 @@ from triever.models.encoder import Encoder
 from triever.models.vector_generator import VectorGenerator
 from triever.search.beam import Frontier, beam
 from triever.search.many import ROWS, read_together
+from triever.search.recorder import Recorder
 from triever.training.clusters import cluster_sizes
 from triever.validation import require, require_count, require_list, require_numbers
 
@@ -77,6 +80,18 @@ class ClusterEngine:
         """What each part of the rule gives to each hit."""
         scores = {int(self.docids.numbers[store.row(hit.id)]): hit.score for hit in result}
         return tuple(self.searcher(self.matching.depth).explained(query, self.scoring, scores).values())
+
+    def panels(self, store: DocumentStore, query: str, result: Result, k: int) -> tuple[Panel, ...]:
+        """The beginnings of clusters that the search looked at, by the beam that has all hits."""
+        searcher, recorder = self.searcher(self.matching.depth), Recorder()
+        scores = {int(self.docids.numbers[store.row(hit.id)]): hit.score for hit in result}
+        replace(searcher, recorder=recorder).explained(query, self.scoring, scores)
+        note = "Documents are ranked by their vectors and clusters inside of the clusters that ended."
+        return self.docids.tree().beam(recorder, searcher.options, store, result, note=note)
+
+    def docid_tree(self) -> DocidTree:
+        """The clusters as a tree to look at."""
+        return self.docids.tree()
 
     def searcher(self, depth: int | None) -> ClusterSearch:
         """What searches with so many symbols of docids written."""
@@ -228,6 +243,7 @@ class ClusterSearch:
     generator: VectorGenerator
     options: SearchOptions
     depth: int | None
+    recorder: Recorder | None = None  # takes down what the search for a single query does
 
     def best(self, queries: Sequence[str], scoring: Scoring, k: int) -> list[ScoredCandidates]:
         """For each query the k best documents, and all that tie with the last."""
@@ -303,7 +319,8 @@ class ClusterSearch:
         places: list[int] = []
         seen: list[Seen] = []
         for batch, cache, hidden in read_together(self.generator, queries, rows):
-            frontier = beam(self.generator, cache, hidden, self.engine.docids.walk, options, depth=self.depth)
+            walk, recorder = self.engine.docids.walk, self.recorder
+            frontier = beam(self.generator, cache, hidden, walk, options, depth=self.depth, recorder=recorder)
             places += batch.tolist()
             seen += _one_by_one(cache.vectors, frontier)
             if len(places) >= TOGETHER:

@@ -15,6 +15,7 @@ from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
 from triever.search.free import free
 from triever.search.hits import documents
+from triever.search.recorder import Recorder
 from triever.search.scores import Normalisation
 
 WIDTH = 20
@@ -80,11 +81,18 @@ class ScoredDocuments:
 
 
 def found_by(
-    options: SearchOptions, walk: Walk, stop: int | None, generator: Generator, cache: Cache, hidden: Hidden, k: int
+    options: SearchOptions,
+    walk: Walk,
+    stop: int | None,
+    generator: Generator,
+    cache: Cache,
+    hidden: Hidden,
+    k: int,
+    recorder: Recorder | None = None,
 ) -> list[ScoredDocuments]:
     """For each query that was read the best k documents, and all that tie with the last of them.
 
-    A free search has to know which symbol ends docids, where one does.
+    A free search has to know which symbol ends docids, where one does. A recorder takes down what the others do.
     """
     if options.method == "exact":
         certified = exact(
@@ -97,6 +105,7 @@ def found_by(
             normalisation=options.scored_over,
             temperature=options.temperature,
             ties=True,
+            recorder=recorder,
         )
         return [ScoredDocuments(answer.documents, certificate=str(answer)) for answer in certified]
     if options.method == "free":
@@ -105,5 +114,5 @@ def found_by(
             ScoredDocuments(hits, note=f"{invalid} of {total} written docids do not exist")
             for hits, invalid, total in written.documents(k, ties=True)
         ]
-    frontier = beam(generator, cache, hidden, walk, options.beam(k), keep=k)
+    frontier = beam(generator, cache, hidden, walk, options.beam(k), keep=k, recorder=recorder)
     return [ScoredDocuments(hits) for hits in documents(walk, frontier, k, ties=True)]

@@ -25,6 +25,8 @@ from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
 from triever.engines.base import Parts
 from triever.engines.docid_search import ScoredDocuments, SearchOptions, found_by
+from triever.engines.docid_tree import DocidTree, Symbols
+from triever.engines.panels import Panel
 from triever.memory_parts import Product, Products, Stored, Thing, scaled, weight_products, weights_in
 from triever.models import decoders
 from triever.models import encoder as encoders
@@ -36,6 +38,7 @@ from triever.models.generator import Generator
 from triever.models.tokens import Tokens
 from triever.search.many import search_each
 from triever.search.paths import path_scores
+from triever.search.recorder import Recorder
 from triever.search.scores import Normalisation
 from triever.validation import require, require_array, require_table
 
@@ -101,6 +104,10 @@ class Docids(Generic[M]):
     def row_docid(self, store: DocumentStore, document_id: str) -> Docid:
         """The docid of a document by its id."""
         return self.docid(int(self.numbers[store.row(document_id)]))
+
+    def tree(self) -> DocidTree:
+        """The docids as a tree to look at."""
+        return DocidTree(self.walk, Symbols(self.scheme), lambda numbers: np.searchsorted(self.numbers, numbers))
 
     # Changing
 
@@ -223,6 +230,16 @@ class DocidEngine:
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """The log-probability of each symbol of a docid after those before it."""
         return explained(self.docids, self.docids.generator(), self.search_options, store, query, result)
+
+    def panels(self, store: DocumentStore, query: str, result: Result, k: int) -> tuple[Panel, ...]:
+        """The prefixes that the search looked at."""
+        docids, generator, options, recorder = self.docids, self.docids.generator(), self.search_options, Recorder()
+        found_by(options, docids.walk, docids.scheme.stop, generator, *generator.prefill([query]), k, recorder)
+        return docids.tree().beam(recorder, options, store, result)
+
+    def docid_tree(self) -> DocidTree:
+        """The docids as a tree to look at."""
+        return self.docids.tree()
 
     @property
     def search_options(self) -> SearchOptions:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 
 from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
-from triever.engines.base import Engine, Parts, among
+from triever.engines.base import Engine, Parts, among, docid_tree_of
+from triever.engines.panels import Panel, first_panels
 from triever.memory_parts import Products, Stored, inside
 from triever.validation import require, require_numbers
+
+if TYPE_CHECKING:
+    from triever.engines.docid_tree import DocidTree
 
 RRF = 60
 """The constant of reciprocal-rank fusion: how little the very first ranks differ."""
@@ -69,6 +73,21 @@ class FusedEngine:
             or ((f"found behind the first {self.joining.depth}", hit.score),)
             for hit in result
         )
+
+    def panels(self, store: DocumentStore, query: str, result: Result, k: int) -> tuple[Panel, ...]:
+        """What there is to see of how each engine found these hits."""
+        depth = min(max(self.joining.depth, k), len(store))
+        [results] = self.results(store, [query], k)
+        each = zip(self.names, self.engines, results, strict=True)
+        return tuple(
+            panel
+            for name, engine, candidates in each
+            for panel in first_panels(engine, name, store, query, candidates, result, depth)
+        )
+
+    def docid_tree(self) -> DocidTree | None:
+        """The docids of the first engine that has some."""
+        return next(filter(None, map(docid_tree_of, self.engines)), None)
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With more documents in each."""

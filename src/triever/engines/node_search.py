@@ -25,6 +25,7 @@ from triever.models.node_rows import NodeGenerator
 from triever.models.row_model import log_sums
 from triever.search.beam import Frontier, beam
 from triever.search.many import ROWS, search_each
+from triever.search.recorder import Recorder
 
 FEWEST = 64
 """Docids that it keeps where few documents are wanted."""
@@ -62,6 +63,7 @@ class NodeSearch:
     generator: NodeGenerator
     options: SearchOptions  # where nothing is left open
     stops: int | None  # the length of the prefixes below which rows are compared; None if a beam follows whole docids
+    recorder: Recorder | None = None  # takes down what the search for a single query does
 
     def search(self, queries: Sequence[str], k: int) -> list[Found]:
         """The passages of the best documents for each query."""
@@ -160,7 +162,8 @@ class NodeSearch:
         """The same by one beam that keeps so many prefixes."""
         kept = max(FEWEST, self._docids_each * k)
         options = replace(self.options.beam(k), width=width)
-        frontier = beam(self.generator, cache, hidden, self.walk, options, depth=self.stops, keep=kept)
+        to_depth = {"depth": self.stops, "keep": kept}
+        frontier = beam(self.generator, cache, hidden, self.walk, options, **to_depth, recorder=self.recorder)
         states, logprobs = frontier.state.cpu().numpy(), frontier.logprob.double().cpu().numpy()
         each = [self._ended(*of_query) for of_query in zip(hidden, states, logprobs, strict=True)]
         if frontier.stopped is not None:

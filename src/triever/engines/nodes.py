@@ -27,9 +27,11 @@ from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
 from triever.engines.base import Parts
 from triever.engines.docid_search import SearchOptions
+from triever.engines.docid_tree import DocidTree, Symbols
 from triever.engines.docids import Reading
 from triever.engines.node_docids import Rows, is_numbered, numbered, passage_vectors, width_of
 from triever.engines.node_search import Found, NodeSearch
+from triever.engines.panels import Panel
 from triever.index.vectors import Vectors
 from triever.memory_parts import Product, Products, Stored, scaled, weight_products, weights_in
 from triever.models import encoder as encoders
@@ -37,6 +39,7 @@ from triever.models.encoder import Encoder, encode, source_of
 from triever.models.node_rows import NodeGenerator, NodeSums, Steering
 from triever.models.tokens import Tokens
 from triever.search.paths import path_scores
+from triever.search.recorder import Recorder
 from triever.validation import require, require_array, require_finite, require_table
 
 WIDTH = 100
@@ -182,6 +185,18 @@ class NodeEngine:
         cache, hidden = generator.prefill([query])
         weights = self._searching.weights(hidden)[0].cpu().numpy() / self.options.temperature
         return tuple(self._explained(generator, cache, hidden, weights, store, hit) for hit in result)
+
+    def panels(self, store: DocumentStore, query: str, result: Result, k: int) -> tuple[Panel, ...]:
+        """The prefixes that the search looked at, where it does not compare every row."""
+        recorder = Recorder()
+        replace(self._searching, recorder=recorder).search([query], k)
+        note = "" if self.stops is None else "Below the last prefixes that were kept, every row was compared."
+        return self.docid_tree().beam(recorder, self.search_options, store, result, note=note)
+
+    def docid_tree(self) -> DocidTree:
+        """The docids of passages as a tree to look at."""
+        rows, symbols = self.rows, Symbols(self.scheme, is_numbered(self.scheme))
+        return DocidTree(self.walk, symbols, lambda numbers: rows.owners[rows.places_of(numbers)])
 
     def _explained(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.engines import document_tokens
-from triever.engines.base import Engine, Parts, among
+from triever.engines.base import Engine, Parts, among, docid_tree_of
+from triever.engines.panels import Panel, first_panels
 from triever.memory_parts import Products, Stored, inside, weight_products, weights_in
 from triever.models import encoder as encoders
 from triever.models.encoder import Encoder, encode, source_of
@@ -22,6 +23,9 @@ from triever.models.precision import device_of
 from triever.models.tokens import TextTokenizer, Tokens
 from triever.training.pairs import text_numbers
 from triever.validation import require_table
+
+if TYPE_CHECKING:
+    from triever.engines.docid_tree import DocidTree
 
 QUERIES = 1024
 """Queries whose candidates are laid side by side at once."""
@@ -93,6 +97,16 @@ class RerankedEngine:
         """Who gave each score."""
         names = ("cross-encoder" if position < self.depth else "first stage's order" for position in range(len(result)))
         return tuple(((name, hit.score),) for name, hit in zip(names, result, strict=True))
+
+    def panels(self, store: DocumentStore, query: str, result: Result, k: int) -> tuple[Panel, ...]:
+        """What there is to see of how the first stage found these hits."""
+        depth = min(max(self.depth, k), len(store))
+        [candidates] = self.first.search(store, [query], depth)
+        return first_panels(self.first, FIRST, store, query, candidates, result, depth)
+
+    def docid_tree(self) -> DocidTree | None:
+        """The docids of the first stage, if it has some."""
+        return docid_tree_of(self.first)
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With more documents in both stages."""

@@ -23,7 +23,9 @@ from triever.docids.contextual_vocabulary import IdWalk, Spellings, Vocabulary
 from triever.docids.schemes import Docid, Scheme
 from triever.engines.base import Parts
 from triever.engines.docid_search import ScoredDocuments, SearchOptions, found_by
+from triever.engines.docid_tree import DocidTree
 from triever.engines.docids import Docids, explained, found_result
+from triever.engines.panels import Panel
 from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Stored, scaled
 from triever.models.contextual_generator import ContextualGenerator
@@ -35,6 +37,8 @@ from triever.models.tokens import TextTokenizer, Tokens, framed, places
 from triever.search.beam import beam
 from triever.search.hits import best, best_ranks
 from triever.search.many import search_each
+from triever.search.paths import path_scores
+from triever.search.recorder import Recorder
 from triever.validation import require, require_array
 
 Documents: TypeAlias = Sequence[Document] | DocumentStore
@@ -125,7 +129,7 @@ class TitleEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose titles the model writes with the highest probabilities."""
-        if self.spellings is not None and self.spelling.join != "sum":
+        if self._writes_ids:
             plain = self._plain_generator()
             scored_per_query = search_each(plain, queries, lambda cache, hidden: self._by_ids(plain, cache, hidden, k))
         else:
@@ -136,8 +140,56 @@ class TitleEngine:
         return [found_result(self.docids, store, scored, k) for scored in scored_per_query]
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
-        """The log-probability of each token of a title after those before it."""
-        return explained(self.docids, self.generator(), self.options, store, query, result)
+        """The log-probability of each token of a title, or of the id that spells it, after those before it."""
+        if not self._writes_ids:
+            return explained(self.docids, self.generator(), self.options, store, query, result)
+        generator, recorder = self._plain_generator(), Recorder()
+        cache, hidden = generator.prefill([query])
+        self._by_ids(generator, cache, hidden, max(1, len(result)), recorder)
+        over = self.options.scored_over, self.options.temperature
+        parts_of_hits: list[Parts] = []
+        for hit, path in zip(result, self._best_paths(recorder, store, result), strict=True):
+            names = [f"{position}: {self._spelled(number)}" for position, number in enumerate(path, 1)]
+            scores, _ = path_scores(generator, cache, hidden, self.id_walk, path, *over) if path else ([], 0)
+            parts_of_hits.append(tuple(zip(names, scores, strict=True)) or (("title", hit.score),))
+        return tuple(parts_of_hits)
+
+    def _best_paths(self, recorder: Recorder, store: DocumentStore, result: Result) -> list[Docid]:
+        """The ids that spell the title of each hit by its best path; none where the search did not come to it."""
+        paths: dict[int, Docid] = {}
+        ended = (prefix for level in recorder.levels() for prefix in level.prefixes if prefix.outcome == "ended")
+        for prefix in sorted(ended, key=lambda prefix: prefix.logprob):  # the best one comes last
+            paths |= dict.fromkeys(self.id_walk.documents(list(prefix.state)), prefix.prefix)
+        return [paths.get(int(self.docids.numbers[store.row(hit.id)]), ()) for hit in result]
+
+    def panels(self, store: DocumentStore, query: str, result: Result, k: int) -> tuple[Panel, ...]:
+        """The prefixes that the search looked at: tokens, or ids that spell them."""
+        recorder, tree = Recorder(), self.docid_tree()
+        if self._writes_ids:
+            plain = self._plain_generator()
+            self._by_ids(plain, *plain.prefill([query]), k, recorder)
+            note = "A token has several spellings, of which each is a symbol here; a title has its best path."
+            return replace(tree, written=self._spelled).beam(recorder, self.options, store, result, note=note)
+        generator = self.generator()
+        self._found_by(generator, *generator.prefill([query]), k, recorder)
+        note = "A prefix adds up the likeliest paths that spell it." if self.spellings else ""
+        return tree.beam(recorder, self.options, store, result, note=note)
+
+    def docid_tree(self) -> DocidTree:
+        """The titles as a tree to look at."""
+        return self.docids.tree()
+
+    @property
+    def _writes_ids(self) -> bool:
+        """Whether a search writes ids of tokens, and takes the best path for the title."""
+        return self.spellings is not None and self.spelling.join != "sum"
+
+    def _spelled(self, number: int) -> str:
+        """An id as the token that it spells, with a number if the token has several."""
+        assert self.spellings is not None
+        symbol = int(self.spellings.symbol[number])
+        text, which = self.docids.scheme.symbol(symbol), number - int(self.spellings.start[symbol]) + 1
+        return f"{text} ({which})" if self.spellings.count[symbol] > 1 else text
 
     def generator(self) -> Generator:
         """What reads queries and scores tokens, or the ids of a vocabulary."""
@@ -152,9 +204,12 @@ class TitleEngine:
         """What scores the symbols of the model itself."""
         return self.docids.model.generator(*self.docids.queries)
 
-    def _found_by(self, generator: Generator, cache: Cache, hidden: Hidden, k: int) -> list[ScoredDocuments]:
+    def _found_by(
+        self, generator: Generator, cache: Cache, hidden: Hidden, k: int, recorder: Recorder | None = None
+    ) -> list[ScoredDocuments]:
         docids = self.docids
-        scored_per_query = found_by(self.options, docids.walk, docids.scheme.stop, generator, cache, hidden, k)
+        stop = docids.scheme.stop
+        scored_per_query = found_by(self.options, docids.walk, stop, generator, cache, hidden, k, recorder)
         return scored_per_query if self.spellings is None else [self._noted(scored) for scored in scored_per_query]
 
     def _noted(self, scored: ScoredDocuments) -> ScoredDocuments:
@@ -166,7 +221,12 @@ class TitleEngine:
         return replace(scored, note="; ".join(filter(None, [scored.note, note])))
 
     def _by_ids(
-        self, generator: Seq2SeqGenerator, cache: Seq2SeqCache, hidden: Tensor, k: int
+        self,
+        generator: Seq2SeqGenerator,
+        cache: Seq2SeqCache,
+        hidden: Tensor,
+        k: int,
+        recorder: Recorder | None = None,
     ) -> list[ScoredDocuments]:
         """Titles by their best path; a beam may meet one several times, and then one of twice the width is tried."""
         options, walk = self.options.beam(k), self.id_walk
@@ -175,7 +235,8 @@ class TitleEngine:
         left, width = torch.arange(len(hidden), device=hidden.device), options.width
         while len(left):
             remaining = generator.only(cache, left), hidden[left]
-            frontier = beam(generator, *remaining, walk, replace(options, width=width), keep=width)
+            wide = replace(options, width=width)
+            frontier = beam(generator, *remaining, walk, wide, keep=width, recorder=recorder)
             titles = [
                 best_ranks(walk, states, masses)
                 for states, masses in zip(frontier.state.tolist(), frontier.logprob.tolist(), strict=True)

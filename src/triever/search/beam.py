@@ -7,7 +7,7 @@ costs nothing under `trie` normalisation, where nothing else can follow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from triever.config import option
 from triever.docids.walk import Children, Walk
 from triever.errors import UsageError
 from triever.models.generator import Cache, Generator, Hidden
+from triever.search.recorder import Recorder
 from triever.search.scores import Normalisation, child_scores
 
 
@@ -50,7 +51,6 @@ class Frontier:
     logprob: Tensor  # (queries, width)
     length: Tensor  # (queries, width) in symbols
     rank: Tensor  # (queries, width) the key of their order: the log-probability, or that divided by length
-    trace: list[Level] = field(default_factory=list, repr=False)
     weighed: Tensor | None = None
     """(queries,) under `documents`: the log of what all docids that the search has come to weigh, less that of the
     root; -inf where it has come to none."""
@@ -60,13 +60,11 @@ class Frontier:
 
 
 @dataclass(frozen=True)
-class Level:
-    """What a beam did at one length: the prefixes that it kept, and the best that it dropped."""
+class Dropped:
+    """The best prefixes of one length that a beam did not keep, for a search that backs off to them."""
 
-    tokens: Tensor  # (queries, kept, length) the prefixes kept
-    logprob: Tensor  # (queries, kept)
-    dropped: Tensor  # (queries, dropped, length) the best prefixes that were not kept
-    dropped_logprob: Tensor  # (queries, dropped)
+    tokens: Tensor  # (queries, dropped, length)
+    logprob: Tensor  # (queries, dropped)
 
 
 @dataclass(frozen=True)
@@ -91,13 +89,14 @@ def beam(
     *,
     depth: int | None = None,
     keep: int | None = None,
-    trace: bool = False,
+    recorder: Recorder | None = None,
 ) -> Frontier:
     """The best docids for each query of a prefilled cache; with `depth`, the best prefixes of that length.
 
     Under `documents` prefixes and docids are kept apart, see `Frontier.stopped`: a prefix weighs what is estimated.
+    A recorder takes down what the search for a single query does.
     """
-    search = _Search(generator, walk, options or BeamOptions(), keep, trace or (options or BeamOptions()).backoff > 0)
+    search = _Search(generator, walk, options or BeamOptions(), keep, recorder)
     queries = len(hidden)
     start = _Beams(
         walk.root(queries)[:, None],
@@ -112,12 +111,17 @@ def beam(
 class _Search:
     """One search: the pool of finished docids, and the loop that fills it."""
 
-    def __init__(self, generator: Generator, walk: Walk, options: BeamOptions, keep: int | None, trace: bool) -> None:
+    def __init__(
+        self, generator: Generator, walk: Walk, options: BeamOptions, keep: int | None, recorder: Recorder | None
+    ) -> None:
         self.generator = generator
         self.walk = walk
         self.options = options
         self.keep = max(options.width, keep or 0)
-        self.levels: list[Level] | None = [] if trace else None
+        self.recorder = recorder
+        if recorder is not None:
+            recorder.begin()
+        self.dropped: list[Dropped] = []  # one for each length, where the search backs off
         self.pool: Frontier | None = None
         self.weighed: Tensor | None = None
         """(queries,) under `documents`: the log of what all docids weigh together that the search has come to."""
@@ -162,7 +166,17 @@ class _Search:
         over = torch.zeros_like(total, dtype=torch.bool) if goes_on else self._is_final(children).view_as(total)
         self._add(state, total.masked_fill(~over, -torch.inf), length + 1)
         self._weigh(total.masked_fill(~over, -torch.inf))
+        if self.recorder is not None:
+            self._record(self.recorder, beams, children, total, over)
         return self._choose(beams, state, children.token.reshape(queries, -1), total.masked_fill(over, -torch.inf))
+
+    def _record(self, recorder: Recorder, beams: _Beams, children: Children, total: Tensor, over: Tensor) -> None:
+        """Take down the children of the prefixes that the search goes on with; others have only empty slots."""
+        lives = beams.logprob[0].isfinite()
+        parents = [tuple(prefix) for prefix in beams.tokens[0][lives].tolist()]
+        logprob, final = (column.view(len(lives), -1)[lives] for column in (total, over))
+        limit = self.keep + self.options.backoff
+        recorder.add(parents, children.token[lives], children.state[lives], logprob, final, limit)
 
     def _is_final(self, children: Children) -> Tensor:
         """Whether the probability of a prefix is final: no later symbol can change it."""
@@ -173,13 +187,13 @@ class _Search:
         queries, width, parts = beams.state.shape
         slots = total.shape[1] // width
         count = min(self.options.width, total.shape[1])
-        looked_at = min(count + self.options.backoff + 5, total.shape[1]) if self.levels is not None else count
+        looked_at = min(count + self.options.backoff, total.shape[1])
         best, at = total.topk(looked_at, dim=1)
         parent = at // slots
         prefix = beams.tokens.gather(1, parent[..., None].expand(-1, -1, beams.tokens.shape[2]))
         tokens = torch.cat([prefix, token.gather(1, at)[..., None]], 2)
-        if self.levels is not None:
-            self.levels.append(Level(tokens[:, :count], best[:, :count], tokens[:, count:], best[:, count:]))
+        if self.options.backoff:
+            self.dropped.append(Dropped(tokens[:, count:], best[:, count:]))
         kept = _Beams(state.gather(1, at[:, :count, None].expand(-1, -1, parts)), best[:, :count], tokens[:, :count])
         first = torch.arange(queries, device=total.device)[:, None] * width
         return kept, (first + parent[:, :count]).reshape(-1)
@@ -241,13 +255,9 @@ class _Search:
 
     def back_off(self, cache: Cache, depth: int | None) -> None:
         """Search again from the best dropped prefixes, to make up for a wrong turn early on."""
-        levels = self.levels or []
-        if not self.options.backoff:
-            return
-        for level in levels[:]:
-            dropped = level.dropped_logprob[:, : self.options.backoff]
-            if dropped.shape[1] and bool((dropped > self._threshold()[:, None]).any()):
-                self._resume(level, dropped, cache, depth)
+        for dropped in self.dropped[:]:  # what is dropped on the way is not taken up again
+            if dropped.tokens.shape[1] and bool((dropped.logprob > self._threshold()[:, None]).any()):
+                self._resume(dropped, cache, depth)
 
     def _threshold(self) -> Tensor:
         """(queries,) the log-probability that a prefix must exceed to enter the pool; -inf while it is not full."""
@@ -255,8 +265,8 @@ class _Search:
         full = self.pool.logprob.shape[1] >= self.keep
         return self.pool.logprob[:, -1] if full else torch.full_like(self.pool.logprob[:, -1], -torch.inf)
 
-    def _resume(self, level: Level, logprob: Tensor, cache: Cache, depth: int | None) -> None:
-        tokens = level.dropped[:, : logprob.shape[1]]
+    def _resume(self, dropped: Dropped, cache: Cache, depth: int | None) -> None:
+        tokens, logprob = dropped.tokens, dropped.logprob
         queries, width, length = tokens.shape
         state = self._states(tokens.reshape(-1, length)).reshape(queries, width, -1)
         parent = torch.arange(queries, device=tokens.device).repeat_interleave(width)
@@ -283,7 +293,8 @@ class _Search:
     def result(self) -> Frontier:
         """The pool; under `documents`, a probability is the share among all docids that the search has come to."""
         assert self.pool is not None  # every run begins with an addition
-        pool = replace(self.pool, trace=self.levels or [])
+        pool = self.pool
+        self._end_record(pool)
         if not self._by_documents:
             return pool
         # Where all docids lie below prefixes that it stopped at, it has come to none.
@@ -291,3 +302,10 @@ class _Search:
         logprob = pool.logprob - torch.where(weighed.isfinite(), weighed, 0.0)[:, None]
         rank = self._rank(logprob, pool.length)
         return replace(pool, logprob=logprob, rank=rank, weighed=weighed, stopped=self.stopped)
+
+    def _end_record(self, pool: Frontier) -> None:
+        """Tell the recorder which docids are returned; where all were weighed, what they are shares of too."""
+        if self.recorder is not None:
+            stopped = None if self.stopped is None else self.stopped[0]
+            weighed = float(self.weighed[0]) if self.weighed is not None and stopped is None else 0.0
+            self.recorder.end_beam((pool.state[0], pool.logprob[0]), stopped, weighed)

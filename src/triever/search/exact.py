@@ -33,6 +33,7 @@ from torch import Tensor
 from triever.docids.walk import Children, Walk
 from triever.models.generator import Cache, Generator, Hidden, Partial
 from triever.search.hits import best
+from triever.search.recorder import Recorder
 from triever.search.scores import Normalisation, child_scores
 
 BATCH = 64
@@ -90,13 +91,15 @@ def exact(
     normalisation: Normalisation = "trie",
     temperature: float = 1.0,
     ties: bool = False,
+    recorder: Recorder | None = None,
 ) -> list[Certified]:
     """The k best documents of each query; `budget` is the most prefixes that may be opened for a query.
 
     With `ties`, the result also has all found documents that tie with the k-th, so that the caller can order them.
+    A recorder takes down what the search for a single query does: a prefix is kept if it is opened.
     """
     wanted = min(k, walk.counts[0])
-    queries = [_Query(walk, row, wanted, budget, normalisation) for row in range(len(hidden))]
+    queries = [_Query(walk, row, wanted, budget, normalisation, recorder) for row in range(len(hidden))]
     opener = _Opener(generator, cache, hidden, walk, normalisation, temperature)
     while requests := [(query, query.next_prefixes()) for query in queries if query.goes_on()]:
         by_length: dict[int, list[QueryPrefixes]] = defaultdict(list)
@@ -209,6 +212,7 @@ class _Query:
     k: int  # at most the number of documents
     budget: int
     normalisation: Normalisation
+    recorder: Recorder | None
     open: list[Prefix] = field(default_factory=list)
     logprobs: dict[int, float] = field(default_factory=lambda: defaultdict(lambda: -math.inf))  # of found documents
     missing: dict[int, int] = field(default_factory=dict)  # for documents with several docids: those not found yet
@@ -218,6 +222,8 @@ class _Query:
 
     def __post_init__(self) -> None:
         self.missing = dict(self._several)
+        if self.recorder is not None:
+            self.recorder.begin()
         if self.k:
             self._push((), self.walk.root(1)[0].tolist(), 0.0)
 
@@ -230,6 +236,8 @@ class _Query:
         # Opening more prefixes cannot regain what was not followed, so it counts only at the end.
         bound = float(np.logaddexp(self._bound(), self.lost))
         documents = best(self.logprobs, self.k, ties=ties)
+        if self.recorder is not None:
+            self.recorder.end_exact((document for document, _ in documents), self.walk.documents)
         return Certified(documents, self._is_certain(bound), self.opened, bound, self.lost)
 
     def _is_certain(self, bound: float) -> bool:
@@ -291,8 +299,17 @@ class _Query:
         """Add the children of prefixes that were opened, and the log-probability (n,) that was not followed."""
         if lost is not None:
             self.lost = float(np.logaddexp(self.lost, float(lost.logsumexp(0))))
+        if self.recorder is not None:
+            self._record(self.recorder, taken, below)
         self._add_documents(below)
         self._keep_open(taken, below)
+
+    def _record(self, recorder: Recorder, taken: list[Prefix], below: NextSymbols) -> None:
+        """Take down the children of prefixes that were opened; a docid has what its documents share."""
+        sharing = self.walk.living(below.state.to(self.walk.device)).clamp(min=1).to(below.share)
+        logprob = torch.maximum(below.share + sharing.log(), below.prefix)
+        final = below.share.isfinite()
+        recorder.add([prefix.symbols for prefix in taken], below.token, below.state, logprob, final, self.budget)
 
     def _add_documents(self, below: NextSymbols) -> None:
         """Add the shares of docids that end to the log-probabilities of their documents."""
