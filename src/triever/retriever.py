@@ -305,6 +305,16 @@ class Retriever(ABC, Generic[E]):
             held.store, prefix, whole(samples, "samples", 0), whole(offset, "offset", 0), whole(limit, "limit", 1)
         )
 
+    @property
+    def has_docids(self) -> bool:
+        """Whether its documents have docids, so that they can be browsed."""
+        return self._checked().docid_tree is not None
+
+    @property
+    def fitted_on(self) -> str:
+        """The name of the dataset that it was fitted to."""
+        return str(self._checked().origin.get("data", ""))
+
     def searched_with(self, values: Mapping[str, Any]) -> Self:
         """The same model and documents with other options of the search, from loosely typed values."""
         table(values, "values", '{"search_options": {"method": "exact"}}')

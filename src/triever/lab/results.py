@@ -112,6 +112,7 @@ class Section:
     made_by: str  # the words of the command, without its options
     table: RecipeTable | None = None  # for a recipe
     unlisted: int = 0  # results in the recipe's folder that its list of cells lacks
+    report: Report | None = None  # for a comparison
 
     def markdown(self) -> str:
         """The section under its heading."""
@@ -161,7 +162,8 @@ def _section(name: Path, result: ResultFile) -> Section:
         machine = result["hardware"]
         gpu = f"{machine['gpu']}; " if machine.get("gpu") else ""
         where = f"{gpu}{machine['processor']}, {machine['cores']} cores; {result['seconds']} s"
-        shown = _analysed(result["finding"]) if is_analysis else _measured(result["report"])
+        report = None if is_analysis else Report.from_dict(result["report"])
+        shown = _measured(report) if report else _analysed(result["finding"])
     except DataError as error:
         raise DataError(f"{name}: {error.problem}", error.hint) from error
     except (LookupError, TypeError, AttributeError) as error:
@@ -169,11 +171,10 @@ def _section(name: Path, result: ResultFile) -> Section:
     words = shlex.split(result["command"])[: 3 if is_analysis else 2]
     page = name.parent.as_posix() if name.parent.name else "more"
     title = name.with_suffix("").as_posix()
-    return Section(page, title, f"`{result['command']}`\n\n{shown}{where}.", " ".join(words))
+    return Section(page, title, f"`{result['command']}`\n\n{shown}{where}.", " ".join(words), report=report)
 
 
-def _measured(values: Mapping[str, object]) -> str:
-    report = Report.from_dict(values)
+def _measured(report: Report) -> str:
     about = ", ".join(f"{key} {value}" for key, value in report.about.items())
     return f"{report.markdown()}\n\n{about}. "
 

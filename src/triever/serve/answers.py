@@ -65,6 +65,8 @@ def described(retriever: Retriever) -> dict[str, Any]:
         "passages": len(retriever.searched),
         "fingerprint": retriever.fingerprint,
         "answers": isinstance(retriever, Asks),
+        "docids": retriever.has_docids,
+        "data": retriever.fitted_on,
         "bytes": sum(sizes.values()),
         "bytes_by_part": sizes,
         "options": _set_options(retriever),

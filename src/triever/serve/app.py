@@ -458,6 +458,8 @@ def create_app(retrievers: Mapping[str, Retriever | str | Path], options: ServeO
 
 def app_of(sources: Mapping[str, Source], options: ServeOptions) -> FastAPI:
     """The server of retrievers that are loaded once it runs."""
+    from triever.serve import docid_routes, result_routes  # which need what stands here
+
     shelf = Shelf(sources, options)
 
     @asynccontextmanager
@@ -476,7 +478,8 @@ def app_of(sources: Mapping[str, Source], options: ServeOptions) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.shelf = shelf
-    app.include_router(router)
+    for routes in (docid_routes.router, result_routes.router, router):  # the path of docids before that of any name
+        app.include_router(routes)
     app.add_api_route("/", front_page, include_in_schema=False)
     if (front.PAGE / "assets").is_dir():
         app.mount("/assets", StaticFiles(directory=front.PAGE / "assets"))

@@ -249,6 +249,41 @@ class RetrieversAnswer(Answer):
     retrievers: list[RetrieverAnswer]
 
 
+class DocidsAnswer(Answer):
+    """A prefix of docids, and the symbols that may follow it."""
+
+    retriever: str
+    snapshot: str
+    prefix: list[int]
+    symbols: Annotated[list[str], Field(description="The same as texts.")]
+    docid: Annotated[str, Field(description="All of it as one text.")]
+    documents: Annotated[int, Field(description="How many documents have a docid that begins so.")]
+    ends: Annotated[bool, Field(description="Whether it is a whole docid.")]
+    samples: list[dict[str, str]]
+    branches: Annotated[list[dict[str, Any]], Field(description="Symbols that may follow, from the offset on.")]
+    total: Annotated[int, Field(description="How many branches there are.")]
+    offset: int
+
+
+class ResultTable(Answer):
+    """What was measured: a row for each system, with a mean and an interval for each measure."""
+
+    name: str
+    title: str
+    data: Annotated[str, Field(description="The name of the dataset.")]
+    split: str
+    measures: list[str]
+    lower_is_better: list[str]
+    rows: list[dict[str, Any]]
+
+
+class ResultsAnswer(Answer):
+    """All tables, and whether the server was given a folder of results."""
+
+    given: bool
+    tables: list[ResultTable]
+
+
 class HealthAnswer(Answer):
     """That the server runs."""
 

@@ -36,6 +36,7 @@ class ServeOptions:
     log: Literal["none", "requests", "queries"] = option(
         "requests", "what is logged: nothing, a line for each request, or that with the queries"
     )
+    results: str = option("", "a folder of results, as `triever experiment` writes it, whose tables the page shows")
     key: str = field(
         default="",
         repr=False,
