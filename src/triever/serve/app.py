@@ -43,8 +43,8 @@ SNAPSHOT = 16
 LOGGED = ("unavailable", "internal_error")
 """What the log has to say more about than the client is told."""
 ABOUT = (
-    "Searches with the retrievers of Triever. Every error has the body {code, message, hint}. Changes of documents need "
-    "the key of the server, as the header `Authorization: Bearer KEY`."
+    "Searches with the retrievers of Triever. Every error has the body {code, message, hint}. Changes of documents "
+    "need the key of the server, as the header `Authorization: Bearer KEY`."
 )
 
 _log = logging.getLogger("triever.serve")
@@ -60,9 +60,7 @@ class Shelf:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
         """Load everything in the background and watch it, until the end of the block."""
-        self.served = {
-            name: Served(name, source, self.options, self.metrics) for name, source in self.sources.items()
-        }
+        self.served = {name: Served(name, source, self.options, self.metrics) for name, source in self.sources.items()}
         watching = [asyncio.create_task(served.watch()) for served in self.served.values()]
         try:
             yield
@@ -352,9 +350,7 @@ async def delete_documents(shelf: Shelved, _key: Key, ids: Ids, retriever: Retri
 def _documents(body: bodies.WriteRequest) -> list[Document]:
     for document in body.documents:
         check_finite(document.metadata)
-    new = [
-        Document(one.id, one.text, one.title, tuple(one.expansions), one.metadata) for one in body.documents
-    ]
+    new = [Document(one.id, one.text, one.title, tuple(one.expansions), one.metadata) for one in body.documents]
     ids = [document.id for document in new]
     if len({*ids}) < len(ids):
         twice = next(key for at, key in enumerate(ids) if key in ids[:at])
@@ -511,10 +507,10 @@ def _checked(retrievers: Mapping[str, Any]) -> Mapping[str, Any]:
 def _add_handlers(app: FastAPI, options: ServeOptions) -> None:
     """Turn every error into a body of code, message and hint."""
 
-    async def refused(request: Request, error: Exception) -> Response:
+    async def refused(_request: Request, error: Exception) -> Response:
         return of_http(cast(HTTPException, error)).response()
 
-    async def invalid(request: Request, error: Exception) -> Response:
+    async def invalid(_request: Request, error: Exception) -> Response:
         return of_validation(cast(RequestValidationError, error).errors()).response()
 
     async def known(request: Request, error: Exception) -> Response:

@@ -21,6 +21,7 @@ from triever.serve.options import ServeOptions
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from uvicorn import Config
 
 SETTINGS = "TRIEVER_SERVE_SETTINGS"
 """The variable by which workers learn what to serve."""
@@ -91,7 +92,7 @@ def _app(folders: Mapping[str, str | Path], options: ServeOptions) -> FastAPI:
     return create_app(folders, options) if folders else app_of(default_sources(), options)
 
 
-def _config(app: FastAPI | str, options: ServeOptions) -> uvicorn.Config:  # noqa: F821
+def _config(app: FastAPI | str, options: ServeOptions) -> Config:
     import uvicorn
 
     return uvicorn.Config(
