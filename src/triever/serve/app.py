@@ -97,6 +97,8 @@ class Shelf:
         if max(map(len, texts)) > self.options.query_length:
             problem = f"a {noun} has more than {self.options.query_length} letters"
             raise Refusal("too_many", problem, "shorten it")
+        if not all(map(_is_text, texts)):
+            raise Refusal("invalid_request", f"a {noun} holds half of a surrogate pair", "remove that character")
         return texts
 
     def check_hits(self, k: int, texts: int, show: Show) -> None:
@@ -110,6 +112,15 @@ class Shelf:
     def deadline(self, timeout: float | None) -> float:
         """When the time of a request is over, by the clock of the event loop."""
         return asyncio.get_running_loop().time() + min(timeout or self.options.deadline, self.options.deadline)
+
+
+def _is_text(text: str) -> bool:
+    """Whether a string can be written: JSON may hold halves of surrogate pairs, which no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def not_ready(served: Served) -> Refusal:

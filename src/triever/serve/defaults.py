@@ -27,4 +27,4 @@ def saved_folders() -> dict[str, Path]:
 
 
 def _bm25() -> Retriever:
-    return BM25().fit(load_dataset("python").with_expansions("python"))
+    return BM25().fit(load_dataset("python"))

@@ -109,8 +109,10 @@ def _config(app: FastAPI | str, options: ServeOptions) -> Config:
 def _bound(options: ServeOptions) -> socket.socket:
     """A socket that listens where the options say."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    sock = socket.socket(family)
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # An answer goes out in two pieces: without this, the second waits 40 ms for a sign that the first has come.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         sock.bind((options.host, options.port))
     except OSError as error:
