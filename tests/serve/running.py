@@ -48,11 +48,15 @@ class Running:
 
 @contextmanager
 def running(
-    retrievers: Mapping[str, Retriever | str | Path], options: ServeOptions = OPTIONS, *, ready: bool = True
+    retrievers: Mapping[str, Retriever | str | Path],
+    options: ServeOptions = OPTIONS,
+    *,
+    ready: bool = True,
+    port: int = 0,
 ) -> Generator[Running]:
     """A server of these retrievers, which ends with the block as it would by SIGTERM."""
     app = create_app(retrievers, options)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until(lambda: server.started)

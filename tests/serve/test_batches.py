@@ -1,4 +1,4 @@
-"""Requests of several clients are searched together; the queue is bounded; who leaves or waits too long costs nothing."""
+"""Requests of several clients are searched together; the queue is bounded; who leaves or waits too long is dropped."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.serve.running import Gated, Running, bm25, gated, options, running, until
-
 from triever import Retriever
 from triever.serve.batches import Batcher, DeadlinePassed, Job, QueueFull
 
 
-@pytest.fixture
-def slow() -> Gated:
-    return gated()
-
-
-@pytest.fixture
-def server(slow: Gated) -> Iterator[Running]:
+@pytest.fixture(scope="module")
+def both() -> Iterator[tuple[Running, Gated]]:
+    slow = gated()
     with running({"slow": slow}, options(window=20, most=8, queue=10, queries=10, deadline=5)) as server:
-        slow.calls.clear()
-        try:
-            yield server
-        finally:
-            slow.gate.set()
+        yield server, slow
+
+
+@pytest.fixture
+def slow(both: tuple[Running, Gated]) -> Iterator[Gated]:
+    both[1].calls.clear()
+    yield both[1]
+    both[1].gate.set()
+
+
+@pytest.fixture
+def server(both: tuple[Running, Gated], slow: Gated) -> Running:
+    return both[0]
 
 
 def ask_all(server: Running, queries: Sequence[str], **values: Any) -> list[Any]:
@@ -78,7 +81,9 @@ def test_only_what_asks_for_the_same_is_one_call(server: Running, slow: Gated) -
     assert sorted(map(len, slow.calls)) == [1, 1, 1, 2]
 
 
-def test_without_batching_every_query_is_a_call(slow: Gated) -> None:
+@pytest.mark.long
+def test_without_batching_every_query_is_a_call() -> None:
+    slow = gated()
     with running({"slow": slow}, options(most=1)) as server:
         slow.calls.clear()
         ask_all(server, ["water", "dough", "king", "moon"])
@@ -113,7 +118,9 @@ def test_a_request_ends_at_its_deadline_and_is_not_computed(server: Running, slo
 def test_a_client_that_left_is_not_computed(server: Running, slow: Gated) -> None:
     first = begin(server, slow, "first")
     body = json.dumps({"query": "nobody waits for this"}).encode()
-    head = f"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    head = (
+        f"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    )
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(f"{head}\r\n\r\n".encode() + body)
         until(lambda: server.waiting("slow") == 1)
@@ -143,10 +150,7 @@ async def batched(jobs: Sequence[tuple[int, int]], most: int) -> list[list[str]]
 
     batcher = Batcher(lambda: bm25_once, window=1, most=most, queue=10_000, observe=lambda *_: None)
     texts = [[f"j{number}t{text}" for text in range(size)] for number, (_, size) in enumerate(jobs)]
-    own = [
-        Job(kind, words, compute, lambda _, values: values)
-        for (kind, _), words in zip(jobs, texts, strict=True)
-    ]
+    own = [Job(kind, words, compute, lambda _, values: values) for (kind, _), words in zip(jobs, texts, strict=True)]
     answers = await asyncio.gather(*map(batcher.submit, own))
     await batcher.close()
     assert answers == [[text.upper() for text in words] for words in texts]

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.serve.running import HEADERS, bm25, options, running, until
-
 import triever
 from tests.marks import quick
+from tests.serve.running import HEADERS, bm25, httpx, options, running, until
 from triever import Document
 
 
@@ -21,7 +20,7 @@ def found(server: Any, query: str) -> list[str]:
     return [hit["id"] for hit in server.post("/v1/search", query=query, show="ids").json()["results"][0]["hits"]]
 
 
-@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("saved", quick(True, of=[True, False]))
 def test_changes_are_seen_by_the_next_request_and_are_on_disk(tmp_path: Path, saved: bool) -> None:
     bm25().save(tmp_path / "m")
     with running({"m": tmp_path / "m" if saved else triever.load(tmp_path / "m")}, options(poll=60)) as server:
@@ -84,8 +83,6 @@ def swap(tmp_path: Path, seconds: float, every: float) -> tuple[int, int]:
                 problems.append(f"{query}: {body}")
             seen.add(body.get("snapshot", ""))
             next(answers)
-
-    from tests.serve.running import httpx
 
     with running({"m": tmp_path / "m"}) as server, httpx.Client(timeout=30) as client:
         threads = [threading.Thread(target=ask, args=(server, client)) for _ in range(4)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import threading
@@ -12,36 +11,64 @@ from typing import Any
 
 import pytest
 
-from tests.serve.running import HEADERS, KEY, Gated, Running, bm25, gated, options, running
-
-from triever import BM25, UsageError
+from tests.marks import quick
+from tests.retrievers.contract import dataset
+from tests.serve.running import HEADERS, KEY, Running, bm25, options, running, until
+from triever import BM25, UsageError, artifact
+from triever.config import options as fields_of
 from triever.serve import ServeOptions, create_app, served
 from triever.serve.refusals import CODES, RETRY_AFTER
 
 JSON = {"Content-Type": "application/json"}
 NEW = {"id": "new", "text": "A new one."}
+SEARCH = ("POST", "/v1/search")
 BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
-    "no JSON": ("POST", "/v1/search", {"content": '{"query": ', "headers": JSON}, "malformed_json"),
-    "an empty body": ("POST", "/v1/search", {"content": "", "headers": JSON}, "invalid_request"),
-    "a list": ("POST", "/v1/search", {"json": [1]}, "invalid_request"),
-    "another content type": ("POST", "/v1/search", {"content": '{"query": "x"}'}, "invalid_request"),
-    "bytes that are no UTF-8": ("POST", "/v1/search", {"content": b'{"query": "\xff"}', "headers": JSON}, "bad_request"),
-    "half of a surrogate pair": ("POST", "/v1/search", {"content": '{"query": "\\ud800"}', "headers": JSON}, "invalid_request"),
-    "no query": ("POST", "/v1/search", {"json": {}}, "invalid_request"),
-    "two ways to ask": ("POST", "/v1/search", {"json": {"query": "x", "queries": ["y"]}}, "invalid_request"),
-    "an unknown field": ("POST", "/v1/search", {"json": {"qury": "x"}}, "invalid_request"),
-    "a number as query": ("POST", "/v1/search", {"json": {"query": 5}}, "invalid_request"),
-    "no hits": ("POST", "/v1/search", {"json": {"query": "x", "k": 0}}, "invalid_request"),
-    "half a hit": ("POST", "/v1/search", {"json": {"query": "x", "k": 1.5}}, "invalid_request"),
-    "too many hits": ("POST", "/v1/search", {"json": {"query": "x", "k": 100_000}}, "too_many"),
-    "too many queries": ("POST", "/v1/search", {"json": {"queries": ["x"] * 1000}}, "too_many"),
-    "too many texts": ("POST", "/v1/search", {"json": {"queries": ["x"] * 20, "k": 1000}}, "too_many"),
-    "a long query": ("POST", "/v1/search", {"json": {"query": "x" * 5000}}, "too_many"),
-    "a filter that is none": ("POST", "/v1/search", {"json": {"query": "x", "where": {"words": {"~": 1}}}}, "invalid_request"),
-    "a filter by an unknown key": ("POST", "/v1/search", {"json": {"query": "x", "where": {"wrods": 1}}}, "invalid_request"),
-    "a timeout of nothing": ("POST", "/v1/search", {"json": {"query": "x", "timeout": 0}}, "invalid_request"),
-    "an unknown retriever": ("POST", "/v1/search", {"json": {"query": "x", "retriever": "onne"}}, "unknown_retriever"),
-    "an unknown one to compare": ("POST", "/v1/compare", {"json": {"query": "x", "retrievers": ["z"]}}, "unknown_retriever"),
+    "no JSON": (*SEARCH, {"content": '{"query": ', "headers": JSON}, "malformed_json"),
+    "an empty body": (*SEARCH, {"content": "", "headers": JSON}, "invalid_request"),
+    "a list": (*SEARCH, {"json": [1]}, "invalid_request"),
+    "another content type": (*SEARCH, {"content": '{"query": "x"}'}, "invalid_request"),
+    "bytes that are no UTF-8": (
+        "POST",
+        "/v1/search",
+        {"content": b'{"query": "\xff"}', "headers": JSON},
+        "bad_request",
+    ),
+    "half of a surrogate pair": (
+        "POST",
+        "/v1/search",
+        {"content": '{"query": "\\ud800"}', "headers": JSON},
+        "invalid_request",
+    ),
+    "no query": (*SEARCH, {"json": {}}, "invalid_request"),
+    "two ways to ask": (*SEARCH, {"json": {"query": "x", "queries": ["y"]}}, "invalid_request"),
+    "an unknown field": (*SEARCH, {"json": {"qury": "x"}}, "invalid_request"),
+    "a number as query": (*SEARCH, {"json": {"query": 5}}, "invalid_request"),
+    "no hits": (*SEARCH, {"json": {"query": "x", "k": 0}}, "invalid_request"),
+    "half a hit": (*SEARCH, {"json": {"query": "x", "k": 1.5}}, "invalid_request"),
+    "too many hits": (*SEARCH, {"json": {"query": "x", "k": 100_000}}, "too_many"),
+    "too many queries": (*SEARCH, {"json": {"queries": ["x"] * 1000}}, "too_many"),
+    "too many texts": (*SEARCH, {"json": {"queries": ["x"] * 20, "k": 1000}}, "too_many"),
+    "a long query": (*SEARCH, {"json": {"query": "x" * 5000}}, "too_many"),
+    "a filter that is none": (
+        "POST",
+        "/v1/search",
+        {"json": {"query": "x", "where": {"words": {"~": 1}}}},
+        "invalid_request",
+    ),
+    "a filter by an unknown key": (
+        "POST",
+        "/v1/search",
+        {"json": {"query": "x", "where": {"wrods": 1}}},
+        "invalid_request",
+    ),
+    "a timeout of nothing": (*SEARCH, {"json": {"query": "x", "timeout": 0}}, "invalid_request"),
+    "an unknown retriever": (*SEARCH, {"json": {"query": "x", "retriever": "onne"}}, "unknown_retriever"),
+    "an unknown one beside": (
+        "POST",
+        "/v1/compare",
+        {"json": {"query": "x", "retrievers": ["z"]}},
+        "unknown_retriever",
+    ),
     "an unknown one to describe": ("GET", "/v1/retrievers/z", {}, "unknown_retriever"),
     "a question for what finds": ("POST", "/v1/answer", {"json": {"question": "x"}}, "cannot_answer"),
     "an unknown document": ("GET", "/v1/documents", {"params": {"id": "z"}}, "unknown_document"),
@@ -49,8 +76,13 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "an unknown path": ("GET", "/v2/search", {}, "not_found"),
     "a path upwards": ("GET", "/assets/../../secret", {}, "not_found"),
     "another method": ("GET", "/v1/search", {}, "method_not_allowed"),
-    "a large body": ("POST", "/v1/search", {"json": {"query": "x" * 1_100_000}}, "too_large"),
-    "a large body in pieces": ("POST", "/v1/search", {"content": iter([b" " * 600_000] * 2), "headers": JSON}, "too_large"),
+    "a large body": (*SEARCH, {"json": {"query": "x" * 1_100_000}}, "too_large"),
+    "a large body in pieces": (
+        "POST",
+        "/v1/search",
+        {"content": iter([b" " * 600_000] * 2), "headers": JSON},
+        "too_large",
+    ),
     "another host": ("GET", "/healthz", {"headers": {"Host": "example.org"}}, "wrong_host"),
     "a change without a key": ("POST", "/v1/documents", {"json": {"documents": [NEW]}}, "wrong_key"),
     "a change with another key": (
@@ -120,7 +152,7 @@ def test_hints_name_the_nearest(server: Running) -> None:
 
 def test_without_a_key_nobody_changes_anything() -> None:
     with running({"one": bm25()}, options(key="")) as server:
-        for authorization in ({}, HEADERS, {"Authorization": "Bearer "}):
+        for authorization in ({}, HEADERS, {"Authorization": "Bearer"}):
             check(server.client.post("/v1/documents", json={"documents": [NEW]}, headers=authorization), "read_only")
         assert not server.client.get("/v1/retrievers/one").json()["writable"]
 
@@ -132,19 +164,13 @@ def test_a_fault_says_nothing_of_its_inside(caplog: pytest.LogCaptureFixture) ->
                 raise RuntimeError("the secret is 42")
             return super().search_many(queries, *words, **more)
 
-    faulty = Faulty().fit(bm25_data())
+    faulty = Faulty().fit(dataset())
     with running({"one": faulty}) as server, caplog.at_level(logging.ERROR, "triever.serve"):
         answer = server.post("/v1/search", query="secret")
         check(answer, "internal_error")
         assert "42" not in answer.text
         assert server.post("/v1/search", query="water").status_code == 200
     assert "the secret is 42" in caplog.text, "the log has it"
-
-
-def bm25_data() -> Any:
-    from tests.retrievers.contract import dataset
-
-    return dataset()
 
 
 def test_a_retriever_that_is_loading_or_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +183,6 @@ def test_a_retriever_that_is_loading_or_broken(tmp_path: Path, monkeypatch: pyte
         check(server.client.get("/readyz"), "loading")
         assert server.client.get("/healthz").status_code == 200
         release.set()
-        from tests.serve.running import until
-
         until(lambda: server.client.get("/readyz").json().get("code") == "unavailable")
         check(server.post("/v1/search", query="x", retriever="bad"), "unavailable")
         assert server.post("/v1/search", query="x", retriever="good").status_code == 200
@@ -173,8 +197,6 @@ def test_a_retriever_in_memory_is_not_changed_by_one_of_several_workers() -> Non
 
 
 def test_a_folder_that_another_process_writes_to(tmp_path: Path) -> None:
-    from triever import artifact
-
     bm25().save(tmp_path / "m")
     with running({"m": tmp_path / "m"}, options(wait=0)) as server, artifact.writing(tmp_path / "m"):
         check(server.client.delete("/v1/documents", params={"id": "tea"}, headers=HEADERS), "busy")
@@ -188,20 +210,25 @@ def test_every_code_has_a_test() -> None:
     assert here | SEEN_ELSEWHERE == set(CODES)
 
 
+def test_the_page_has_every_option(root: Path) -> None:
+    page = (root / "docs" / "serving.md").read_text(encoding="utf-8")
+    for name, field in fields_of(ServeOptions).items():
+        assert f"| `{name}` | {field.metadata['help']} |" in page
+
+
 def test_the_page_has_every_code(root: Path) -> None:
     page = (root / "docs" / "serving.md").read_text(encoding="utf-8")
     rows = [f"| {status} | `{code}` | {meaning} |" for code, (status, meaning) in CODES.items() if status != 499]
     assert "\n".join(rows) in page, "write the table of docs/serving.md again from CODES"
 
 
-def test_log_lines_have_no_queries_unless_asked(caplog: pytest.LogCaptureFixture) -> None:
-    for log, there in (("requests", False), ("queries", True), ("none", None)):
-        caplog.clear()
-        with running({"one": bm25()}, options(log=log)) as server, caplog.at_level(logging.INFO, "triever.serve"):
-            server.post("/v1/search", query="boiling water")
-        lines = [record.getMessage() for record in caplog.records if "/v1/search" in record.getMessage()]
-        assert bool(lines) == (there is not None)
-        assert any("boiling water" in line for line in lines) == bool(there)
+@pytest.mark.parametrize("log", quick("requests", "queries", of=["requests", "queries", "none"]))
+def test_log_lines_have_no_queries_unless_asked(caplog: pytest.LogCaptureFixture, log: str) -> None:
+    with running({"one": bm25()}, options(log=log)) as server, caplog.at_level(logging.INFO, "triever.serve"):
+        server.post("/v1/search", query="boiling water")
+    lines = [record.getMessage() for record in caplog.records if "/v1/search" in record.getMessage()]
+    assert bool(lines) == (log != "none")
+    assert any("boiling water" in line for line in lines) == (log == "queries")
 
 
 def test_other_sites_may_ask_only_if_they_are_named() -> None:
@@ -238,10 +265,3 @@ def test_what_cannot_be_served_is_refused(retrievers: Any) -> None:
 
 def test_the_key_is_not_shown() -> None:
     assert KEY not in repr(ServeOptions(key=KEY))
-
-
-def test_an_unused_gate_counts(server: Running) -> None:
-    """What the slow retriever of other tests does is what BM25 does."""
-    slow: Gated = gated()
-    assert [hit.id for hit in slow.search("water", 3)] == [hit.id for hit in bm25().search("water", 3)]
-    assert json.loads(json.dumps(slow.calls)) == [["water"]]

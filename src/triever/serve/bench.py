@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from triever import config
+from triever import artifact, config
 from triever.config import option
 from triever.data.datasets import load_dataset
 from triever.errors import ServerError, UsageError
@@ -58,6 +58,9 @@ def bench_serve(models: Mapping[str, str], queries: Sequence[str], options: Serv
     """A row for each model, number of connections, and with or without batching."""
     if not queries:
         raise UsageError("there are no questions to ask", "name a split with queries")
+    for folder in models.values():  # a wrong path is told before anything starts
+        with artifact.read(folder, check=False):
+            pass
     with ExitStack() as stack:
         folders = models or stack.enter_context(_usual())
         rows = []

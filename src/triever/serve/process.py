@@ -41,8 +41,8 @@ def run(folders: Mapping[str, str | Path], options: ServeOptions, tell: Callable
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise missing(error) from error
-    for folder in folders.values():
-        with artifact.read(folder, check=False):  # a wrong path is told here, and not by a log
+    for folder in folders.values():  # a wrong path is told here, and not by a log
+        with artifact.read(folder, check=False):
             pass
     sock = _bound(options)
     tell(f"listening on http://{_address(sock)}")
@@ -115,9 +115,10 @@ def _bound(options: ServeOptions) -> socket.socket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         sock.bind((options.host, options.port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         sock.close()
-        problem = f"{options.host}:{options.port} cannot be listened on: {error.strerror or error}"
+        reason = getattr(error, "strerror", None) or "there is no such address"
+        problem = f"{options.host}:{options.port} cannot be listened on: {reason}"
         raise UsageError(problem, "choose another with --port, or end what listens there") from error
     sock.listen(BACKLOG)
     sock.set_inheritable(True)
