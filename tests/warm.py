@@ -245,7 +245,12 @@ def _prepare() -> None:
 def _import_everything() -> None:
     for module in pkgutil.walk_packages(triever.__path__, "triever."):
         if not module.name.rpartition(".")[2].startswith("_"):
-            importlib.import_module(module.name)
+            with (
+                contextlib.suppress(ImportError)
+                if module.name.startswith("triever.serve.")
+                else contextlib.nullcontext()
+            ):
+                importlib.import_module(module.name)  # the server is an extra
     for name in ALSO:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

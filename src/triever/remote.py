@@ -50,9 +50,19 @@ def connect(url: str, key: str | None = None, *, timeout: float = TIMEOUT) -> Re
     connection = _Connection(text(url, "url"), text(key or "", "key"), timeout)
     known = connection.call("GET", "/v1/retrievers")["retrievers"]
     name = connection.name or known[0]["name"]
-    about = connection.call("GET", f"/v1/retrievers/{quote(name, safe='')}")
+    about = _loaded(connection, name, timeout)
     kind = RemoteAnswerer if about.get("answers") else Remote
     return kind(connection, name, about)
+
+
+def _loaded(connection: _Connection, name: str, timeout: float) -> dict[str, Any]:
+    """What a server says of a retriever, once it has loaded it."""
+    until = time.monotonic() + timeout
+    while True:
+        about = connection.call("GET", f"/v1/retrievers/{quote(name, safe='')}")
+        if about["state"] != "loading" or time.monotonic() > until:
+            return about
+        time.sleep(0.1)
 
 
 class Remote:
@@ -121,10 +131,15 @@ class Remote:
 
     def delete(self, ids: Iterable[str]) -> None:
         """Drop documents by id. An id that is not there is refused, and then nothing is dropped."""
-        gone = [("id", normalise(key)) for key in listed(ids, str, "delete", "ids")]
-        if gone:
-            self._connection.call("DELETE", f"/v1/documents?{urlencode([('retriever', self.name), *gone])}")
-            self.documents.forget()
+        gone = [*dict.fromkeys(normalise(key) for key in listed(ids, str, "delete", "ids"))]
+        if len(gone) > LOOKED_UP:  # several requests: nothing is dropped before all are known to be there
+            self.documents.look_up(gone)
+            for key in gone:
+                self.documents.document(key)
+        for start in range(0, len(gone), LOOKED_UP):
+            words = urlencode([("retriever", self.name), *(("id", key) for key in gone[start : start + LOOKED_UP])])
+            self._connection.call("DELETE", f"/v1/documents?{words}")
+        self.documents.forget()
 
     def _send(self, method: str, documents: Iterable[Document], where: str) -> None:
         new = [_document_values(document) for document in listed(documents, Document, where, "documents")]
@@ -279,7 +294,9 @@ class _Connection:
                 stale = isinstance(error, ConnectionError | http.client.HTTPException) and again and not fresh
                 if not stale:  # an open socket that the server has closed meanwhile is tried once more
                     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-                    raise ServerError(f"{self.address} cannot be reached: {reason}", "is the server running?") from error
+                    raise ServerError(
+                        f"{self.address} cannot be reached: {reason}", "start the server, or check the address"
+                    ) from error
         raise AssertionError("the second try has returned or raised")
 
     def _opened(self, fresh: bool) -> http.client.HTTPConnection:

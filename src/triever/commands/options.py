@@ -105,3 +105,17 @@ TrainSettings = Annotated[
         "width, inner, steps, device, compile, matrix, peer."
     ),
 ]
+ServeSettings = Annotated[
+    list[str] | None,
+    _set(
+        "Set an option, such as window=5 or deadline=30; repeat for several. Options: window, most, queue, deadline, "
+        "body, write_body, query_length, queries, hits, poll, wait, origins, hosts, log."
+    ),
+]
+ServeBenchSettings = Annotated[
+    list[str] | None,
+    _set(
+        "Set an option, such as connections=1,64 or seconds=5; repeat for several. Options: connections, seconds, k, "
+        "window, most, queue, memory_seconds."
+    ),
+]

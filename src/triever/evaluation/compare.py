@@ -112,6 +112,9 @@ def questions(dataset: Dataset, split: str) -> tuple[list[Query], Qrels]:
 
 def warn_of_other_documents(name: str, retriever: Searcher, dataset: Dataset, split: str) -> None:
     """Warn if a retriever holds other documents than this data, or if judged documents are missing."""
+    if isinstance(retriever, Remote):  # few requests for many documents, instead of one for each
+        judged = dataset.qrels(split).values()
+        retriever.documents.look_up(key for grades in judged for key, grade in grades.items() if grade > 0)
     dataset.unknown_documents(split, retriever.documents)
     if retriever.fingerprint != dataset.fingerprint:
         log.warning("%s holds other documents than %s: its measures are about its own documents", name, dataset.name)

@@ -43,8 +43,8 @@ SNAPSHOT = 16
 LOGGED = ("unavailable", "internal_error")
 """What the log has to say more about than the client is told."""
 ABOUT = (
-    "Searches with the retrievers of Triever. Every error has the body {code, message, hint}. Changes of documents need "
-    "the key of the server, as the header `Authorization: Bearer KEY`."
+    "Searches with the retrievers of Triever. Every error has the body {code, message, hint}. Changes of documents "
+    "need the key of the server, as the header `Authorization: Bearer KEY`."
 )
 
 _log = logging.getLogger("triever.serve")
@@ -60,9 +60,7 @@ class Shelf:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
         """Load everything in the background and watch it, until the end of the block."""
-        self.served = {
-            name: Served(name, source, self.options, self.metrics) for name, source in self.sources.items()
-        }
+        self.served = {name: Served(name, source, self.options, self.metrics) for name, source in self.sources.items()}
         watching = [asyncio.create_task(served.watch()) for served in self.served.values()]
         try:
             yield
@@ -99,6 +97,8 @@ class Shelf:
         if max(map(len, texts)) > self.options.query_length:
             problem = f"a {noun} has more than {self.options.query_length} letters"
             raise Refusal("too_many", problem, "shorten it")
+        if not all(map(_is_text, texts)):
+            raise Refusal("invalid_request", f"a {noun} holds half of a surrogate pair", "remove that character")
         return texts
 
     def check_hits(self, k: int, texts: int, show: Show) -> None:
@@ -112,6 +112,15 @@ class Shelf:
     def deadline(self, timeout: float | None) -> float:
         """When the time of a request is over, by the clock of the event loop."""
         return asyncio.get_running_loop().time() + min(timeout or self.options.deadline, self.options.deadline)
+
+
+def _is_text(text: str) -> bool:
+    """Whether a string can be written: JSON may hold halves of surrogate pairs, which no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def not_ready(served: Served) -> Refusal:
@@ -352,9 +361,7 @@ async def delete_documents(shelf: Shelved, _key: Key, ids: Ids, retriever: Retri
 def _documents(body: bodies.WriteRequest) -> list[Document]:
     for document in body.documents:
         check_finite(document.metadata)
-    new = [
-        Document(one.id, one.text, one.title, tuple(one.expansions), one.metadata) for one in body.documents
-    ]
+    new = [Document(one.id, one.text, one.title, tuple(one.expansions), one.metadata) for one in body.documents]
     ids = [document.id for document in new]
     if len({*ids}) < len(ids):
         twice = next(key for at, key in enumerate(ids) if key in ids[:at])
@@ -514,10 +521,10 @@ def _checked(retrievers: Mapping[str, Any]) -> Mapping[str, Any]:
 def _add_handlers(app: FastAPI, options: ServeOptions) -> None:
     """Turn every error into a body of code, message and hint."""
 
-    async def refused(request: Request, error: Exception) -> Response:
+    async def refused(_request: Request, error: Exception) -> Response:
         return of_http(cast(HTTPException, error)).response()
 
-    async def invalid(request: Request, error: Exception) -> Response:
+    async def invalid(_request: Request, error: Exception) -> Response:
         return of_validation(cast(RequestValidationError, error).errors()).response()
 
     async def known(request: Request, error: Exception) -> Response:

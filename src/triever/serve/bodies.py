@@ -1,4 +1,4 @@
-"""What requests and answers look like: pydantic checks requests, and the OpenAPI document is made from these classes."""
+"""What requests and answers look like: pydantic checks requests, and the OpenAPI document is made of these classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from triever.serve.answers import Show
 
-EXAMPLE_HIT = {
+EXAMPLE_HIT: dict[str, Any] = {
     "id": "heapq.merge",
     "score": 8.209,
     "title": "heapq.merge",
@@ -103,15 +103,17 @@ class NewDocument(Request):
     id: Annotated[str, Field(description="Its id.")]
     text: Annotated[str, Field(description="Its text.")]
     title: Annotated[str, Field(description="Its title.")] = ""
-    expansions: Annotated[list[str], Field(description="Further texts that stand for it.")] = []  # noqa: RUF012
-    metadata: Annotated[dict[str, Any], Field(description="What else is known of it.")] = {}  # noqa: RUF012
+    expansions: Annotated[list[str], Field(description="Further texts that stand for it.")] = []
+    metadata: Annotated[dict[str, Any], Field(description="What else is known of it.")] = {}
 
 
 class WriteRequest(Request):
     """Documents to add, or to put in the place of others."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"documents": [{"id": "hr-17", "text": "Travel above 5000 euro needs a signature."}]}]}
+        json_schema_extra={
+            "examples": [{"documents": [{"id": "hr-17", "text": "Travel above 5000 euro needs a signature."}]}]
+        }
     )
     retriever: Retriever = None
     documents: Annotated[list[NewDocument], Field(description="The documents.", min_length=1)]
@@ -139,9 +141,9 @@ class HitAnswer(Answer):
     score: float
     docid: Annotated[str, Field(description="The identifier that a model wrote, for systems that write docids.")] = ""
     logprob: Annotated[float, Field(description="The logarithm of the probability of the document.")] = 0.0
-    span: Annotated[list[int], Field(description="Where the passage that matched begins and ends.")] = []  # noqa: RUF012
+    span: Annotated[list[int], Field(description="Where the passage that matched begins and ends.")] = []
     title: str = ""
-    metadata: dict[str, Any] = {}  # noqa: RUF012
+    metadata: dict[str, Any] = {}
     snippet: SnippetAnswer | None = None
     text: str = ""
 

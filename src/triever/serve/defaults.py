@@ -15,16 +15,16 @@ from triever.version import __version__
 
 def default_sources() -> dict[str, Source]:
     """The sources by name. Their folders are a cache: what is changed here stays in memory."""
-    saved = {path.name.split("-")[2]: path for path in _saved()}
-    learned = {name: Source(None, lambda path=path: load(path)) for name, path in sorted(saved.items())}
+    learned = {name: Source(None, lambda path=path: load(path)) for name, path in saved_folders().items()}
     return {"bm25": Source(None, _bm25), **learned}
 
 
-def _bm25() -> Retriever:
-    return BM25().fit(load_dataset("python").with_expansions("python"))
-
-
-def _saved() -> list[Path]:
-    """The folders of this version's quickstart, the newest last."""
+def saved_folders() -> dict[str, Path]:
+    """The newest folder of each system that this version's quickstart has saved."""
     folders = [path for path in cache_folder().glob(f"quickstart-{__version__}-*-*") if is_artifact(path)]
-    return sorted(folders, key=lambda path: path.stat().st_mtime)
+    folders.sort(key=lambda path: path.stat().st_mtime)
+    return dict(sorted((path.name.split("-")[2], path) for path in folders))
+
+
+def _bm25() -> Retriever:
+    return BM25().fit(load_dataset("python"))

@@ -23,8 +23,9 @@ def plain_page(rows: Iterable[tuple[str, str]]) -> str:
 <ul>
 {listed}
 </ul>
-<p>The API is described by <a href="/openapi.json">/openapi.json</a>. Others: <a href="/v1/retrievers">/v1/retrievers</a>,
-<a href="/readyz">/readyz</a>, <a href="/metrics">/metrics</a>. To search:</p>
+<p>The API is described by <a href="/openapi.json">/openapi.json</a>. See also
+<a href="/v1/retrievers">/v1/retrievers</a>, <a href="/readyz">/readyz</a>, <a href="/metrics">/metrics</a>.</p>
+<p>To search:</p>
 <pre>curl -s http://127.0.0.1:8000/v1/search -H 'Content-Type: application/json' -d '{{"query": "your question"}}'</pre>
 </html>
 """

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+M = TypeVar("M", Counter, Gauge, Histogram)
 TOGETHER = "PROMETHEUS_MULTIPROC_DIR"
 """The variable with the folder in which several processes add up their numbers."""
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
@@ -19,32 +21,19 @@ class Metrics:
     content_type = CONTENT_TYPE_LATEST
 
     def __init__(self) -> None:
-        self.registry = own = CollectorRegistry()
-        self.requests = Counter(
-            "triever_requests", "Requests by route and status.", ("method", "route", "status"), registry=own
-        )
-        self.seconds = Histogram(
-            "triever_request_seconds", "Seconds until an answer.", ("route",), buckets=SECONDS, registry=own
-        )
-        self.batch = Histogram(
-            "triever_batch_queries", "Queries that were searched together.", ("retriever",), buckets=TEXTS, registry=own
-        )
-        self.search = Histogram(
-            "triever_search_seconds", "Seconds of one search, for all queries that it was for.", ("retriever",),
-            buckets=SECONDS, registry=own,
-        )  # fmt: skip
-        self.waiting = Gauge(
-            "triever_waiting_queries", "Queries in the queue.", ("retriever",), registry=own, multiprocess_mode="livesum"
-        )
-        self.documents = Gauge(
-            "triever_documents", "Documents of a retriever.", ("retriever",), registry=own, multiprocess_mode="max"
-        )
-        self.ready = Gauge(
-            "triever_ready", "1 if a retriever can be searched.", ("retriever",), registry=own, multiprocess_mode="min"
-        )
-        self.loads = Counter(
-            "triever_loads", "How often a retriever was loaded, or could not be.", ("retriever", "outcome"), registry=own
-        )
+        self.registry = CollectorRegistry()
+        routed, named = ("method", "route", "status"), ("retriever",)
+        self.requests = self._made(Counter, "requests", "Requests by route and status.", routed)
+        self.seconds = self._made(Histogram, "request_seconds", "Seconds until an answer.", ("route",), buckets=SECONDS)
+        self.batch = self._made(Histogram, "batch_queries", "Queries searched together.", named, buckets=TEXTS)
+        self.search = self._made(Histogram, "search_seconds", "Seconds of one search.", named, buckets=SECONDS)
+        self.waiting = self._made(Gauge, "waiting_queries", "Queries in the queue.", named, multiprocess_mode="livesum")
+        self.documents = self._made(Gauge, "documents", "Documents held.", named, multiprocess_mode="max")
+        self.ready = self._made(Gauge, "ready", "1 where searches work.", named, multiprocess_mode="min")
+        self.loads = self._made(Counter, "loads", "Times that it was loaded.", (*named, "outcome"))
+
+    def _made(self, kind: type[M], name: str, text: str, labels: tuple[str, ...], **options: Any) -> M:
+        return kind(f"triever_{name}", text, labels, registry=self.registry, **options)
 
     def text(self) -> bytes:
         """All numbers in Prometheus' own format; of several processes, their sums."""

@@ -15,7 +15,7 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How a server listens, batches, and what it refuses: `create_app({"mine": "models/mine"}, ServeOptions(window=5))`."""
+    """How a server listens, batches, and refuses: `create_app({"mine": "models/mine"}, ServeOptions(most=8))`."""
 
     host: str = option("127.0.0.1", "the address to listen on; 0.0.0.0 is every network of this machine")
     port: int = option(8000, "the port to listen on; 0 takes one that is free")
@@ -31,7 +31,9 @@ class ServeOptions:
     hits: int = option(1000, "hits for a query at most")
     poll: float = option(1.0, "seconds between two looks at saved folders, for retrievers that were changed")
     wait: float = option(5.0, "seconds that a change of documents waits while another process writes")
-    origins: tuple[str, ...] = option((), "web sites whose pages may ask this server (CORS), such as https://example.org")
+    origins: tuple[str, ...] = option(
+        (), "web sites whose pages may ask this server (CORS), such as https://example.org"
+    )
     hosts: tuple[str, ...] = option((), "names of this server that requests may use; by default those of this machine")
     log: Literal["none", "requests", "queries"] = option(
         "requests", "what is logged: nothing, a line for each request, or that with the queries"
@@ -59,7 +61,9 @@ class ServeOptions:
             problem = f"queries = {self.queries} is more than queue = {self.queue}, so that such a request never fits"
             raise UsageError(problem, "set a larger queue, or fewer queries")
         if self.key and (not self.key.isascii() or not self.key.isprintable() or " " in self.key):
-            raise UsageError("the key has a space or a letter that headers cannot carry", "use ASCII letters and digits")
+            raise UsageError(
+                "the key has a space or a letter that headers cannot carry", "use ASCII letters and digits"
+            )
 
     @property
     def own_names(self) -> tuple[str, ...]:

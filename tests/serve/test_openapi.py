@@ -1,0 +1,81 @@
+"""The OpenAPI document is true: whatever is sent, the server answers as the document says, and never with a fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+from tests.serve.running import HEADERS, Running, bm25, options, running
+from triever.serve import create_app
+from triever.serve.app import router
+
+schemathesis = pytest.importorskip("schemathesis", reason="bad requests are drawn by schemathesis: pip install it")
+
+SCHEMA = create_app({"one": bm25()}).openapi()
+
+
+def test_every_route_is_in_the_document_with_its_errors() -> None:
+    routes = {(route.path.replace(":path", ""), method.lower()) for route in router.routes for method in route.methods}
+    assert routes == {(path, method) for path, methods in SCHEMA["paths"].items() for method in methods}
+    for path, methods in SCHEMA["paths"].items():
+        for method, about in methods.items():
+            assert about["summary"], (path, method)
+            assert about["description"], (path, method)
+            for status, answer in about["responses"].items():
+                if status != "200":
+                    shown = answer["content"]["application/json"]["schema"]
+                    assert shown == {"$ref": "#/components/schemas/ErrorAnswer"}, (path, method, status)
+
+
+def test_requests_have_examples_that_work() -> None:
+    with running({"python": bm25()}) as server:
+        for path, methods in SCHEMA["paths"].items():
+            if path in ("/v1/documents", "/v1/answer") or "post" not in methods:
+                continue
+            reference = methods["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+            for example in SCHEMA["components"]["schemas"][reference.rpartition("/")[2]]["examples"]:
+                answer = server.client.post(path, content=json.dumps({**example, "where": None}), headers=JSON)
+                assert answer.status_code == 200, (example, answer.text)
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running({"one": bm25(), "two": bm25()}, options(window=0)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def api(server: Running) -> object:
+    return schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+
+
+drawn = schemathesis.pytest.from_fixture("api")
+
+
+@pytest.mark.long
+@drawn.parametrize()
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
+def test_no_request_gets_a_fault_or_an_answer_that_is_not_in_the_document(case: object, server: Running) -> None:
+    checks = schemathesis.checks
+    answer = case.call(headers=HEADERS)  # ty: ignore[unresolved-attribute]
+    case.validate_response(  # ty: ignore[unresolved-attribute]
+        answer,
+        checks=(
+            checks.not_a_server_error,
+            schemathesis.specs.openapi.checks.status_code_conformance,
+            schemathesis.specs.openapi.checks.content_type_conformance,
+            schemathesis.specs.openapi.checks.response_schema_conformance,
+        ),
+    )
