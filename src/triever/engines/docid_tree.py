@@ -138,7 +138,7 @@ class DocidTree:
         state = self.walk.root(1)
         for wanted in prefix:
             token, states = self._branches(state, len(symbols))
-            known: list[int] | list[str] = token.tolist() if isinstance(wanted, int) else self._texts(token, states)
+            known: list[int | str] = [*(token.tolist() if isinstance(wanted, int) else self._texts(token, states))]
             if wanted not in known:
                 raise self._unknown(symbols, wanted, self._texts(token[:NAMED], states[:NAMED]), len(token))
             at = known.index(wanted)
