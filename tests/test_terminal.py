@@ -254,6 +254,7 @@ WORDS: dict[str, list[list[str]]] = {
         [D, "--scheme", NASTY],
         [D, "--vectors", NASTY],
     ],
+    "docids browse": [[G], [G, "--json"], [G, NASTY], [M], [NASTY]],
     "bench decode": [["--set", f"{NASTY}=1"], ["--set", f"device={NASTY}"]],
     "bench trie": [[NASTY]],
     "bench train": [["--set", f"{NASTY}=1"]],

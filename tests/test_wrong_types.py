@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import json
 from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ ODD: tuple[Any, ...] = (
     *([], [5], [None], ["x"], [b"x"], [[]], (), {}, {"x": 5}, {5: "x"}, {"x": {"y": "z"}}, {"x": None}, range(3)),
     *(Path("x" * 300), Path("a\0b"), Document("d", "t"), Query("q", "t"), [Document("d", "t")] * 2),
 )
+
+TINY = "scratch:hidden=32,layers=1,heads=2,vocabulary=400"
 
 Call = Callable[..., Any]
 
@@ -64,6 +67,12 @@ def fitted() -> Retriever:
     return BM25().fit(dataset())
 
 
+@functools.cache
+def with_docids() -> Retriever:
+    nothing = triever.DocidTuning(steps=0)
+    return triever.Generative(docids=triever.Naive(), backbone=TINY, training=nothing).fit(dataset())
+
+
 def report() -> Report:
     return Report.of({"a": {"nDCG@10": {"q": 0.5}}, "b": {"nDCG@10": {"q": 0.25}}})
 
@@ -91,7 +100,7 @@ OPTIONS = {
     *("Naive", "Negatives", "QueryWriter", "Reranked", "RerankTuning", "SearchOptions", "Semantic", "SpellingOptions"),
     *("Title", "TokenOptions", "Tuning", "ViewOptions", "VocabularyOptions", "WriterTuning"),
 }
-RECORDS = {"Answer", "Explanation", "Hit", "Remote", "Result", "Source"}
+RECORDS = {"Answer", "DocidBranch", "DocidNode", "Explanation", "Hit", "Remote", "Result", "Source"}
 """What searches and connections make, by the million: nobody else has to, and nothing is checked."""
 CALLS: dict[str, Callable[[Path], list[tuple[Call, dict[str, Any]]]]] = {
     "Document": lambda _: [(Document, {"id": "d", "text": "t", "title": "", "expansions": (), "metadata": {}})],
@@ -110,6 +119,7 @@ CALLS: dict[str, Callable[[Path], list[tuple[Call, dict[str, Any]]]]] = {
         (lambda **words: fitted().search(**words), {"query": "tea", "k": 3}),
         (lambda **words: fitted().search_many(**words), {"queries": ["tea"], "k": 3}),
         (lambda **words: fitted().explain(**words), {"query": "tea", "k": 3}),
+        (lambda **words: with_docids().browse(**words), {"prefix": (), "samples": 3, "offset": 0, "limit": 10}),
         (lambda **words: fitted().add(**words), {"documents": [Document("n", "new")]}),
         (lambda **words: fitted().delete(**words), {"ids": ["tea"]}),
         (lambda **words: fitted().searched_with(**words), {"values": {}}),

@@ -26,6 +26,7 @@ from triever.version import __version__
 if _typing.TYPE_CHECKING:
     from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Semantic, Title
     from triever.engines.docid_search import SearchOptions
+    from triever.engines.docid_tree import DocidBranch, DocidNode
     from triever.engines.match_scores import MatchOptions
     from triever.engines.titles import SpellingOptions
     from triever.index.options import IndexOptions
@@ -58,6 +59,8 @@ _LATER = {
     "ContrastTuning": "retrievers.contextual",
     "DecoderOptions": "models.decoders",
     "Dense": "retrievers.dense",
+    "DocidBranch": "engines.docid_tree",
+    "DocidNode": "engines.docid_tree",
     "DocidTuning": "training.tuning",
     "Fused": "retrievers.fusion",
     "GDR": "retrievers.gdr",
@@ -115,6 +118,8 @@ __all__ = [
     "Dataset",
     "DecoderOptions",
     "Dense",
+    "DocidBranch",
+    "DocidNode",
     "DocidTuning",
     "Document",
     "edit",

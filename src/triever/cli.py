@@ -61,7 +61,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "status": use.status,
     "serve": serve.serve,
     "weights": {"list": learn.weights_list, "install": learn.weights_install},
-    "docids": {"info": lab.docids_info},
+    "docids": {"info": lab.docids_info, "browse": use.docids_browse},
     "bench": {
         "decode": lab.bench_decode,
         "trie": lab.bench_trie,
@@ -76,7 +76,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
 GROUPS = {
     "analyse": "Analyse where systems differ, calibration, a vocabulary, attention heads, theory of scores, or memory.",
     "weights": "List and install pretrained weights: generative, dense, multivector and reranked can start from them.",
-    "docids": "Describe the identifiers that a scheme gives to documents.",
+    "docids": "Describe the identifiers that a scheme gives to documents, or browse those of a saved retriever.",
     "bench": "Measure speed and size beside other libraries.",
     "data": "Show, convert and sample datasets.",
     "cache": "List and remove what is cached.",

@@ -18,7 +18,21 @@ if TYPE_CHECKING:
     from triever.data.records import Answer, Result
     from triever.evaluation.finding import Finding
 
-LEFT = ("what", "value", "split", "id", "title", "file", "system", "set", "option", "default", "meaning")
+LEFT = (
+    "what",
+    "value",
+    "split",
+    "id",
+    "title",
+    "file",
+    "system",
+    "set",
+    "option",
+    "default",
+    "meaning",
+    "symbol",
+    "such as",
+)
 """Columns of texts, which are aligned to the left."""
 SOURCES = 3
 """How many of the documents are shown that an answer was written from."""

@@ -6,11 +6,13 @@ A retriever's test file makes a subclass of `Contract` with a `make` method; pyt
 from __future__ import annotations
 
 import copy
+import json
 import math
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -49,6 +51,49 @@ QRELS = {"q1": {"tea": 1}, "q2": {"bike": 1}, "q3": {"東京": 1}, "q4": {"bread
 def dataset(documents: list[Document] | None = None) -> triever.Dataset:
     found = DOCUMENTS if documents is None else documents
     return triever.Dataset.of("contract", found, QUERIES, {"train": QRELS, "test": QRELS})
+
+
+def check_beam(panel: dict[str, Any], scores: dict[str, float]) -> None:
+    """The prefixes of a search form a tree, in which every hit lies below something that was not pruned."""
+    assert {path["id"] for path in panel["paths"]} == {*scores}
+    above: list[dict[str, Any]] = []
+    for length, level in enumerate(panel["levels"], start=1):
+        assert level["length"] == length
+        assert [*level["prefixes"]] == sorted(
+            level["prefixes"], key=lambda prefix: (-prefix["logprob"], prefix["prefix"])
+        )
+        for outcome in ("kept", "ended", "pruned"):
+            assert sum(prefix["outcome"] == outcome for prefix in level["prefixes"]) <= level[outcome]
+        for prefix in level["prefixes"]:
+            assert len(prefix["prefix"]) == length
+            assert len(prefix["hits"]) <= prefix["documents"]
+            if length > 1:
+                parent = above[prefix["parent"]]
+                assert (parent["prefix"], parent["outcome"]) == (prefix["prefix"][:-1], "kept")
+                assert {*prefix["hits"]} <= {*parent["hits"]}
+                assert panel["normalisation"] == "documents" or prefix["logprob"] <= parent["logprob"] + 1e-6
+            else:
+                assert prefix["parent"] is None
+        above = level["prefixes"]
+    ended = [prefix for level in panel["levels"] for prefix in level["prefixes"] if prefix["outcome"] == "ended"]
+    assert {hit for prefix in ended for hit in prefix["hits"]} == {*scores}
+
+
+def check_matches(panel: dict[str, Any], scores: dict[str, float]) -> None:
+    """What tokens add is the score of a hit, on either side; in a composite it is that of a part."""
+    for hit in panel["hits"]:
+        assert len(hit["query"]) == len(panel["query"])
+        assert len(hit["weights"]) == len(hit["document"])
+        assert all(
+            0 <= left < len(hit["query"]) and 0 <= right < len(hit["document"]) for left, right, _ in hit["links"]
+        )
+        total = sum(hit["query"])
+        assert total == pytest.approx(sum(hit["weights"]) + hit["rest"], abs=2e-2)
+        assert panel["system"] or total == pytest.approx(scores[hit["id"]], abs=2e-2)
+    assert panel["system"] or {hit["id"] for hit in panel["hits"]} == {*scores}
+
+
+CHECKS = {"beam": check_beam, "matches": check_matches}
 
 
 class Contract:
@@ -128,6 +173,32 @@ class Contract:
         assert len(explanation.parts) == len(explanation.result)
         assert explanation.to_dict()["hits"][0]["id"] == explanation.result[0].id
         assert explanation.result[0].id in str(explanation)
+
+    def test_an_explanation_is_plain_data_that_adds_up(self, fitted: triever.Retriever) -> None:
+        explanation = fitted.explain("boiling water for tea leaves", 3)
+        data = explanation.to_dict()
+        assert json.loads(json.dumps(data, allow_nan=False)) == data
+        assert fitted.explain("boiling water for tea leaves", 3).to_dict() == data
+        for hit in data["hits"]:
+            assert sum(hit["parts"].values()) == pytest.approx(hit["score"], abs=2e-2)
+        scores = {hit["id"]: hit["score"] for hit in data["hits"]}
+        for panel in data["panels"]:
+            assert panel["about"]
+            CHECKS[panel["kind"]](panel, scores)
+
+    def test_docids_are_browsed_where_there_are_some(self, fitted: triever.Retriever) -> None:
+        if not fitted.search("tea", 1)[0].docid:
+            with pytest.raises(triever.UsageError, match="has no docids; browse one that writes docids"):
+                fitted.browse()
+            return
+        root = fitted.browse(samples=len(DOCUMENTS))
+        assert root.documents == len(DOCUMENTS)
+        assert {name for branch in root.branches for name, _ in branch.samples} == {
+            document.id for document in DOCUMENTS
+        }
+        assert json.loads(json.dumps(root.to_dict(), allow_nan=False)) == root.to_dict()
+        with pytest.raises(triever.UsageError, match="the symbol 'nonsense' does not stand at the beginning of docids"):
+            fitted.browse(["nonsense"])
 
     def test_fitting_twice_gives_the_same(self, fitted: triever.Retriever) -> None:
         again = self.make().fit(dataset())

@@ -263,19 +263,6 @@ def test_a_depth_gives_prefixes() -> None:
     assert sorted(walk.documents(whole.state[0, 0].tolist())) == list(range(16))
 
 
-def test_the_trace_shows_what_was_kept_and_dropped() -> None:
-    walk, toy = Walk(Trie.of(WRONG_TURN)), Toy(4)
-    frontier = beam(toy, *toy.prefill(["q"]), walk, BeamOptions(width=2), trace=True)
-    first = frontier.trace[0]
-    kept = {
-        tuple(tokens): mass for tokens, mass in zip(first.tokens[0].tolist(), first.logprob[0].tolist(), strict=True)
-    }
-    dropped = dict(zip(map(tuple, first.dropped[0].tolist()), first.dropped_logprob[0].tolist(), strict=True))
-    assert len(kept) == 2
-    assert set(kept) | set(dropped) == {(symbol,) for symbol in range(4)}
-    assert min(kept.values()) >= max(dropped.values())
-
-
 def test_length_and_temperature() -> None:
     listed = [((0, STOP), 0), ((1, 1, 1, STOP), 1)]
     walk, toy = Walk(Trie.of(listed)), Toy(STOP + 1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.serve.running import HEADERS, Running, bm25, options, running
-from triever.serve import create_app
+from triever.serve import create_app, docid_routes, result_routes
 from triever.serve.app import router
 
 schemathesis = pytest.importorskip("schemathesis", reason="bad requests are drawn by schemathesis: pip install it")
@@ -18,7 +18,8 @@ SCHEMA = create_app({"one": bm25()}).openapi()
 
 
 def test_every_route_is_in_the_document_with_its_errors() -> None:
-    routes = {(route.path.replace(":path", ""), method.lower()) for route in router.routes for method in route.methods}
+    every = [*router.routes, *docid_routes.router.routes, *result_routes.router.routes]
+    routes = {(route.path.replace(":path", ""), method.lower()) for route in every for method in route.methods}
     assert routes == {(path, method) for path, methods in SCHEMA["paths"].items() for method in methods}
     for path, methods in SCHEMA["paths"].items():
         for method, about in methods.items():

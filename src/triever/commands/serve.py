@@ -40,6 +40,10 @@ def serve(
             "nobody can change anything.",
         ),
     ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Results that `triever experiment` has written; the page shows their tables."),
+    ] = None,
     set_: ServeSettings = None,
 ) -> None:
     """Serve saved retrievers over HTTP, until Ctrl-C or SIGTERM."""
@@ -48,6 +52,7 @@ def serve(
     from triever.serve.process import KEY, run, set_log
 
     values = {"host": host, "port": port, "workers": workers, "key": _key(key_file) or os.environ.get(KEY, "")}
+    values |= {"results": str(results)} if results else {}
     options = build(ServeOptions, values | assignments(set_ or ()))
     set_log(options)
     run(labels(models or ()), options, note)

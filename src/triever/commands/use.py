@@ -21,6 +21,7 @@ from triever.terminal import answered, emit, emit_line, note, said, table
 if TYPE_CHECKING:
     from triever.data.readers import Problems
     from triever.data.records import Hit, Result
+    from triever.engines.docid_tree import DocidBranch
     from triever.retriever import Retriever
     from triever.sync import Plan
 
@@ -149,6 +150,46 @@ def explain(
     wanted = _filter(where)
     explanation = _opened(model, set_).explain(query, k, where=wanted)
     emit(explanation.to_dict() if json_ else str(explanation))
+
+
+def docids_browse(
+    model: Model,
+    prefix: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SYMBOL...",
+            help="The first symbols of docids, as they are shown. Default: none.",
+            show_default=False,
+        ),
+    ] = None,
+    samples: Annotated[int, typer.Option("--samples", min=0, help="How many documents to name for a symbol.")] = 3,
+    offset: Annotated[int, typer.Option("--offset", min=0, help="How many symbols to leave out at first.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many symbols to show at most.")] = 100,
+    json_: Json = False,
+) -> None:
+    """Show which symbols may follow a prefix of the docids of a saved retriever, and the documents below each."""
+    node = _opened(model, None).browse(prefix or (), samples=samples, offset=offset, limit=limit)
+    if json_:
+        emit(node.to_dict())
+        return
+    if node.ends:
+        emit(table([{"id": document, "title": title} for document, title in node.samples]))
+    else:
+        emit(table([_branch(branch) for branch in node.branches]))
+    shown = f"; {node.offset + 1:,} to {node.offset + len(node.branches):,} of {node.total:,} symbols are shown"
+    more = shown if len(node.branches) < node.total else ""
+    note(f"{node.documents:,} documents have a docid that {'is' if node.ends else 'begins with'} {node.docid!r}{more}")
+
+
+def _branch(branch: DocidBranch) -> dict[str, object]:
+    """A row of a table."""
+    named = "; ".join(f"{document} ({title})" if title else document for document, title in branch.samples)
+    return {
+        "symbol": branch.text,
+        "documents": branch.documents,
+        "ends": "yes" if branch.ends else "",
+        "such as": named,
+    }
 
 
 def run(

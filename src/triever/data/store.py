@@ -6,7 +6,7 @@ A store never changes; adding and deleting give a new one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
@@ -102,6 +102,10 @@ class DocumentStore:
         except KeyError:
             hint = nearest(document_id, self.ids, listed=0) if len(self) <= 10_000 else "check the id"
             raise UsageError(f"there is no document with id {document_id!r}", hint) from None
+
+    def titles(self, rows: Sequence[int]) -> list[str]:
+        """The titles of the documents in these rows."""
+        return self.table.column("title").take(pa.array(rows, pa.int64())).to_pylist()
 
     def metadata(self, key: str) -> list[Json | Missing]:
         """What each document has under a key of its metadata; `author.name` looks inside a table."""

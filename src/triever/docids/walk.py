@@ -69,6 +69,14 @@ class Walk:
         token, exists = torch.cat([main.token, annex.token], 1), torch.cat([lives, fresh], 1)
         return Children(token, state, exists, self.ended(state), self.alone(state))
 
+    def child(self, state: Tensor, symbol: int) -> Tensor | None:
+        """The state (1, parts) behind one symbol after a state (1, parts), if something living is there."""
+        if symbol > torch.iinfo(torch.int32).max:  # which no trie has
+            return None
+        token = torch.tensor([[symbol]], device=self.device)
+        after = torch.cat([part.find(state[:, at], token) for at, part in enumerate(self.parts)], 1)
+        return after if bool(self.living(after)[0] > 0) else None
+
     def living(self, state: Tensor) -> Tensor:
         """The number of living entries below each state (…, parts)."""
         return sum((part.living(state[..., at]) for at, part in enumerate(self.parts)), torch.zeros_like(state[..., 0]))

@@ -15,8 +15,9 @@ from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
 from triever.engines.base import Parts
-from triever.engines.encoded import named, nearest_documents
+from triever.engines.encoded import named, nearest_documents, token_matches
 from triever.engines.hits import results
+from triever.engines.panels import Panel
 from triever.index.token_vectors import TokenIndex, token_products
 from triever.memory_parts import Products, Stored, scaled
 from triever.models.encoder import room
@@ -105,6 +106,15 @@ class AttentionEngine:
         flat, _ = self.vectors([query])
         scores = [self.index.matches(flat, store.row(hit.id))[1] for hit in result]
         return tuple(named(pieces, (np.asarray(of_tokens) / len(pieces)).tolist()) for of_tokens in scores)
+
+    def panels(self, store: DocumentStore, query: str, result: Result, k: int) -> tuple[Panel, ...]:
+        """For each token of the query the token of each document that it attends to most."""
+        flat, _ = self.vectors([query])
+        return (token_matches(self.index, self.pieces(query), flat, store, result, self._words),)
+
+    def _words(self, document: Document) -> list[str]:
+        """The tokens of a document as they are written."""
+        return self.texts.model.tokenizer.pieces(self.texts.documents([document])[0].tolist())
 
     def pieces(self, query: str) -> list[str]:
         """The tokens of a query as they are written."""

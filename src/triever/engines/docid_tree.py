@@ -121,7 +121,9 @@ class DocidTree:
         token, states = self._branches(here, len(symbols))
         shown = slice(offset, offset + limit)
         counts, rows = self._below(torch.cat([here, states[shown]]), samples)
-        sampled = [tuple((store.ids[row], store.document(store.ids[row]).title) for row in some) for some in rows]
+        chosen = sorted({row for below in rows for row in below})
+        named = {row: (store.ids[row], title) for row, title in zip(chosen, store.titles(chosen), strict=True)}
+        sampled = [tuple(named[row] for row in below) for below in rows]
         over, *ends = self._ends(torch.cat([here, states[shown]]))
         columns = token[shown].tolist(), ends, counts[1:], sampled[1:]
         branches = tuple(
@@ -137,25 +139,31 @@ class DocidTree:
         symbols: Docid = ()
         state = self.walk.root(1)
         for wanted in prefix:
-            token, states = self._branches(state, len(symbols))
-            known: list[int] | list[str] = token.tolist() if isinstance(wanted, int) else self._texts(token, states)
-            if wanted not in known:
-                raise self._unknown(symbols, wanted, self._texts(token[:NAMED], states[:NAMED]), len(token))
-            at = known.index(wanted)
-            symbols, state = (*symbols, int(token[at])), states[at : at + 1]
+            symbol = self._named(wanted, symbols, state) if isinstance(wanted, str) else wanted
+            after = None if symbol is None else self.walk.child(state, symbol)
+            if symbol is None or after is None:
+                raise self._unknown(symbols, wanted, state)
+            symbols, state = (*symbols, symbol), after
         return symbols, state
+
+    def _named(self, text: str, symbols: Docid, state: Tensor) -> int | None:
+        """The first symbol after a prefix that is written so."""
+        token, states = self._branches(state, len(symbols))
+        texts = self._texts(token, states)
+        return int(token[texts.index(text)]) if text in texts else None
 
     def _texts(self, token: Tensor, states: Tensor) -> list[str]:
         """Symbols (n,) that lead to states (n, parts), as texts."""
         columns = token.tolist(), self._ends(states)
         return [self.symbols.text(symbol, ends=over) for symbol, over in zip(*columns, strict=True)]
 
-    def _unknown(self, symbols: Docid, wanted: int | str, names: Sequence[str], count: int) -> UsageError:
+    def _unknown(self, symbols: Docid, wanted: int | str, state: Tensor) -> UsageError:
         before = f"after {self.symbols.readable(symbols, ends=False)!r}" if symbols else "at the beginning of docids"
-        if not count:
+        token, states = self._branches(state, len(symbols))
+        if not len(token):
             return UsageError(f"no symbol stands {before}", "browse a shorter prefix")
-        more = f" and {count - len(names):,} more" if count > len(names) else ""
-        hint = f"these stand there: {', '.join(map(repr, names))}{more}"
+        more = f" and {len(token) - NAMED:,} more" if len(token) > NAMED else ""
+        hint = f"these stand there: {', '.join(map(repr, self._texts(token[:NAMED], states[:NAMED])))}{more}"
         return UsageError(f"the symbol {brief(wanted)} does not stand {before}", hint)
 
     def _branches(self, state: Tensor, length: int) -> tuple[Tensor, Tensor]:

@@ -10,12 +10,14 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
 from triever.engines.base import Parts
 from triever.engines.hits import results
+from triever.engines.panels import HitMatches, Matches, Panel, matched
 from triever.errors import UsageError
 from triever.index.token_vectors import TokenIndex, TokenOptions, token_products
 from triever.index.vectors import VectorIndex, vector_products
@@ -29,6 +31,13 @@ from triever.validation import require, require_table
 Index = TypeVar("Index", VectorIndex, TokenIndex)
 ASKING = "asking"
 """What an encoder of queries is called in an artifact, where another one reads documents."""
+MEAN = (
+    "A vector is the mean of what its tokens were read as in their context, so that a score is a sum over all pairs of "
+    "tokens. Each token of the query is linked with the token of the document that it adds most with."
+)
+"""What matches of one vector for each text are."""
+BEST = "Each token of the query is linked with the token of the document that fits it best; these add up to the score."
+"""What matches of one vector for each token are."""
 QUERIES = 64
 """Queries that are scored at once; each may look at tens of thousands of token vectors."""
 
@@ -145,17 +154,35 @@ class DenseEngine(_EncoderEngine[VectorIndex]):
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What each token of the query adds, where a vector is a mean of its tokens; else the score as one part."""
         encoder = self.query_encoder
-        if encoder.shape.pooling != "mean" or encoder.shape.projection != "none":
+        if not adds_up(encoder):
             return tuple((("similarity", hit.score),) for hit in result)
-        tokens = self.reading.queries(encoder, [query])
-        ids, mask = (tensor.to(encoder.device) for tensor in tokens.padded([0], encoder.tokenizer.pad))
-        states = encoder.states(ids, mask)[0].float()
-        mean = states.mean(0)
-        share = states / (len(states) * (mean.norm() if encoder.shape.unit else 1))
-        pieces = encoder.tokenizer.pieces(ids[0].tolist())
-        stored = self.index.take(np.array([store.row(hit.id) for hit in result], np.int64))
-        rows = torch.from_numpy(stored.astype(np.float32)).to(share.device)
-        return tuple(named(pieces, (share @ row).tolist()) for row in rows)
+        pieces, shares = token_shares(encoder, self.reading.queries(encoder, [query]))
+        return tuple(named(pieces, (shares @ row).tolist()) for row in self._stored(store, result).to(shares.device))
+
+    def _stored(self, store: DocumentStore, result: Result) -> Tensor:
+        """(hits, d) the vectors of hits as the index has them."""
+        rows = np.array([store.row(hit.id) for hit in result], np.int64)
+        return torch.from_numpy(self.index.take(rows).astype(np.float32))
+
+    @torch.inference_mode()
+    def panels(self, store: DocumentStore, query: str, result: Result, k: int) -> tuple[Panel, ...]:
+        """What tokens add to scores, where the vectors of queries and documents are means of their tokens."""
+        asking, encoder = self.query_encoder, self.encoder
+        if not (adds_up(asking) and adds_up(encoder)):
+            return ()
+        pieces, shares = token_shares(asking, self.reading.queries(asking, [query]))
+        by_query = (shares @ self._stored(store, result).to(shares.device).T).T.tolist()
+        hits = []
+        for hit, weights in zip(result, by_query, strict=True):
+            tokens = self.reading.documents(encoder, [store.document(hit.id)])
+            words, inside = token_shares(encoder, tokens)
+            products = shares @ inside.to(shares.device).T  # (tokens of the query, tokens of the document)
+            most, at = products.max(1)
+            links = zip(range(len(pieces)), at.tolist(), most.tolist(), strict=True)
+            added = products.sum(0).tolist()
+            rest = hit.score - sum(added)
+            hits.append(HitMatches(hit.id, tuple(weights), tuple(words), tuple(added), tuple(links), rest))
+        return (Matches(MEAN, "", tuple(pieces), tuple(hits)),)
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With the vectors of more documents."""
@@ -194,6 +221,19 @@ class LateEngine(_EncoderEngine[TokenIndex]):
         count = len(pieces) if self.index.options.score == "avgmax" else 1
         scores = [self.index.matches(flat, store.row(hit.id))[1] for hit in result]
         return tuple(named(pieces, (np.asarray(token_scores) / count).tolist()) for token_scores in scores)
+
+    def panels(self, store: DocumentStore, query: str, result: Result, k: int) -> tuple[Panel, ...]:
+        """For each token of the query the token of each document that fits it best."""
+        tokens = self.reading.queries(self.encoder, [query])
+        flat, _ = encode_tokens(self.encoder, tokens)
+        pieces = self.encoder.tokenizer.pieces(tokens[0].tolist())
+        return (token_matches(self.index, pieces, flat, store, result, self._words),)
+
+    def _words(self, document: Document) -> list[str]:
+        """The tokens of a document that have vectors."""
+        tokens, tokenizer = self.reading.documents(self.encoder, [document]), self.encoder.tokenizer
+        flat = tokens[0] if self.reading.punctuation else tokens.flat[tokens.keep(tokenizer.punctuation())]
+        return tokenizer.pieces(flat.tolist())
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With the vectors of more documents."""
@@ -252,6 +292,40 @@ def _side_by_side(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.
     out = np.zeros((*mask.shape, flat.shape[1]), np.float32)
     out[mask] = flat[starts[0] : starts[-1]]
     return out, mask
+
+
+def adds_up(encoder: Encoder) -> bool:
+    """Whether the vector of a text is a sum over its tokens, but for its length."""
+    return encoder.shape.pooling == "mean" and encoder.shape.projection != "two-layer"
+
+
+def token_shares(encoder: Encoder, tokens: Tokens) -> tuple[list[str], Tensor]:
+    """The tokens of one text as they are written, and the shares (tokens, d) that add up to its vector."""
+    ids, mask = (tensor.to(encoder.device) for tensor in tokens.padded([0], encoder.tokenizer.pad))
+    states = encoder.projection(encoder.states(ids, mask)[0]).float()
+    length = states.mean(0).norm() if encoder.shape.unit else 1
+    return encoder.tokenizer.pieces(ids[0].tolist()), states / (len(states) * length)
+
+
+def token_matches(
+    index: TokenIndex,
+    pieces: Sequence[str],
+    flat: np.ndarray,
+    store: DocumentStore,
+    result: Result,
+    words: Callable[[Document], Sequence[str]],
+) -> Matches:
+    """The best matches of the tokens of a query, whose vectors (tokens, d) are given, with those of each hit.
+
+    `words` has the tokens of a document that have vectors.
+    """
+    count = len(pieces) if index.options.score == "avgmax" else 1
+    hits = []
+    for hit in result:
+        positions, scores = index.matches(flat, store.row(hit.id))
+        added = (scores.astype(np.float64) / count).tolist()
+        hits.append(matched(hit.id, positions.tolist(), added, words(store.document(hit.id))))
+    return Matches(BEST, "", tuple(pieces), tuple(hits))
 
 
 def named(pieces: Sequence[str], weights: Sequence[float]) -> Parts:

@@ -20,11 +20,14 @@ from triever.data.store import DocumentStore
 from triever.data.words import bm25s, stemmer, stop_words, words
 from triever.engines.base import Parts
 from triever.engines.hits import top_hits
+from triever.engines.panels import Matches, Panel, matched
 from triever.memory_parts import Product, Products, Stored, number_products, python_bytes, scaled, text_products
 from triever.validation import require, require_array, require_finite, require_starts, require_within
 
 MATRIX = ("data", "indices", "indptr")
 """The arrays of bm25s's matrix of weights, compressed by word: a column of documents for each."""
+WORDS = "The words of the query that the document has too, as stems, and what each adds to the score."
+"""What matches of words are."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,18 @@ class LexicalEngine:
         """What each word of the query adds."""
         numbers = self.terms.numbers(query)
         return tuple(self.parts(numbers, store.row(hit.id)) for hit in result)
+
+    def panels(self, store: DocumentStore, query: str, result: Result, k: int) -> tuple[Panel, ...]:
+        """The words that the query shares with each document."""
+        numbers = [*dict.fromkeys(self.terms.numbers(query))]
+        words = [self.terms.names[number] for number in numbers]
+        hits = []
+        for hit in result:
+            weights = dict(self.parts(self.terms.numbers(query), store.row(hit.id)))
+            shared = [word for word in words if word in weights]
+            positions = [shared.index(word) if word in weights else -1 for word in words]
+            hits.append(matched(hit.id, positions, [weights.get(word, 0.0) for word in words], shared))
+        return (Matches(WORDS, "", tuple(words), tuple(hits)),)
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With more documents; all weights change with them."""

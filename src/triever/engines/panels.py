@@ -198,17 +198,16 @@ class Matches(Panel):
         return replace(self, hits=tuple(replace(hit, id=ids[hit.id]) for hit in self.hits))
 
 
-def best_links(
-    pieces: Sequence[str], positions: Sequence[int], scores: Sequence[float], document: Sequence[str], hit: str
-) -> HitMatches:
-    """The matches of a hit whose score adds up, for each token of a query, the score of one token of the document.
+def matched(hit: str, positions: Sequence[int], scores: Sequence[float], document: Sequence[str]) -> HitMatches:
+    """The matches of a hit whose score adds up, for each token of a query, its score with one token of the document.
 
-    `positions` has the token of the document for each token of the query, -1 where the document has none.
+    `positions` has where that token stands in the document, -1 where nothing fits.
     """
-    there = [at for at in range(len(pieces)) if positions[at] >= 0]
-    links = tuple((at, positions[at], scores[at]) for at in there)
+    pairs = [*zip(positions, scores, strict=True)]
     weights = [0.0] * len(document)
-    for _, position, score in links:
-        weights[position] += score
-    query = tuple(scores[at] if positions[at] >= 0 else 0.0 for at in range(len(pieces)))
+    for position, score in pairs:
+        if position >= 0:
+            weights[position] += score
+    links = tuple((at, position, score) for at, (position, score) in enumerate(pairs) if position >= 0)
+    query = tuple(score if position >= 0 else 0.0 for position, score in pairs)
     return HitMatches(hit, query, tuple(document), tuple(weights), links)

@@ -108,14 +108,16 @@ class Recorder:
         return logprob.topk(there if self.pruned is None else min(there, limit + self.pruned)).indices
 
     def end_beam(self, pool: tuple[Tensor, Tensor], stopped: Tensor | None, shift: float) -> None:
-        """Note the docids that a beam returns: states (n, parts), log-probabilities (n,); and where it stopped (m, parts).
+        """Note which docids a beam returns by states (n, parts) and log-probabilities (n,), and where it stopped.
 
         A prefix with one docid left may be finished beyond what is recorded, and is then known by its state alone. All
         log-probabilities are recorded less the `shift`.
         """
         states, logprobs = (column.cpu().tolist() for column in pool)
         docids = {(tuple(state), value) for state, value in zip(states, logprobs, strict=True) if value > -np.inf}
-        places = {state for state, _ in docids} | {tuple(state) for state in ([] if stopped is None else stopped.tolist())}
+        places = {state for state, _ in docids} | {
+            tuple(state) for state in ([] if stopped is None else stopped.tolist())
+        }
         self._ended = lambda seen, final: (seen.state, seen.logprob) in docids if final else seen.state in places
         self._shift = shift
 
