@@ -42,7 +42,9 @@ def serve(
     ] = None,
     results: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Results that `triever experiment` has written; the page shows their tables."),
+        typer.Option(
+            metavar="FOLDER", help="Results that `triever experiment` has written; the page shows their tables."
+        ),
     ] = None,
     set_: ServeSettings = None,
 ) -> None:

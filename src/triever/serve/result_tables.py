@@ -69,11 +69,18 @@ def _of_report(section: Section, report: Report) -> dict[str, Any]:
         scores = {name: {"mean": own.mean, "low": own.low, "high": own.high} for name, own in columns.items()}
         speed = report.extra.get(system, {}).get("queries/s")
         rows.append({"name": system, "seeds": 1, "scores": scores, "seconds": None, "queries_per_second": speed})
-    about = {"title": report.title, "about": "", "split": report.about.get("split", ""), "data": report.about.get("data", "")}
+    about = {
+        "title": report.title,
+        "about": "",
+        "split": report.about.get("split", ""),
+        "data": report.about.get("data", ""),
+    }
     return _table(section.title, about, rows, [])
 
 
-def _table(name: str, about: dict[str, Any], rows: list[dict[str, Any]], orders: list[dict[str, str]]) -> dict[str, Any]:
+def _table(
+    name: str, about: dict[str, Any], rows: list[dict[str, Any]], orders: list[dict[str, str]]
+) -> dict[str, Any]:
     measures = [*dict.fromkeys(measure for row in rows for measure in row["scores"])]
     lower = [measure for measure in measures if lower_is_better(measure)]
     return {"name": name, **about, "measures": measures, "lower_is_better": lower, "rows": rows, "orders": orders}
