@@ -1,3 +1,5 @@
+import { percent, score } from "./format.js";
+
 // The beam of a search as a tree: which prefixes are drawn, and where. Knows nothing of the screen but units.
 
 /** What is drawn of a level besides the paths of hits. */
@@ -5,6 +7,20 @@ export const WAYS = { hits: 0, best: 8, all: Infinity };
 export const PRUNED = 2;
 
 const key = (prefix) => prefix.join(",");
+
+/**
+ * What is written beside a prefix. Where probabilities are over documents, only that of a whole docid is one: that of a
+ * prefix is an estimate that may be above one, and is written as a logarithm.
+ */
+export const weight = (panel, prefix) =>
+  panel.normalisation === "documents" && !prefix.ends ? `log ${score(prefix.logprob)}` : percent(Math.exp(prefix.logprob));
+
+/** The shares of prefixes of one level, which add up to one, for the thickness of lines. */
+export function shares(prefixes) {
+  const most = Math.max(...prefixes.map((prefix) => prefix.logprob));
+  const sum = prefixes.reduce((all, prefix) => all + Math.exp(prefix.logprob - most), 0);
+  return prefixes.map((prefix) => Math.exp(prefix.logprob - most) / sum);
+}
 
 /**
  * The nodes of a beam panel as a tree: {id, prefix, parent, level, ...} in the order of their levels.
@@ -29,8 +45,9 @@ export function chosen(panel, way = "best", levels = panel.levels.length) {
       const { parent } = shown[depth].prefixes[at];
       if (parent !== null && parent !== undefined) needed[depth - 1].add(parent);
     }
-  return shown.flatMap((level, depth) =>
-    [...needed[depth]].sort((one, other) => one - other).map((at) => {
+  return shown.flatMap((level, depth) => {
+    const share = shares(level.prefixes);
+    return [...needed[depth]].sort((one, other) => one - other).map((at) => {
       const prefix = level.prefixes[at];
       const above = prefix.parent === null || prefix.parent === undefined ? null : shown[depth - 1]?.prefixes[prefix.parent];
       return {
@@ -38,18 +55,18 @@ export function chosen(panel, way = "best", levels = panel.levels.length) {
         id: key(prefix.prefix),
         above: above ? key(above.prefix) : "",
         level: depth,
-        probability: Math.exp(prefix.logprob),
-        step: Math.exp(prefix.logprob - (above ? above.logprob : 0)),
+        share: share[at],
+        weight: weight(panel, prefix),
       };
-    }),
-  );
+    });
+  });
 }
 
 /**
  * Where nodes stand: each leaf has a row of its own, a parent stands at the first of its children, and a level is a
- * column that is as wide as its longest label. Gives {nodes: [{..., x, y}], columns: [x], width, rows}.
+ * column that is as wide as its longest label, or its head. Gives {nodes: [{..., x, y}], columns: [x], width, rows}.
  */
-export function layout(nodes, { widest = 22, letter = 1, gap = 8, root = 3 } = {}) {
+export function layout(nodes, { widest = 22, letter = 1, gap = 8, root = 3, heads = [] } = {}) {
   const children = new Map();
   for (const node of nodes) children.set(node.above, [...(children.get(node.above) ?? []), node]);
   const depth = Math.max(-1, ...nodes.map((node) => node.level));
@@ -58,7 +75,7 @@ export function layout(nodes, { widest = 22, letter = 1, gap = 8, root = 3 } = {
   for (let level = 0; level <= depth; level++) {
     columns.push(x);
     const labels = nodes.filter((node) => node.level === level).map((node) => Math.min(widest, label(node).length));
-    x += Math.max(...labels) * letter + gap;
+    x += Math.max((heads[level]?.length ?? 0) * letter, Math.max(...labels) * letter + gap);
   }
   const placed = [];
   let row = 0;
@@ -75,9 +92,12 @@ export function layout(nodes, { widest = 22, letter = 1, gap = 8, root = 3 } = {
 }
 
 /** What stands beside a node. */
-export const label = (node) => `${node.symbol} ${"00.0 %"}`;
+export const label = (node) => `${node.symbol} ${node.weight}${node.ends ? " · rank 10" : ""}`;
 
-/** The steps of the docid of one hit: each symbol with the probability that it had behind those before it. */
+/** The steps of the docid of one hit: each symbol with the probability that it had behind those before it.
+ *
+ * Estimates have no such probability; there it is the share of the prefix among those of its length.
+ */
 export function steps(panel, hit) {
   const path = panel.paths.find((one) => one.id === hit)?.prefix;
   if (!path) return [];
@@ -86,7 +106,10 @@ export function steps(panel, hit) {
     const at = level.prefixes.find((prefix) => key(prefix.prefix) === key(path.slice(0, level.length)));
     if (!at || level.length > path.length) break;
     const above = out.at(-1)?.logprob ?? 0;
-    out.push({ symbol: at.symbol, docid: at.docid, logprob: at.logprob, step: Math.exp(at.logprob - above), documents: at.documents });
+    const isEstimate = panel.normalisation === "documents";
+    const step = isEstimate ? shares(level.prefixes)[level.prefixes.indexOf(at)] : Math.exp(at.logprob - above);
+    const text = isEstimate ? weight(panel, at) : percent(step);
+    out.push({ symbol: at.symbol, docid: at.docid, logprob: at.logprob, step, text, documents: at.documents, ends: at.ends });
   }
   return out;
 }

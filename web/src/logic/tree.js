@@ -1,3 +1,5 @@
+import { weight } from "./beam.js";
+
 // The docid tree that is browsed: nodes by their prefix, the rows that are visible, and where arrows lead.
 
 export const ROOT = "";
@@ -16,9 +18,10 @@ export function rows(nodes, open) {
     if (!node) return void (key !== ROOT && out.push({ key: `${key}/loading`, depth, loading: true }));
     const known = new Set(node.branches.map((branch) => branch.symbol));
     const early = (node.pinned ?? []).filter((branch) => !known.has(branch.symbol));
+    const most = Math.max(1, ...[...node.branches, ...early].map((branch) => branch.documents));
     for (const [at, branch] of [...node.branches, ...early].entries()) {
       const own = key ? `${key}.${branch.symbol}` : String(branch.symbol);
-      out.push({ key: own, depth, branch, share: node.documents ? branch.documents / node.documents : 0, place: at + 1, siblings: node.total });
+      out.push({ key: own, depth, branch, share: branch.documents / most, place: at + 1, siblings: node.total });
       if (open.has(own) && !branch.ends) walk(own, depth + 1);
     }
     const more = node.total - node.branches.length - early.length;
@@ -48,12 +51,12 @@ export function move(visible, open, at, pressed) {
   return null;
 }
 
-/** What a search has to say of prefixes: key -> {probability, outcome, hits}, and the keys on paths of hits. */
+/** What a search has to say of prefixes: key -> {weight, outcome}, and key -> the hits whose docids begin so. */
 export function lights(panel) {
   const seen = new Map();
   for (const level of panel?.levels ?? [])
     for (const prefix of level.prefixes)
-      seen.set(keyOf(prefix.prefix), { probability: Math.exp(prefix.logprob), outcome: prefix.outcome, hits: prefix.hits });
+      seen.set(keyOf(prefix.prefix), { weight: weight(panel, prefix), outcome: prefix.outcome });
   const paths = new Map();
   for (const { id, prefix } of panel?.paths ?? [])
     for (let length = 1; length <= prefix.length; length++) {

@@ -1,7 +1,7 @@
 // The beam as a tree, level by level: what was kept, what ended as a docid, and what was pruned.
 import { useState } from "preact/hooks";
 import { chosen, layout, steps } from "../logic/beam.js";
-import { count, many, percent, short } from "../logic/format.js";
+import { count, many, short } from "../logic/format.js";
 import { titleOf } from "../parts/hits.jsx";
 
 const ROW = 24;
@@ -18,7 +18,8 @@ export function Beam({ panel, hit, hits, choose }) {
   const [way, setWay] = useState("best");
   const [levels, setLevels] = useState(panel.levels.length);
   const depth = Math.min(levels, panel.levels.length);
-  const tree = layout(chosen(panel, way, depth), { letter: LETTER, gap: 44, root: 26, widest: WIDEST + 7 });
+  const heads = panel.levels.map(counts);
+  const tree = layout(chosen(panel, way, depth), { letter: LETTER, gap: 44, root: 30, widest: WIDEST + 16, heads });
   return (
     <div class="beam">
       <Spelled panel={panel} hit={hit} />
@@ -61,10 +62,16 @@ function Spelled({ panel, hit }) {
           <span class="meter">
             <span style={{ width: `${100 * Math.min(1, one.step)}%` }} />
           </span>
-          <span class="number">{percent(one.step)}</span>
-          <span class="muted">of {count(one.documents)}</span>
+          <span class="number">{one.text}</span>
+          <span class="muted">{one.documents === 1 ? "one document" : many(one.documents, "document")}</span>
         </li>
       ))}
+      {!path.at(-1).ends && (
+        <li class="rest">
+          <code>…</code>
+          <span class="muted">the only docid left</span>
+        </li>
+      )}
     </ol>
   );
 }
@@ -89,7 +96,6 @@ function Stepper({ depth, most, setDepth }) {
 function Tree({ panel, tree, hit, hits, choose }) {
   const places = new Map(tree.nodes.map((node) => [node.id, node]));
   const ranks = new Map(hits.map((one, at) => [one.id, at + 1]));
-  const x = (node) => node.x;
   const y = (node) => HEAD + node.y * ROW + ROW / 2;
   const root = { x: 10, y: tree.root.y };
   const [width, height] = [tree.width + 10, HEAD + tree.rows * ROW + 8];
@@ -106,29 +112,29 @@ function Tree({ panel, tree, hit, hits, choose }) {
         ))}
         {drawn.map((node) => {
           const above = places.get(node.above) ?? root;
-          const [x0, y0, x1, y1] = [x(above) + (above === root ? 0 : 0), y(above), x(node), y(node)];
-          const from = above === root ? x0 : x0 + labelWidth(above);
+          const [y0, x1, y1] = [y(above), node.x, y(node)];
+          const from = above === root ? root.x : above.x + labelWidth(above);
           const bend = (from + x1) / 2;
           const line = y0 === y1 ? `M${from} ${y0}H${x1}` : `M${from} ${y0}C${bend} ${y0} ${bend} ${y1} ${x1} ${y1}`;
-          return <path key={node.id} class={`edge ${kindOf(node, lit)}`} d={line} stroke-width={0.8 + 4 * Math.sqrt(node.probability)} />;
+          return <path key={node.id} class={`edge ${kindOf(node, lit)}`} d={line} stroke-width={0.8 + 5 * Math.sqrt(node.share)} />;
         })}
         <circle class="root" cx={root.x} cy={y(root)} r="4" />
         {tree.nodes.map((node) => (
-          <Node key={node.id} node={node} kind={kindOf(node, lit)} x={x(node)} y={y(node)} rank={node.ends ? ranks.get(node.hits[0]) : undefined} choose={choose} hits={hits} />
+          <Node key={node.id} node={node} kind={kindOf(node, lit)} x={node.x} y={y(node)} rank={node.ends ? ranks.get(node.hits[0]) : undefined} choose={choose} hits={hits} />
         ))}
       </svg>
     </div>
   );
 }
 
-const labelWidth = (node) => 10 + Math.min(WIDEST + 7, short(node.symbol, WIDEST).length + 7) * LETTER;
+const labelWidth = (node) => 18 + (short(node.symbol, WIDEST).length + node.weight.length) * LETTER;
 const kindOf = (node, lit) => (lit(node) ? "lit" : node.outcome);
 const counts = (level) => [level.kept && `${count(level.kept)} kept`, level.ended && `${count(level.ended)} ended`, level.pruned && `${count(level.pruned)} pruned`].filter(Boolean).join(", ");
 
 function Node({ node, kind, x, y, rank, choose, hits }) {
   const target = node.hits.length === 1 ? node.hits[0] : undefined;
   const title = target && hits.find((one) => one.id === target);
-  const about = `${node.docid || node.symbol}: ${percent(node.probability)}, ${many(node.documents, "document")} below, ${node.outcome}`;
+  const about = `${node.docid || node.symbol}: ${node.weight}, ${many(node.documents, "document")} below, ${node.outcome}`;
   return (
     <g class={`node ${kind}${target ? " leads" : ""}`} transform={`translate(${x} ${y})`} onClick={target ? () => choose(target) : undefined}>
       <title>{title ? `${about}; leads to ${titleOf(title)}` : about}</title>
@@ -137,7 +143,7 @@ function Node({ node, kind, x, y, rank, choose, hits }) {
         {short(node.symbol, WIDEST)}
       </text>
       <text class="share" x={14 + short(node.symbol, WIDEST).length * LETTER} dy="0.34em">
-        {percent(node.probability)}
+        {node.weight}
         {rank && ` · rank ${rank}`}
       </text>
     </g>
@@ -148,6 +154,6 @@ function Node({ node, kind, x, y, rank, choose, hits }) {
 function words(panel, hit) {
   const path = steps(panel, hit.id);
   const levels = panel.levels.map((level, at) => `symbol ${at + 1}: ${counts(level)}`).join("; ");
-  const own = path.length ? ` The docid of this result: ${path.map((one) => `${one.symbol} (${percent(one.step)})`).join(", ")}.` : "";
+  const own = path.length ? ` The docid of this result: ${path.map((one) => `${one.symbol} (${one.text})`).join(", ")}.` : "";
   return `The prefixes that the search looked at. ${levels}.${own}`;
 }

@@ -15,7 +15,8 @@ export function Matches({ panel, hit }) {
     <div class="matches">
       <p class="matches-head">Query</p>
       <p class="tokens">
-        {panel.query.map((piece, at) => (
+        {panel.query.map((piece, at) => [
+          token(piece).joined ? "" : " ",
           <button
             key={at}
             type="button"
@@ -28,8 +29,8 @@ export function Matches({ panel, hit }) {
             onBlur={() => setPointed(null)}
           >
             {token(piece).text}
-          </button>
-        ))}
+          </button>,
+        ])}
       </p>
       <p class="matches-head">Document</p>
       <p class="tokens document-tokens">
@@ -40,13 +41,14 @@ export function Matches({ panel, hit }) {
               … {piece.gap} tokens …{" "}
             </span>
           ) : (
+            [token(own.document[piece.at]).joined ? "" : " ",
             <span
               key={piece.at}
               class={`token ${shade(ofDocument(own.weights[piece.at]))}${lit === piece.at ? " lit" : ""}${token(own.document[piece.at]).joined ? " joined" : ""}`}
               title={`It adds ${score(own.weights[piece.at])}`}
             >
               {token(own.document[piece.at]).text}
-            </span>
+            </span>]
           ),
         )}
       </p>

@@ -1,7 +1,7 @@
 // The tree of docids: what follows a prefix, how many documents lie below, and which of them a search went to.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { browse, explain } from "../api.js";
-import { count, many, percent } from "../logic/format.js";
+import { count, many } from "../logic/format.js";
 import { ROOT, keyOf, lights, move, prefixOf, rows } from "../logic/tree.js";
 import { Choice, QueryForm } from "../parts/fields.jsx";
 import { titleOf } from "../parts/hits.jsx";
@@ -191,7 +191,7 @@ function Row({ row, open, current, light, act }) {
         <span style={{ width: `${Math.max(2, 100 * row.share)}%` }} />
       </span>
       <span class="number">{count(branch.documents)}</span>
-      <span class="share number">{seen ? percent(seen.probability) : ""}</span>
+      <span class="share number">{seen?.weight}</span>
       <span class="samples">{branch.samples.map(titleOf).join(" · ")}</span>
     </li>
   );

@@ -37,19 +37,31 @@ export function Documents() {
         <span class="muted" aria-live="polite">
           {count(own.documents)} documents
         </span>
-        <span class="field inline">
+        <form class="field inline" onSubmit={(event) => event.preventDefault()}>
           <label for="key">Key</label>
-          <input id="key" type="password" autocomplete="off" value={key.value} disabled={!writable} onInput={(event) => (key.value = event.currentTarget.value)} />
+          <input
+            id="key"
+            type="password"
+            autocomplete="off"
+            aria-describedby="key-note"
+            value={key.value}
+            disabled={!writable}
+            onInput={(event) => (key.value = event.currentTarget.value)}
+          />
+        </form>
+        <span class="muted note" id="key-note">
+          This page keeps it in memory, and forgets it when you leave.
         </span>
       </div>
       <div class="forms">
         <AddForm disabled={!writable} run={run} name={name} />
-        <DeleteForm disabled={!writable} run={run} name={name} />
+        <div>
+          <DeleteForm disabled={!writable} run={run} name={name} />
+          <div class="outcome" aria-live="polite">
+            <Outcome done={done} name={name} />
+          </div>
+        </div>
       </div>
-      <div class="outcome" aria-live="polite">
-        <Outcome done={done} name={name} />
-      </div>
-      <p class="muted">The key stays in the memory of this page. It is forgotten when you leave or load the page again.</p>
     </div>
   );
 }

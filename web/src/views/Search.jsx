@@ -95,7 +95,6 @@ function Welcome() {
         {retrievers.value.map((one) => (
           <li key={one.name}>
             <strong>{one.name}</strong>
-            <span>{one.kind ?? one.state}</span>
             <span class="number">{one.documents !== undefined && `${count(one.documents)} documents`}</span>
             <span class="muted">{one.state === "ready" ? abilities(one) : one.state === "loading" ? "It is being loaded." : "It cannot be loaded. The server’s log says why."}</span>
           </li>
@@ -108,4 +107,16 @@ function Welcome() {
   );
 }
 
-const abilities = (one) => [one.docids && "writes docids", one.answers && "answers questions"].filter(Boolean).join(", ") || "finds documents";
+const ABOUT = {
+  answerer: "It finds documents, reads them and answers.",
+  bm25: "It matches words.",
+  contextual: "It writes titles in a vocabulary of its own.",
+  dense: "It compares one vector of each text.",
+  fused: "It merges what others find.",
+  gdr: "It writes clusters, and compares vectors inside.",
+  generative: "It writes docids.",
+  multivector: "It compares a vector of each token.",
+  reatt: "It attends to documents, and answers.",
+  reranked: "It reads again what another finds.",
+};
+const abilities = (one) => ABOUT[one.kind] ?? `It is of the kind ${one.kind}.`;
