@@ -64,11 +64,13 @@ export function chosen(panel, way = "best", levels = panel.levels.length) {
 
 /**
  * Where nodes stand: each leaf has a row of its own, a parent stands at the first of its children, and a level is a
- * column that is as wide as its longest label, or its head. Gives {nodes: [{..., x, y}], columns: [x], width, rows}.
+ * column that is as wide as its longest label, or its head. The path of the hit `first` is at the top. Gives {nodes: [{..., x, y}], columns: [x], width, rows}.
  */
-export function layout(nodes, { widest = 22, letter = 1, gap = 8, root = 3, heads = [] } = {}) {
+export function layout(nodes, { widest = 22, letter = 1, gap = 8, root = 3, heads = [], first = "" } = {}) {
   const children = new Map();
-  for (const node of nodes) children.set(node.above, [...(children.get(node.above) ?? []), node]);
+  const leads = (node) => node.hits.includes(first) && node.outcome !== "pruned";
+  for (const node of [...nodes].sort((one, other) => leads(other) - leads(one)))
+    children.set(node.above, [...(children.get(node.above) ?? []), node]);
   const depth = Math.max(-1, ...nodes.map((node) => node.level));
   const columns = [];
   let x = root;

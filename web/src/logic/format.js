@@ -26,13 +26,6 @@ export function percent(probability) {
   return share > 0 ? "< 0.001 %" : "0 %";
 }
 
-export function bytes(number) {
-  const units = ["B", "kB", "MB", "GB", "TB"];
-  let at = 0;
-  while (number >= 1000 && at < units.length - 1) [number, at] = [number / 1000, at + 1];
-  return `${number.toFixed(at && number < 10 ? 1 : 0)} ${units[at]}`;
-}
-
 /** A measure with three digits, as tables of the field have it: .732 */
 export const measure = (number) => (Number.isFinite(number) ? number.toFixed(3).replace(/^(-?)0\./, "$1.") : "");
 

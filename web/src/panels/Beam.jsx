@@ -19,7 +19,7 @@ export function Beam({ panel, hit, hits, choose }) {
   const [levels, setLevels] = useState(panel.levels.length);
   const depth = Math.min(levels, panel.levels.length);
   const heads = panel.levels.map(counts);
-  const tree = layout(chosen(panel, way, depth), { letter: LETTER, gap: 44, root: 30, widest: WIDEST + 16, heads });
+  const tree = layout(chosen(panel, way, depth), { letter: LETTER, gap: 44, root: 30, widest: WIDEST + 16, heads, first: hit.id });
   return (
     <div class="beam">
       <Spelled panel={panel} hit={hit} />

@@ -180,7 +180,6 @@ function Row({ row, open, current, light, act }) {
       aria-expanded={branch.ends ? undefined : open}
       aria-setsize={row.siblings}
       aria-posinset={row.place}
-      aria-label={`${branch.text}, ${many(branch.documents, "document")}${hits ? `, leads to ${many(hits.length, "result")}` : ""}`}
       onClick={act}
     >
       <span class="fold" aria-hidden="true">
@@ -190,7 +189,10 @@ function Row({ row, open, current, light, act }) {
       <span class="size" aria-hidden="true">
         <span style={{ width: `${Math.max(2, 100 * row.share)}%` }} />
       </span>
-      <span class="number">{count(branch.documents)}</span>
+      <span class="number">
+        {count(branch.documents)}
+        <span class="sr"> documents</span>
+      </span>
       <span class="share number">{seen?.weight}</span>
       <span class="samples">{branch.samples.map(titleOf).join(" · ")}</span>
     </li>
