@@ -7,7 +7,7 @@ PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest
 # The compiled half of ir-measures has no wheel for Linux on ARM; Triever's own provider stands in there.
 IR_MEASURES := $(PIP) --no-deps ir-measures
 
-.PHONY: quickstart test test-all check format docs pages bench clean
+.PHONY: quickstart test test-all check format docs pages page bench clean
 
 quickstart: $(VENV)/.core
 	$(VENV)/bin/triever quickstart
@@ -45,8 +45,12 @@ pages: $(VENV)/.dev
 	$(VENV)/bin/python -m tests.architecture_page
 	$(VENV)/bin/python benchmarks/pictures.py
 
+# The page of the server, from web/ into the package. It needs Node 20, which nothing else does: what it builds is committed.
+page:
+	cd web && npm ci --no-audit --no-fund && npm test && npm run build
+
 clean:
-	rm -rf $(VENV) site dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf web/node_modules $(VENV) site dist .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Triever needs Python 3.11 or newer: make PYTHON=python3.12 ...")'

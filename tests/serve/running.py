@@ -53,6 +53,7 @@ def running(
     *,
     ready: bool = True,
     port: int = 0,
+    seconds: float = 20,
 ) -> Generator[Running]:
     """A server of these retrievers, which ends with the block as it would by SIGTERM."""
     app = create_app(retrievers, options)
@@ -63,7 +64,7 @@ def running(
     port = server.servers[0].sockets[0].getsockname()[1]
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
         if ready:
-            until(lambda: client.get("/readyz").status_code == 200)
+            until(lambda: client.get("/readyz").status_code == 200, seconds)
         try:
             yield Running(app, port, client)
         finally:

@@ -15,7 +15,7 @@ import pytest
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES
 from tests.serve.browser import AXE, PHONE, ROOT, WIDE, Tab, browser, chromium, tab
 from tests.serve.running import KEY, Running, options, running
-from triever import BM25, Atomic, Dataset, Dense, Document, DocidTuning, Generative, Retriever, Semantic, Title
+from triever import BM25, Atomic, Dataset, Dense, DocidTuning, Document, Generative, Retriever, Semantic, Title
 from triever.retrievers.answerer import Answerer, ReaderTuning
 from triever.retrievers.contextual import Contextual
 from triever.serve.front import PAGE
@@ -33,7 +33,9 @@ BM25_, DENSE, SEMANTIC, ATOMIC = "bm25", "dense", "semantic docids", "atomic"
 
 
 def dataset() -> Dataset:
-    more = [Document(f"note-{at:03}", f"A note about water number {at}, and about {at * 7} leaves.") for at in range(70)]
+    more = [
+        Document(f"note-{at:03}", f"A note about water number {at}, and about {at * 7} leaves.") for at in range(70)
+    ]
     evil = Document("evil", f"{EVIL} boiling water", EVIL, metadata={"name": "evil"})
     return Dataset.of("kitchen", [*DOCUMENTS, *more, evil], QUERIES, {"train": QRELS, "test": QRELS})
 

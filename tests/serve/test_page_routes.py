@@ -90,7 +90,12 @@ def test_tables_have_the_numbers_of_their_files() -> None:
     means = [file["reports"]["test"]["scores"]["semantic"]["Success@1"]["mean"] for file in files]
     assert semantic["scores"]["Success@1"]["mean"] == pytest.approx(sum(means) / 3)
     assert (semantic["scores"]["Success@1"]["low"], semantic["scores"]["Success@1"]["high"]) == (min(means), max(means))
-    assert {order["verdict"] for order in recipe["orders"]} <= {"holds", "does not hold", "cannot be told", "not measured"}
+    assert {order["verdict"] for order in recipe["orders"]} <= {
+        "holds",
+        "does not hold",
+        "cannot be told",
+        "not measured",
+    }
 
 
 def test_results_that_changed_are_read_again_and_damaged_ones_name_no_file(tmp_path: Path) -> None:
