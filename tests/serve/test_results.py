@@ -25,9 +25,7 @@ def made(kind: str) -> Retriever:
         return Dense(backbone=TINY, size=16, training=Tuning(steps=0)).fit(dataset())
     if kind == "generative":
         return Generative(backbone=TINY, training=DocidTuning(steps=2, batch=4)).fit(dataset())
-    return Answerer(backbone="scratch:hidden=32,layers=1,heads=2,vocabulary=1000", training=ReaderTuning(steps=2)).fit(
-        dataset()
-    )
+    return Answerer(backbone=TINY, training=ReaderTuning(steps=0)).fit(dataset())
 
 
 def check(hits: list[dict[str, Any]], expected: triever.Result) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from triever import artifact
 from triever.config import build
 from triever.errors import UsageError
-from triever.serve import missing
+from triever.serve.extra import missing
 from triever.serve.options import ServeOptions
 
 if TYPE_CHECKING:
