@@ -131,6 +131,7 @@ def test_a_client_that_left_is_not_computed(server: Running, slow: Gated) -> Non
     assert slow.calls == [["first"], ["last"]]
 
 
+@pytest.mark.long
 def test_a_window_waits_no_longer_than_for_enough() -> None:
     """With a window of a minute, as many as fit into one batch are answered at once."""
     with running({"one": bm25()}, options(window=60_000, most=2, deadline=50)) as server:

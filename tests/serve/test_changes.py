@@ -41,6 +41,7 @@ def test_changes_are_seen_by_the_next_request_and_are_on_disk(tmp_path: Path, sa
     assert ("y" in on_disk, "tea" in on_disk) == ((True, False) if saved else (False, True))
 
 
+@pytest.mark.long
 def test_a_change_by_another_process_is_seen(tmp_path: Path) -> None:
     bm25().save(tmp_path / "m")
     with running({"m": tmp_path / "m"}) as server:
@@ -50,6 +51,7 @@ def test_a_change_by_another_process_is_seen(tmp_path: Path) -> None:
         until(lambda: found(server, "zebra") == ["z"])
 
 
+@pytest.mark.long
 def test_a_damaged_folder_does_not_take_the_old_one_away(tmp_path: Path) -> None:
     bm25().save(tmp_path / "m")
     with running({"m": tmp_path / "m"}) as server:
@@ -101,7 +103,7 @@ def swap(tmp_path: Path, seconds: float, every: float) -> tuple[int, int]:
     return next(answers), len(seen)
 
 
-@pytest.mark.parametrize(("seconds", "every"), quick((0.6, 0.1), of=[(0.6, 0.1), (60.0, 1.0)]))
+@pytest.mark.parametrize(("seconds", "every"), quick((0.4, 0.1), of=[(0.4, 0.1), (60.0, 1.0)]))
 def test_hot_swaps_under_load_fail_nobody_and_mix_nothing(tmp_path: Path, seconds: float, every: float) -> None:
     answers, states = swap(tmp_path, seconds, every)
     assert answers > 5

@@ -98,6 +98,7 @@ def test_errors_of_a_server_are_sentences(server: Running) -> None:
             triever.connect(wrong)
 
 
+@pytest.mark.long
 def test_a_client_outlives_the_connections_of_a_server() -> None:
     with running({"one": bm25()}) as server:
         remote = triever.connect(server.url)

@@ -191,11 +191,13 @@ def test_a_retriever_that_is_loading_or_broken(tmp_path: Path, monkeypatch: pyte
         until(lambda: server.client.get("/readyz").status_code == 200)
 
 
+@pytest.mark.long
 def test_a_retriever_in_memory_is_not_changed_by_one_of_several_workers() -> None:
     with running({"one": bm25()}, options(workers=2)) as server:
         check(server.client.delete("/v1/documents", params={"id": "tea"}, headers=HEADERS), "not_saved")
 
 
+@pytest.mark.long
 def test_a_folder_that_another_process_writes_to(tmp_path: Path) -> None:
     bm25().save(tmp_path / "m")
     with running({"m": tmp_path / "m"}, options(wait=0)) as server, artifact.writing(tmp_path / "m"):
@@ -222,7 +224,7 @@ def test_the_page_has_every_code(root: Path) -> None:
     assert "\n".join(rows) in page, "write the table of docs/serving.md again from CODES"
 
 
-@pytest.mark.parametrize("log", quick("requests", "queries", of=["requests", "queries", "none"]))
+@pytest.mark.parametrize("log", quick("requests", of=["requests", "queries", "none"]))
 def test_log_lines_have_no_queries_unless_asked(caplog: pytest.LogCaptureFixture, log: str) -> None:
     with running({"one": bm25()}, options(log=log)) as server, caplog.at_level(logging.INFO, "triever.serve"):
         server.post("/v1/search", query="boiling water")
@@ -231,6 +233,7 @@ def test_log_lines_have_no_queries_unless_asked(caplog: pytest.LogCaptureFixture
     assert any("boiling water" in line for line in lines) == (log == "queries")
 
 
+@pytest.mark.long
 def test_other_sites_may_ask_only_if_they_are_named() -> None:
     asked = {"Origin": "https://example.org"}
     with running({"one": bm25()}, options(origins=("https://example.org",))) as server:

@@ -25,9 +25,7 @@ def made(kind: str) -> Retriever:
         return Dense(backbone=TINY, size=16, training=Tuning(steps=0)).fit(dataset())
     if kind == "generative":
         return Generative(backbone=TINY, training=DocidTuning(steps=2, batch=4)).fit(dataset())
-    return Answerer(backbone="scratch:hidden=32,layers=1,heads=2,vocabulary=1000", training=ReaderTuning(steps=2)).fit(
-        dataset()
-    )
+    return Answerer(backbone=TINY, training=ReaderTuning(steps=0)).fit(dataset())
 
 
 def check(hits: list[dict[str, Any]], expected: triever.Result) -> None:
@@ -103,6 +101,7 @@ def test_what_is_served_is_described(server: Running) -> None:
     assert server.client.get("/v1/retrievers/two").json() == two
 
 
+@pytest.mark.long
 def test_options_that_are_not_the_default_are_described() -> None:
     with running({"one": triever.BM25(k1=0.5).fit(dataset())}) as server:
         assert server.client.get("/v1/retrievers/one").json()["options"] == {"k1": 0.5}
@@ -158,6 +157,7 @@ def test_the_page(server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert "javascript" in script.headers["content-type"]
 
 
+@pytest.mark.long
 def test_names_on_the_page_are_escaped() -> None:
     with running({"<script>alert(1)</script>": bm25()}) as server:
         assert "<script>" not in server.client.get("/").text

@@ -1,5 +1,6 @@
 """The server: saved retrievers over HTTP, for people and programs. It needs the extra `triever[serve]`.
 
+    extra.py     what is said where the extra is missing
     options.py   what can be set
     batches.py   requests of several clients, searched together
     served.py    one retriever that is served: loaded, watched, exchanged, changed
@@ -23,15 +24,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triever.errors import MissingExtra
 from triever.retriever import Retriever
+from triever.serve.extra import missing
 from triever.serve.options import ServeOptions
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-
-INSTALL = "pip install 'triever[serve]'"
-"""What brings all that the server needs."""
 
 
 def create_app(retrievers: Mapping[str, Retriever | str | Path], options: ServeOptions | None = None) -> FastAPI:
@@ -41,8 +39,3 @@ def create_app(retrievers: Mapping[str, Retriever | str | Path], options: ServeO
     except ModuleNotFoundError as error:
         raise missing(error) from error
     return create(retrievers, options or ServeOptions())
-
-
-def missing(error: ModuleNotFoundError) -> Exception:
-    """What to say about a module that is missing: how to install it, if it is not one of ours."""
-    return error if (error.name or "").startswith("triever") else MissingExtra("the server", INSTALL)

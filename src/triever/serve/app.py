@@ -17,12 +17,13 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
+import triever.serve.bodies as bodies
+import triever.serve.front as front
 from triever.arguments import table
 from triever.data.filters import Filter
 from triever.data.records import Document
 from triever.errors import TrieverError, UsageError, nearest
 from triever.retriever import Asks, Explanation, Retriever
-from triever.serve import bodies, front
 from triever.serve.answers import Show, document_values, hit_values, result_values, to_json
 from triever.serve.batches import DeadlinePassed, Job, QueueFull
 from triever.serve.guard import Guard
@@ -490,7 +491,7 @@ def app_of(sources: Mapping[str, Source], options: ServeOptions) -> FastAPI:
     app.add_api_route("/", front_page, include_in_schema=False)
     if (front.PAGE / "assets").is_dir():
         app.mount("/assets", StaticFiles(directory=front.PAGE / "assets"))
-    _add_handlers(app, options)
+    _add_handlers(app)
     if options.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -518,7 +519,7 @@ def _checked(retrievers: Mapping[str, Any]) -> Mapping[str, Any]:
     return retrievers
 
 
-def _add_handlers(app: FastAPI, options: ServeOptions) -> None:
+def _add_handlers(app: FastAPI) -> None:
     """Turn every error into a body of code, message and hint."""
 
     async def refused(_request: Request, error: Exception) -> Response:
@@ -528,7 +529,7 @@ def _add_handlers(app: FastAPI, options: ServeOptions) -> None:
         return of_validation(cast(RequestValidationError, error).errors()).response()
 
     async def known(request: Request, error: Exception) -> Response:
-        refusal = of_error(error, options.deadline)
+        refusal = of_error(error)
         if refusal.code in LOGGED:
             _log.error("%s %s: %s", request.method, request.url.path, error)
         return refusal.response()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from triever import artifact
 from triever.config import build
 from triever.errors import UsageError
-from triever.serve import missing
+from triever.serve.extra import missing
 from triever.serve.options import ServeOptions
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _bound(options: ServeOptions) -> socket.socket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         sock.bind((options.host, options.port))
-    except (OSError, UnicodeError) as error:
+    except (OSError, UnicodeError, TypeError) as error:  # the last one for names that cannot be encoded
         sock.close()
         reason = getattr(error, "strerror", None) or "there is no such address"
         problem = f"{options.host}:{options.port} cannot be listened on: {reason}"

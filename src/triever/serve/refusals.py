@@ -96,12 +96,12 @@ def of_validation(errors: Sequence[Mapping[str, Any]]) -> Refusal:
     return Refusal("invalid_request", message[:500], hint)
 
 
-def of_error(error: Exception, deadline: float) -> Refusal:
+def of_error(error: Exception) -> Refusal:
     """What a client is told of an error of Triever or of the queue."""
     if isinstance(error, QueueFull):
         return Refusal("queue_full", "too many queries are waiting", "try again a little later")
     if isinstance(error, DeadlinePassed):
-        return Refusal("deadline_passed", f"no answer within {deadline:g} s", "ask for less, or try again later")
+        return Refusal("deadline_passed", "the time for this request is over", "ask for less, or try again later")
     if isinstance(error, NotSaved):
         problem = "this retriever is in memory alone, and several workers have one each"
         return Refusal("not_saved", problem, "serve a saved folder, or start with --workers 1")
