@@ -55,7 +55,7 @@ def names(listed: list[Pair], prefix: Docid) -> tuple[tuple[str, str], ...]:
     return tuple((f"id {row}", f"title {row}") for row in rows)
 
 
-@settings(max_examples=8)  # of which each looks at all prefixes
+@settings(max_examples=5)  # of which each looks at all prefixes
 @given(pairs, pairs, st.sets(st.integers(0, 7), max_size=3))
 def test_every_prefix_has_the_branches_and_documents_of_an_enumeration(
     listed: list[Pair], added: list[Pair], gone: set[int]
