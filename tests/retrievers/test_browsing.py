@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +16,7 @@ from tests.retrievers.contract import dataset
 from tests.search.test_search import STOP, changed, pairs
 from tests.search.toy import Pair
 from triever import Atomic, Document, Fused, Generative, Title, UsageError
+from triever.commands.use import docids_browse
 from triever.data.store import DocumentStore
 from triever.docids.schemes import Docid, Naive
 from triever.docids.trie import Trie
@@ -52,7 +55,7 @@ def names(listed: list[Pair], prefix: Docid) -> tuple[tuple[str, str], ...]:
     return tuple((f"id {row}", f"title {row}") for row in rows)
 
 
-@settings(max_examples=8)  # of which each looks at all prefixes
+@settings(max_examples=5)  # of which each looks at all prefixes
 @given(pairs, pairs, st.sets(st.integers(0, 7), max_size=3))
 def test_every_prefix_has_the_branches_and_documents_of_an_enumeration(
     listed: list[Pair], added: list[Pair], gone: set[int]
@@ -122,3 +125,16 @@ def test_a_composite_is_browsed_by_the_part_that_has_docids() -> None:
     assert how.docid == "how to"
     with pytest.raises(UsageError, match="a fused retriever has no docids; browse one that writes docids"):
         Fused(systems=["bm25", "bm25"]).fit(dataset()).browse()
+
+
+def test_a_saved_retriever_is_browsed_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    titles = Generative(docids=Title(vocabulary=100), backbone=TINY, training=NOTHING, decoder=SYMBOLS).fit(dataset())
+    titles.save(tmp_path / "m")
+    docids_browse(tmp_path / "m", ["how"], samples=1)
+    out, err = capsys.readouterr()
+    assert out.split() == ["symbol", "documents", "ends", "such", "as", "to", "2", "tea", "(How", "to", "brew", "tea)"]
+    assert err.endswith("2 documents have a docid that begins with 'how'\n")
+    docids_browse(tmp_path / "m", offset=1, limit=2)
+    assert capsys.readouterr().err.endswith("10 documents have docids; 2 to 3 of 9 symbols are shown\n")
+    docids_browse(tmp_path / "m", ["how", "to"], json_=True)
+    assert json.loads(capsys.readouterr().out) == titles.browse(["how", "to"]).to_dict()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.marks import quick
 from tests.retrievers.contract import DOCUMENTS, QUERIES, dataset
 from tests.retrievers.test_reatt import reatt
 from triever import BM25, Dense, Explanation, Fused, Generative, MultiVector, Semantic, TokenOptions
@@ -121,7 +122,7 @@ def titles(join: str) -> Contextual:
     )
 
 
-@pytest.mark.parametrize("join", ["max", "regenerate"])
+@pytest.mark.parametrize("join", quick("max", of=["max", "regenerate"]))
 def test_titles_by_their_best_path_are_explained_in_spellings(join: str) -> None:
     explanation = titles(join).explain(QUERIES[0], 3)
     for hit, parts in zip(explanation.result, explanation.parts, strict=True):

@@ -178,7 +178,8 @@ def docids_browse(
         emit(table([_branch(branch) for branch in node.branches]))
     shown = f"; {node.offset + 1:,} to {node.offset + len(node.branches):,} of {node.total:,} symbols are shown"
     more = shown if len(node.branches) < node.total else ""
-    note(f"{node.documents:,} documents have a docid that {'is' if node.ends else 'begins with'} {node.docid!r}{more}")
+    docids = f"a docid that {'is' if node.ends else 'begins with'} {node.docid!r}" if node.prefix else "docids"
+    note(f"{node.documents:,} documents have {docids}{more}")
 
 
 def _branch(branch: DocidBranch) -> dict[str, object]:

@@ -29,7 +29,8 @@ NAMED = 5
 ABOUT = {
     "trie": "Probabilities are over the docids that exist: a prefix has that of all docids below it.",
     "vocabulary": "Probabilities are over all symbols, so that some of them go to docids that do not exist.",
-    "documents": "Probabilities are over documents: that of a docid is its own, that of a prefix is an estimate.",
+    "documents": "Probabilities are over documents: that of a docid is its own, that of a prefix an estimate, which "
+    "may be above one.",
 }
 """What the numbers of a beam mean, by what they are normalised over."""
 

@@ -92,6 +92,10 @@ class BeamPrefix:
         """The same as plain values."""
         return {**vars(self), "prefix": list(self.prefix), "hits": list(self.hits)}
 
+    def __str__(self) -> str:
+        whole = ", a docid" if self.ends else ""
+        return f"{math.exp(min(self.logprob, 0.0)):.3g} {self.docid} ({self.documents:,}{whole})"
+
 
 @dataclass(frozen=True)
 class BeamLevel:
@@ -107,16 +111,17 @@ class BeamLevel:
         """The same as plain values."""
         return {**vars(self), "prefixes": [prefix.to_dict() for prefix in self.prefixes]}
 
+    def leading(self, hit: str) -> list[BeamPrefix]:
+        """The prefixes that lead to a hit and were not pruned."""
+        return [prefix for prefix in self.prefixes if hit in prefix.hits and prefix.outcome != "pruned"]
+
     def line(self, hit: str) -> str:
         """The best prefixes and those that lead to a hit on one line."""
-        going = [prefix for prefix in self.prefixes if prefix.outcome != "pruned"]
-        shown = [prefix for at, prefix in enumerate(going) if at < IN_LINE or hit in prefix.hits]
-        texts = (
-            f"{'*' if hit in prefix.hits else ''}{math.exp(prefix.logprob):.3g} {prefix.docid} ({prefix.documents:,})"
-            for prefix in shown
-        )
+        going, leading = [prefix for prefix in self.prefixes if prefix.outcome != "pruned"], self.leading(hit)
+        shown = [prefix for at, prefix in enumerate(going) if at < IN_LINE or prefix in leading]
+        texts = (f"{'*' if prefix in leading else ''}{prefix}" for prefix in shown)
         counts = f"{self.kept:,} kept, {self.ended:,} ended, {self.pruned:,} pruned"
-        return f"  {self.length}: {', '.join(texts) or 'none'}; {counts}"
+        return f"  {self.length}: {', '.join(texts)}; {counts}"
 
 
 @dataclass(frozen=True)
@@ -139,12 +144,13 @@ class Beam(Panel):
         }
 
     def __str__(self) -> str:
-        """The best prefixes of the first lengths, for a terminal; a star marks those of the first hit."""
+        """The best prefixes of each length up to the end of the first hit's docid, for a terminal."""
         first = self.paths[0][0] if self.paths else ""
         name = " of ".join(filter(None, [self.method, self.system]))
         lines = [f"{name}, the best prefixes of each length with the documents below them; * leads to {first}"]
-        lines += [level.line(first) for level in self.levels[:LINES]]
-        more = len(self.levels) - LINES
+        levels = [level for level in self.levels if level.leading(first)]
+        lines += [level.line(first) for level in levels[:LINES]]
+        more = len(levels) - LINES
         return "\n".join([*lines, f"  and {more} more lengths"] if more > 0 else lines)
 
     def renamed(self, ids: Mapping[str, str]) -> Self:
