@@ -9,8 +9,10 @@
     refusals.py  every error that a client can see
     guard.py     what holds for every request: limits, headers, the log, no traceback
     metrics.py   numbers for Prometheus
-    front.py     the page at /
-    app.py       the routes
+    front.py     the page at /; what is built of it is in page/
+    shelf.py     what the routes share
+    docid_routes.py, result_routes.py, result_tables.py    docids and results, for the page
+    app.py       the other routes, and the application
     process.py   the process that listens, or several of them
     load.py      a small load generator, for 127.0.0.1 alone
     bench.py     `triever bench serve`

@@ -18,29 +18,28 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 import triever.serve.bodies as bodies
+import triever.serve.docid_routes as docid_routes
 import triever.serve.front as front
+import triever.serve.result_routes as result_routes
 from triever.arguments import table
 from triever.data.filters import Filter
 from triever.data.records import Document
-from triever.errors import TrieverError, UsageError, nearest
+from triever.errors import TrieverError, UsageError
 from triever.retriever import Asks, Explanation, Retriever
-from triever.serve.answers import Show, document_values, hit_values, result_values, to_json
+from triever.serve.answers import document_values, hit_values, result_values, to_json
 from triever.serve.batches import DeadlinePassed, Job, QueueFull
 from triever.serve.guard import Guard
 from triever.serve.metrics import Metrics
 from triever.serve.options import ServeOptions
-from triever.serve.refusals import CODES, Refusal, check_finite, of_error, of_http, of_validation
-from triever.serve.served import FAILED, NotSaved, Served, Source
+from triever.serve.refusals import Refusal, check_finite, of_error, of_http, of_validation
+from triever.serve.served import NotSaved, Served, Source
+from triever.serve.shelf import SNAPSHOT, Shelf, Shelved, errors, not_ready
 from triever.sync import Plan
 from triever.version import __version__
 
 T = TypeVar("T")
-DESCRIBED = 2000
-"""Hits of one request at most that carry more than ids and scores."""
 LOOKED_UP = 100
 """Documents at most that one request may look up."""
-SNAPSHOT = 16
-"""Letters of a fingerprint that name a state of documents."""
 LOGGED = ("unavailable", "internal_error")
 """What the log has to say more about than the client is told."""
 ABOUT = (
@@ -51,105 +50,9 @@ ABOUT = (
 _log = logging.getLogger("triever.serve")
 
 
-class Shelf:
-    """All that the routes need: the options, and what is served, by name."""
-
-    def __init__(self, sources: Mapping[str, Source], options: ServeOptions) -> None:
-        self.sources, self.options, self.metrics = sources, options, Metrics()
-        self.served: dict[str, Served] = {}
-
-    @asynccontextmanager
-    async def open(self) -> AsyncGenerator[None]:
-        """Load everything in the background and watch it, until the end of the block."""
-        self.served = {name: Served(name, source, self.options, self.metrics) for name, source in self.sources.items()}
-        watching = [asyncio.create_task(served.watch()) for served in self.served.values()]
-        try:
-            yield
-        finally:
-            for task in watching:
-                task.cancel()
-            for served in self.served.values():
-                await served.close()
-
-    def find(self, name: str | None) -> Served:
-        """The retriever of this name, or the first."""
-        chosen = next(iter(self.served)) if name is None else name
-        if chosen not in self.served:
-            problem = f"there is no retriever named {chosen!r:.80}"
-            raise Refusal("unknown_retriever", problem, nearest(chosen, self.served))
-        return self.served[chosen]
-
-    def ready(self, name: str | None) -> Served:
-        """The same, if it can be searched."""
-        served = self.find(name)
-        if not served.is_ready:
-            raise not_ready(served)
-        return served
-
-    def texts(self, one: str | None, many: Sequence[str] | None, noun: str) -> list[str]:
-        """The queries of a request."""
-        if (one is None) == (many is None):
-            problem = f"give either {noun} or {'queries' if noun == 'query' else 'questions'}"
-            raise Refusal("invalid_request", problem, f'for example: {{"{noun}": "merge sorted lists"}}')
-        texts = [one] if one is not None else [*(many or ())]
-        if len(texts) > self.options.queries:
-            problem = f"{len(texts)} are more than the {self.options.queries} that one request may have"
-            raise Refusal("too_many", problem, "send several requests")
-        if max(map(len, texts)) > self.options.query_length:
-            problem = f"a {noun} has more than {self.options.query_length} letters"
-            raise Refusal("too_many", problem, "shorten it")
-        if not all(map(_is_text, texts)):
-            raise Refusal("invalid_request", f"a {noun} holds half of a surrogate pair", "remove that character")
-        return texts
-
-    def check_hits(self, k: int, texts: int, show: Show) -> None:
-        """Refuse more hits than an answer may have."""
-        if k > self.options.hits:
-            raise Refusal("too_many", f"k = {k} is more than {self.options.hits}", "ask for fewer hits")
-        if show != "ids" and k * texts > DESCRIBED:
-            problem = f"{k * texts} hits are more than the {DESCRIBED} that may carry texts"
-            raise Refusal("too_many", problem, 'ask for fewer, or with "show": "ids"')
-
-    def deadline(self, timeout: float | None) -> float:
-        """When the time of a request is over, by the clock of the event loop."""
-        return asyncio.get_running_loop().time() + min(timeout or self.options.deadline, self.options.deadline)
-
-
-def _is_text(text: str) -> bool:
-    """Whether a string can be written: JSON may hold halves of surrogate pairs, which no tokenizer takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def not_ready(served: Served) -> Refusal:
-    """What is said of a retriever that cannot be searched."""
-    if served.state == FAILED:
-        return Refusal("unavailable", f"{served.name} cannot be loaded", "the server's log says why")
-    return Refusal("loading", f"{served.name} is being loaded", "try again in a few seconds")
-
-
-def shelf_of(request: Request) -> Shelf:
-    """What the server of a request has."""
-    return request.app.state.shelf
-
-
-Shelved = Annotated[Shelf, Depends(shelf_of)]
 Key = Annotated[Any, Depends(HTTPBearer(auto_error=False, description="The key of the server."))]
 RetrieverName = Annotated[str | None, Query(description="The name of a retriever; without one, the first.")]
 Ids = Annotated[list[str], Query(alias="id", min_length=1, max_length=LOOKED_UP, description="Ids of documents.")]
-
-
-def errors(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """The answers to refused requests, for the OpenAPI document."""
-    by_status: dict[int | str, dict[str, Any]] = {}
-    for code in (*codes, "wrong_host", "too_large", "invalid_request", "internal_error"):
-        status, meaning = CODES[code]
-        known = by_status.setdefault(status, {"model": bodies.ErrorAnswer, "description": ""})
-        known["description"] = f"{known['description']} `{code}`: {meaning}".strip()
-    return by_status
 
 
 ASKED = errors("malformed_json", "unknown_retriever", "queue_full", "loading", "unavailable", "deadline_passed")
@@ -466,8 +369,6 @@ def create_app(retrievers: Mapping[str, Retriever | str | Path], options: ServeO
 
 def app_of(sources: Mapping[str, Source], options: ServeOptions) -> FastAPI:
     """The server of retrievers that are loaded once it runs."""
-    from triever.serve import docid_routes, result_routes  # which need what stands here
-
     shelf = Shelf(sources, options)
 
     @asynccontextmanager

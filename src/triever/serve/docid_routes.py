@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
-from triever.serve import bodies
+import triever.serve.bodies as bodies
 from triever.serve.answers import to_json
-from triever.serve.app import SNAPSHOT, Shelved, errors
+from triever.serve.shelf import SNAPSHOT, Shelved, errors
 
 DEEPEST = 1000
 """Symbols of a prefix at most."""

@@ -8,12 +8,12 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
+import triever.serve.bodies as bodies
 from triever.errors import DataError
-from triever.serve import bodies
 from triever.serve.answers import to_json
-from triever.serve.app import Shelved, errors
 from triever.serve.refusals import Refusal
 from triever.serve.result_tables import result_tables
+from triever.serve.shelf import Shelved, errors
 
 _log = logging.getLogger("triever.serve")
 router = APIRouter()
