@@ -9,9 +9,9 @@ const LETTER = 7.3;
 const HEAD = 40;
 const WIDEST = 18;
 const WAYS = [
-  ["hits", "Paths of results"],
-  ["best", "With the best others"],
-  ["all", "All that was noted"],
+  ["hits", "Results only"],
+  ["best", "Best others too"],
+  ["all", "All"],
 ];
 
 export function Beam({ panel, hit, hits, choose }) {

@@ -199,6 +199,10 @@ function Row({ row, open, current, light, act }) {
   );
 }
 
+/** Bring a row into sight, once it is drawn. */
+const scrollToRow = (prefix) =>
+  requestAnimationFrame(() => document.querySelector(`[data-key="${keyOf(prefix)}"]`)?.scrollIntoView({ block: "nearest" }));
+
 function LitHits({ q, answer, panel, unfold, busy }) {
   if (!q)
     return (
@@ -216,7 +220,7 @@ function LitHits({ q, answer, panel, unfold, busy }) {
       <ol class="paths">
         {panel.paths.map(({ id, prefix }, at) => (
           <li key={id}>
-            <button type="button" onClick={() => unfold(prefix)}>
+            <button type="button" onClick={() => unfold(prefix).then(() => scrollToRow(prefix))}>
               <span class="rank">{at + 1}</span>
               <span>
                 {titles.get(id)}

@@ -15,7 +15,7 @@ export function DocumentView() {
   const outside = (event) => event.target === own.current && close();
   return (
     <dialog ref={own} class="document" aria-label="Document" onClose={close} onClick={outside}>
-      <article>
+      <article tabindex="-1" autofocus>
         <header>
           <p class="muted">{doc}</p>
           <button type="button" class="quiet" onClick={close}>

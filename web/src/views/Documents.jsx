@@ -1,5 +1,5 @@
 // Documents are added and deleted, and a search shows that they are found or gone.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { addDocument, deleteDocument, getDocument, search } from "../api.js";
 import { count, many } from "../logic/format.js";
 import { Choice } from "../parts/fields.jsx";
@@ -137,12 +137,14 @@ async function found(name, document) {
 }
 
 function Outcome({ done, name }) {
+  const own = useRef();
+  useEffect(() => own.current?.scrollIntoView({ block: "nearest" }), [done]);
   if (!done) return null;
   if (done.busy) return <p class="muted">One moment.</p>;
   if (done.error) return <Failure error={done.error} />;
   const { id, query, rank, hits, deleted } = done;
   return (
-    <div class="notice success">
+    <div class="notice success" ref={own}>
       <p class="notice-title">
         {deleted ? "Deleted" : "Added"}: {id}
       </p>

@@ -137,7 +137,7 @@ function Table({ table }) {
         </table>
       </div>
       <p class="muted legend">
-        Brackets and lines have the 95 % interval over questions{hasSeeds && ", or the lowest and highest mean where there are several seeds"}.
+        Small numbers and lines show the 95 % interval over questions{hasSeeds && ", or the lowest and highest mean where there are several seeds"}.
         {lower.length > 0 && ` Lower is better for ${lower.join(", ")}.`}
       </p>
       <Orders orders={table.orders ?? []} />
