@@ -584,9 +584,7 @@ def _takes_retriever(hint: Any) -> bool:
 
 
 @contextmanager
-def edit(
-    path: str | Path, *, wait: float = 0, backbone: str | Path | None = None
-) -> Generator[Retriever[Any]]:
+def edit(path: str | Path, *, wait: float = 0, backbone: str | Path | None = None) -> Generator[Retriever[Any]]:
     """A saved retriever to change: saved again at the end of the block if it was changed, untouched after an error.
 
     Holds the right to write from load to save, so that two editors cannot lose each other's work. While

@@ -1,4 +1,4 @@
-"""New weights inside a backbone's layers: low-rank ones beside its linear maps (LoRA), or a bottleneck behind each layer.
+"""New weights inside a backbone's layers: low-rank ones beside linear maps (LoRA), or a bottleneck behind each layer.
 
 An adapter changes nothing before it is trained. The backbone may stay as it is, or learn together with it. Linear maps
 that got one are called `base_layer` inside of what took their place, as the library peft calls them; `plain_name`
@@ -40,7 +40,7 @@ class AdapterOptions:
         "none", "none, lora (beside every linear map of the layers), or bottleneck (behind every layer's feed-forward)"
     )
     rank: int = option(16, "lora: the rank of what is added to a linear map")
-    alpha: float = option(32.0, "lora: what is added is multiplied by alpha / rank")
+    alpha: int = option(32, "lora: what is added is multiplied by alpha / rank")
     dropout: float = option(0.0, "lora: the share of its input that is dropped in training")
     budget: float = option(0.17, "bottleneck: new weights in all layers together, as a share of the backbone's own")
     freeze: bool | None = option(
@@ -49,9 +49,9 @@ class AdapterOptions:
 
     def __post_init__(self) -> None:
         validate(self)
-        if self.rank < 1 or self.alpha <= 0 or not 0 <= self.dropout < 1:
+        if self.rank < 1 or self.alpha < 1 or not 0 <= self.dropout < 1:
             values = f"adapter.rank = {self.rank}, adapter.alpha = {self.alpha}, adapter.dropout = {self.dropout}"
-            hint = "set rank to 1 or more, alpha above 0, and dropout from 0 to below 1"
+            hint = "set rank to 1 or more, alpha to 1 or more, and dropout from 0 to below 1"
             raise UsageError(f"a value is out of range: {values}", hint)
         if self.budget <= 0:
             problem = f"adapter.budget = {self.budget} should be above zero"

@@ -35,9 +35,7 @@ def opened_module(
     return module.eval()
 
 
-def _require_same(
-    planned: nn.Module, tensors: Mapping[str, Tensor], noun: str, saved_as: Callable[[str], str]
-) -> None:
+def _require_same(planned: nn.Module, tensors: Mapping[str, Tensor], noun: str, saved_as: Callable[[str], str]) -> None:
     state = {saved_as(name): tensor for name, tensor in planned.state_dict().items()}
     for name in sorted({*state, *tensors}):
         require(name in tensors, f"the {noun} lacks the weights {name}")

@@ -12,7 +12,6 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol, Self, TypeAlias
 
@@ -437,8 +436,9 @@ def read(snapshot: Snapshot, role: str = "encoder") -> Encoder:
             tensors = {**{f"{MODULE}{name}": tensor for name, tensor in found.items()}, **tensors}
         require_sizes(state["backbone"]["config"], tensors, role)
         backbone, shape = Backbone.from_state(state["backbone"], tokenizer), build(EncoderShape, state["shape"])
-        made = partial(Encoder, backbone, shape, empty=True, adapter=adapter)
-        encoder = opened_module(made, tensors, role, plain_name)
+        encoder = opened_module(
+            lambda: Encoder(backbone, shape, empty=True, adapter=adapter), tensors, role, plain_name
+        )
         encoder.named = named
         words = encoder.module.get_input_embeddings().weight  # ty: ignore[call-non-callable]
         require(tokenizer.size <= len(words), f"the {role} reads {len(words)} tokens, its tokenizer has more")

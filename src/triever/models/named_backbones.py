@@ -72,7 +72,7 @@ class NamedBackbone:
             problem = f"{artifact} was trained over {self.name}, and its weights cannot be used: {error.problem}"
             raise ArtifactError(problem, error.hint) from error
         problem = f"{artifact} was trained over a backbone in a folder {self.name}, which it does not hold"
-        hint = f'name it: triever.load("{artifact}", backbone="FOLDER"), or set {weights.VARIABLE} to the folder around it'
+        hint = f'name the folder: triever.load("{artifact}", backbone="FOLDER"), or put it into ${weights.VARIABLE}'
         raise ArtifactError(problem, hint)
 
     def _in_variable(self) -> Path | None:
