@@ -30,6 +30,8 @@ LAST = re.compile(
 NEW = re.compile(r"\.(lora_[A-Z]|bottleneck_(down|up))\.")
 """What the name of an adapter's weight has in it."""
 WRAPPED = ".base_layer."
+MOST = 100
+"""The largest budget of bottlenecks."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,9 @@ class AdapterOptions:
             values = f"adapter.rank = {self.rank}, adapter.alpha = {self.alpha}, adapter.dropout = {self.dropout}"
             hint = "set rank to 1 or more, alpha to 1 or more, and dropout from 0 to below 1"
             raise UsageError(f"a value is out of range: {values}", hint)
-        if self.budget <= 0:
-            problem = f"adapter.budget = {self.budget} should be above zero"
-            raise UsageError(problem, "0.17 adds a sixth of the backbone's weights; adapter.kind=none adds nothing")
+        if not 0 < self.budget <= MOST:
+            problem = f"adapter.budget = {self.budget} should be above zero and at most {MOST}"
+            raise UsageError(problem, "0.17 adds a sixth of the backbone's weights, and 1 as many as it has")
 
     @property
     def freezes(self) -> bool:
