@@ -188,7 +188,9 @@ def test_without_peft_it_is_said_what_to_install(places: dict[str, Path], monkey
     encoder(places["bert"], BOTH[1])
 
 
-@pytest.mark.parametrize("wrong", [{"rank": 0}, {"alpha": 0}, {"dropout": 1.0}, {"budget": 0.0}, {"budget": 1e9}, {"kind": "prefix"}])
+@pytest.mark.parametrize(
+    "wrong", [{"rank": 0}, {"alpha": 0}, {"dropout": 1.0}, {"budget": 0.0}, {"budget": 1e9}, {"kind": "prefix"}]
+)
 def test_values_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         AdapterOptions(**wrong)

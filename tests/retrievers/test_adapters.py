@@ -153,6 +153,7 @@ def test_a_frozen_backbone_stays_as_it_is_and_is_named_in_the_artifact(
     begun_as_zero = [weight for path, weight in encoder.named_parameters() if "lora_B" in path or "up.weight" in path]
     assert all(weight.any() for weight in begun_as_zero)
     assert begun_as_zero or encoder.adapter.kind == "none"
+    assert ("| adapter weights |" in fitted.card) == bool(begun_as_zero)
     fitted.save(tmp_path / "model")
     for role, names in tensors_in(tmp_path / "model").items():
         if role != "decoder_weights":

@@ -395,6 +395,12 @@ def source_of(model: Begun) -> str:
     return f"{model.backbone.source} (licence: {model.backbone.licence})"
 
 
+def adapter_facts(encoder: Encoder) -> dict[str, int]:
+    """How many weights its adapter has, if there is one, for a card."""
+    count = sum(weight.numel() for weight in adapter_weights(encoder.module))
+    return {"adapter weights": count} if count else {}
+
+
 def one_token(tokenizer: TextTokenizer) -> tuple[Tensor, Tensor]:
     """The ids and the mask of the shortest text that there is, to see whether a model can read."""
     return torch.tensor([[tokenizer.pad]]), torch.ones(1, 1, dtype=torch.long)
