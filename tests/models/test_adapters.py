@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import AutoModel, AutoModelForCausalLM
 
+from tests.marks import quick
 from tests.models.causal import save_causal
 from tests.models.test_backbones import KINDS, TEXTS, folders, save  # noqa: F401 - a fixture
 from triever.errors import MissingExtra, UsageError
@@ -52,7 +53,7 @@ def disturbed(model: Encoder) -> Encoder:
 
 
 @pytest.mark.parametrize("options", BOTH, ids=lambda options: options.kind)
-@pytest.mark.parametrize("kind", [*KINDS, "qwen2"])
+@pytest.mark.parametrize("kind", quick("bert", "gpt2", "t5", of=[*KINDS, "qwen2"]))
 @torch.inference_mode()
 def test_an_adapter_begins_as_nothing_and_then_counts(
     places: dict[str, Path], kind: str, options: AdapterOptions
@@ -96,7 +97,7 @@ def test_the_number_of_new_weights_is_that_of_the_budget(hidden: int, layers: in
     assert abs(new - budget * own) <= layers * 2 * hidden  # one more unit of width in every layer
 
 
-@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "qwen2"])
+@pytest.mark.parametrize("kind", quick("gpt2", "llama", of=["bert", "gpt2", "llama", "qwen2"]))
 @torch.inference_mode()
 def test_lora_is_that_of_peft(places: dict[str, Path], kind: str) -> None:
     from peft import LoraConfig, get_peft_model

@@ -167,6 +167,7 @@ def test_a_frozen_backbone_stays_as_it_is_and_is_named_in_the_artifact(
     assert alike(triever.load(tmp_path / "again"), again)
 
 
+@pytest.mark.long
 def test_the_artifact_is_as_large_as_what_was_trained(home: Path, tmp_path: Path) -> None:
     dense(home).fit(dataset()).save(tmp_path / "small")
     dense(home, JOINT).fit(dataset()).save(tmp_path / "whole")
@@ -177,7 +178,7 @@ def test_the_artifact_is_as_large_as_what_was_trained(home: Path, tmp_path: Path
     assert hits(triever.load(tmp_path / "whole"))  # which needs nothing else
 
 
-@pytest.mark.parametrize("make", [dense, generative])
+@pytest.mark.parametrize("make", quick(generative, of=[dense, generative]))
 def test_a_backbone_that_is_not_frozen_learns_with_its_adapter(home: Path, make: Any) -> None:
     encoder = reader(make(home, JOINT).fit(dataset()))
     assert not same_weights(encoder)
@@ -186,6 +187,7 @@ def test_a_backbone_that_is_not_frozen_learns_with_its_adapter(home: Path, make:
     assert all(weight.any() for weight in ups)
 
 
+@pytest.mark.long
 def test_adapters_of_a_generator_learn_at_the_full_rate(home: Path) -> None:
     options = replace(generative(home, JOINT), training=DocidTuning(**LITTLE, reader=0.25))
     model = options.fit(dataset()).engine.docids.model
@@ -202,6 +204,7 @@ def test_without_a_name_a_frozen_backbone_is_saved_whole(tmp_path: Path) -> None
     assert alike(triever.load(tmp_path / "model"), fitted)
 
 
+@pytest.mark.long
 def test_weights_that_changed_after_all_are_saved(home: Path, tmp_path: Path) -> None:
     fitted = dense(home).fit(dataset())
     with torch.no_grad():
@@ -367,12 +370,15 @@ def test_compiled_layers_with_adapters_learn_the_same(
         torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_another_index_keeps_the_adapter(home: Path) -> None:
     fitted = dense(home, index=IndexOptions()).fit(dataset())
     assert fitted.reindexed(dtype="float16").adapter == LORA
 
 
-@pytest.mark.parametrize(("system", "options"), [("dense", []), ("generative", ["docids=naive"])])
+@pytest.mark.parametrize(
+    ("system", "options"), quick(("dense", []), of=[("dense", []), ("generative", ["docids=naive"])])
+)
 def test_the_command_line(home: Path, tmp_path: Path, system: str, options: list[str]) -> None:
     write_dataset(tmp_path / "data", dataset())
     given = [f"backbone={home / 'tiny-llama'}", "adapter.kind=lora", "adapter.rank=2", "training.steps=1", *options]
