@@ -31,7 +31,7 @@ from triever.models import encoder as encoders
 from triever.models.cross_decoder import CrossDecoder
 from triever.models.decoders import DecoderOptions, takes_vectors
 from triever.models.docid_model import DocidModel, laid_out
-from triever.models.encoder import Encoder, encode, source_of
+from triever.models.encoder import Encoder, adapter_facts, encode, source_of
 from triever.models.generator import Generator
 from triever.models.tokens import Tokens
 from triever.search.many import search_each
@@ -200,7 +200,8 @@ class Docids(Generic[M]):
         Where documents are `ranked` by something else too, they may share codes.
         """
         codes = code_facts(self.trie, self.scheme, ranked=ranked)
-        return {"weights": source_of(self.model.encoder), **self.trained, **codes}
+        encoder = self.model.encoder
+        return {"weights": source_of(encoder), **adapter_facts(encoder), **self.trained, **codes}
 
 
 @dataclass(frozen=True)

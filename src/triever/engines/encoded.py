@@ -21,7 +21,7 @@ from triever.index.token_vectors import TokenIndex, TokenOptions, token_products
 from triever.index.vectors import VectorIndex, vector_products
 from triever.memory_parts import Products, Stored, scaled, weight_products, weights_in
 from triever.models import encoder as encoders
-from triever.models.encoder import Encoder, encode, encode_tokens, source_of
+from triever.models.encoder import Encoder, adapter_facts, encode, encode_tokens, source_of
 from triever.models.precision import device_of
 from triever.models.tokens import Tokens
 from triever.validation import require, require_table
@@ -94,7 +94,7 @@ class _EncoderEngine(Generic[Index]):
 
     def made_from(self) -> dict[str, Any]:
         """The backbone, and how the training went."""
-        return {"weights": source_of(self.encoder), **self.trained}
+        return {"weights": source_of(self.encoder), **adapter_facts(self.encoder), **self.trained}
 
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put it into an artifact."""

@@ -38,11 +38,13 @@ from triever.errors import UsageError
 from triever.index.top import shared
 from triever.index.vectors import IndexOptions
 from triever.learning.encoders import check_lengths, check_memory, device_name, new_encoder
+from triever.models.adapters import AdapterOptions, check_library, is_new
 from triever.models.backbones import SCRATCH, Backbone, load_backbone
 from triever.models.decoders import DecoderOptions, check_backbone, docid_model, takes_vectors
 from triever.models.docid_model import DocidModel, laid_out
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
+from triever.models.seeds import seeded
 from triever.models.tokens import Tokens
 from triever.progress import phase
 from triever.ranks import reciprocal_rank
@@ -172,6 +174,7 @@ class DocidRetriever(Retriever[R]):
     training: DocidTuning = option(DocidTuning(), "how it is trained")
     search_options: SearchOptions = option(SearchOptions(), "how docids are searched")
     device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
+    adapter: AdapterOptions = option(AdapterOptions(), "new weights inside of what reads, which may stay as it is")
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -283,6 +286,7 @@ class DocidTeaching(Generic[E]):
     def check(self, dataset: Dataset, store: DocumentStore) -> None:
         """Refuse what is known to be impossible before any text is read."""
         options = self.options
+        check_library(options.adapter)
         if options.training.steps:
             names = view_names(options, dataset, store.expanded)
             check_shares(names, options.views.weights or [1.0] * len(names), options.training.batch)
@@ -334,7 +338,8 @@ class DocidTeaching(Generic[E]):
         texts = (document.full_text for document in store)
         backbone = load_backbone(options.backbone, texts=texts, fetch=options.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 0, "none", unit=True)
-        placer = new_encoder(backbone, shape, options.training.seed, device_name(options.device))
+        as_it_comes = AdapterOptions(freeze=True) if options.adapter.freezes else None  # so that it is not saved whole
+        placer = new_encoder(backbone, shape, options.training.seed, device_name(options.device), as_it_comes)
         return placer, vectors_of(placer, self.reading, store) if wanted else None
 
     def _places(self, scheme: Scheme) -> bool:
@@ -345,7 +350,15 @@ class DocidTeaching(Generic[E]):
         options, reader = self.options, copy.deepcopy(placer)
         rows = scheme.rows() if takes_vectors(placer, options.decoder) else None
         model = docid_model(reader, scheme.width, options.decoder, rows, options.training.seed, single=scheme.single)
+        self.adapt(model.encoder)
         return model.to(device_name(options.device)).eval()
+
+    def adapt(self, reader: Encoder) -> None:
+        """Put the adapter into what reads, where one is asked for."""
+        options = self.options
+        if options.adapter != AdapterOptions():
+            with seeded(options.training.seed):
+                reader.adapt(options.adapter)
 
     def read(self, snapshot: artifact.Snapshot, *, spells: bool = False) -> Docids[DocidModel]:
         """The model and the docids of an artifact; a ValueError if they do not fit each other.
@@ -443,11 +456,13 @@ class DocidTeaching(Generic[E]):
     def rate_share(self, model: DocidModel, options: DocidTuning) -> Callable[[str], float]:
         """The reader's share of the learning rate; one that is to stay as it is learns nothing.
 
-        An encoder that goes through the training beside the model learns as the reader does.
+        An encoder that goes through the training beside the model learns as the reader does. An adapter is new, and
+        learns at the full rate.
         """
         share = 1.0 if self.options.begins_anew else options.reader_share
-        model.reader.requires_grad_(share > 0)
-        return lambda name: share if name.startswith(("reader.", "model.reader.", "encoder.")) else 1.0
+        model.encoder.let_learn(backbone=share > 0)
+        readers = ("reader.", "model.reader.", "encoder.")
+        return lambda name: share if name.startswith(readers) and not is_new(name) else 1.0
 
     # What stands for documents
 

@@ -22,6 +22,7 @@ from triever.engines.hits import found_by
 from triever.engines.lexical import LexicalEngine, Weighting
 from triever.errors import UsageError
 from triever.learning.teachers import Teacher
+from triever.models.adapters import AdapterOptions, check_library
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
@@ -55,6 +56,7 @@ class EncoderRetriever(Retriever[E]):
         "a retriever, or its folder, whose order of documents the training follows too; "
         f"{TAUGHT} of its documents are read for each query of a batch",
     )
+    adapter: AdapterOptions = option(AdapterOptions(), "new weights inside the backbone, which may stay as it is")
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -102,8 +104,13 @@ class EncoderRetriever(Retriever[E]):
 
     def _encoder(self, store: DocumentStore) -> Encoder:
         device = device_name(self.device)  # first: to read the texts for a backbone may take long
+        check_library(self.adapter)
         backbone = load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
-        return new_encoder(backbone, self._shape(backbone), self.training.seed, device)
+        encoder = new_encoder(backbone, self._shape(backbone), self.training.seed, device, self.adapter)
+        if self.training.steps and not any(weight.requires_grad for weight in encoder.parameters()):
+            problem = "adapter.freeze = true leaves nothing to train where there is neither an adapter nor a projection"
+            raise UsageError(problem, "set adapter.kind or size, or training.steps=0")
+        return encoder
 
     def _tune(
         self, encoder: Encoder, documents: Tokens, dataset: Dataset, store: DocumentStore, work: Path | None
@@ -165,10 +172,12 @@ def check_lengths(query: int, document: int) -> None:
         raise UsageError(problem, "set both to 3 or more: special tokens count too")
 
 
-def new_encoder(backbone: Backbone, shape: EncoderShape, seed: int, device: str) -> Encoder:
+def new_encoder(
+    backbone: Backbone, shape: EncoderShape, seed: int, device: str, adapter: AdapterOptions | None = None
+) -> Encoder:
     """An encoder in which what does not come with the backbone depends on the seed alone."""
     with seeded(seed):
-        return Encoder(backbone, shape).to(device).eval()
+        return Encoder(backbone, shape, adapter=adapter).to(device).eval()
 
 
 def _usual(tokens: Tokens) -> int:
@@ -188,14 +197,17 @@ def check_memory(
 ) -> None:
     """Refuse a training of so many texts of so many tokens at once that cannot fit, before it starts."""
     shape = encoder.backbone.config
+    weights = parameters or sum(weight.numel() for weight in encoder.parameters())
+    frozen = sum(tensor.numel() for tensor in encoder.frozen_tensors())
     needed = estimate(
-        parameters or sum(weight.numel() for weight in encoder.parameters()),
+        weights,
         batch=rows,
         length=length,
         d_model=encoder.backbone.hidden,
         layers=int(shape.get("num_hidden_layers") or shape.get("num_layers") or 12),
         d_ff=int(shape.get("intermediate_size") or shape.get("d_ff") or 0),
         scores=scores,
+        trainable=max(0, weights - frozen),
         optimizer=training.optimizer,
         precision="bfloat16" if torch.device(device).type == "cuda" else "float32",
     )

@@ -17,6 +17,7 @@ from triever.artifact import Snapshot, Writer, opening
 from triever.config import build, option, validate
 from triever.errors import UsageError
 from triever.models import encoder as encoders
+from triever.models.adapters import backbone_tensors
 from triever.models.backbones import Backbone
 from triever.models.bert import BertDecoder, BertShape, copy_layers
 from triever.models.causal import CausalDecoder, CausalShape
@@ -154,7 +155,7 @@ def cross_decoder(
         if brings_decoder(reader.backbone):
             _take_decoder(model, reader)
         if isinstance(model, BertDecoder):
-            copy_layers(model, reader.module.state_dict())
+            copy_layers(model, backbone_tensors(reader.module))
         if shape.pooled:
             _start(model, rows)
         return model

@@ -20,6 +20,7 @@ from triever.engines.node_docids import is_numbered
 from triever.engines.nodes import NodeEngine
 from triever.learning.docids import DocidTeaching, likelihood
 from triever.learning.nodes import NodeRetriever
+from triever.models.adapters import AdapterOptions
 from triever.models.decoders import DecoderOptions, brings_decoder
 from triever.models.docid_model import laid_out
 
@@ -43,7 +44,7 @@ class Generative(NodeRetriever[DocidEngine | NodeEngine]):
         search, training = self.search_options, self.training
         searched = search.method == "free" or search.normalisation == "vocabulary"
         trained = training.add_steps > 0 or training.normalisation == "trie"
-        plain = self.decoder == DecoderOptions() and not is_numbered(self.docids)
+        plain = (self.decoder, self.adapter) == (DecoderOptions(), AdapterOptions()) and not is_numbered(self.docids)
         return plain and not searched and not trained
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> DocidEngine | NodeEngine:
