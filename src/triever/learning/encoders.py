@@ -139,7 +139,7 @@ class EncoderRetriever(Retriever[E]):
         query, document = (_usual(tokens) for tokens in (training.query_tokens, training.documents))
         queries = min(self.training.batch, len(training.query_tokens))
         taught = TAUGHT if self.teacher is not None and self.training.teacher_weight else 0
-        documents = queries * (1 + self.negatives.count + taught)
+        documents = queries * (1 + self.negatives.count + taught) + self.negatives.shared
         scores = self._scored(queries * query, documents * document)
         check_memory(
             encoder, self.training, queries + documents, max(query, document), str(encoder.device), scores=scores
