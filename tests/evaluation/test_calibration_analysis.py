@@ -73,7 +73,8 @@ def test_models_that_write_docids_by_every_normalisation() -> None:
         for way in probable(retriever).values():
             for result in way.search_many(QUERIES, len(DOCUMENTS)):
                 assert sum(math.exp(hit.logprob or 0) for hit in result) <= 1 + 1e-4
-    assert [*probable(generative().searching(method="free"))] == ["generative"]
+    for method in ("free", "mapped"):
+        assert [*probable(generative().searching(method=method))] == ["generative"]
 
 
 def test_brier_is_the_measure() -> None:

@@ -145,7 +145,7 @@ def probable(retriever: Retriever) -> dict[str, Retriever]:
     """
     if isinstance(retriever, Dense):
         return {DENSE: retriever if retriever.index.kind == "flat" else retriever.reindexed(kind="flat")}
-    if isinstance(retriever, Generative | Contextual) and retriever.search_options.method != "free":
+    if isinstance(retriever, Generative | Contextual) and not retriever.search_options.writes_freely:
         over = ("documents", "trie") if isinstance(retriever.engine, NodeEngine) else ("trie", "vocabulary")
         return {f"over {name}": retriever.searching(normalisation=name) for name in over}
     return {retriever.kind: retriever}
