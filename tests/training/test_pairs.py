@@ -350,13 +350,13 @@ def test_mistakes_are_said(options: dict) -> None:
 
 
 def test_more_shared_documents_than_there_are_and_systems_that_share_none_are_said() -> None:
-    with pytest.raises(triever.UsageError, match="negatives.shared = 31, but there are 30 documents"):
+    with pytest.raises(triever.UsageError, match=r"negatives\.shared = 31, but there are 30 documents"):
         Negatives(shared=31).check(30)
     Negatives(shared=30).check(30)
     for options in ({"shared": 2}, {"in_batch": False, "count": 3}):
-        with pytest.raises(triever.UsageError, match="shared and negatives.in_batch have no effect"):
+        with pytest.raises(triever.UsageError, match="have no effect"):
             triever.ClusterNegatives(**options)
-        with pytest.raises(triever.UsageError, match="shared and negatives.in_batch have no effect"):
+        with pytest.raises(triever.UsageError, match="have no effect"):
             triever.Reranked(negatives=Negatives(**{"count": 3, **options}))
 
 

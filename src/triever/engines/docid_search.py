@@ -37,9 +37,9 @@ class SearchOptions:
     )
     normalisation: Literal["auto", "trie", "vocabulary", "documents"] = option(
         "auto",
-        "probabilities over the symbols that exist (trie), over all (vocabulary, and always if free or mapped), or over "
-        "documents, where nodes have rows; auto: documents if they have, trie for docids of one symbol and contextual "
-        "titles, else what the model was trained with",
+        "probabilities over the symbols that exist (trie), over all (vocabulary, and always in a free or mapped search)"
+        ", or over documents, where nodes have rows; auto: documents if they have, trie for docids of one symbol and "
+        "contextual titles, else what the model was trained with",
     )
     temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
     backoff: int = option(0, "how many of the best dropped prefixes a beam takes up again")
