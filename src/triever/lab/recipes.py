@@ -17,7 +17,7 @@ from triever.errors import UsageError, nearest
 from triever.evaluation.measures import check as check_measures
 from triever.lab.axes import axes_of
 from triever.lab.cells import Cell, digest, file_name
-from triever.lab.expect import Expected, Judging, Order, expected_values, order_of
+from triever.lab.expect import Expected, Judging, Order, Pair, expected_values, order_of
 from triever.lab.layout import cells_of
 from triever.lab.tables import Plan, PlannedOrder, PlannedPair, PlannedRun, PlannedValue
 from triever.lab.toml_values import (
@@ -146,8 +146,17 @@ def _planned_order(order: Order) -> PlannedOrder:
         "statement": order.statement,
         "measure": order.measure,
         "splits": order.splits,
-        "pairs": tuple(PlannedPair(less=pair.less, more=pair.more, strict=pair.strict) for pair in order.pairs),
+        "pairs": tuple(map(_planned_pair, order.pairs)),
     }
+
+
+def _planned_pair(pair: Pair) -> PlannedPair:
+    planned = PlannedPair(less=pair.less, more=pair.more, strict=pair.strict)
+    if pair.less_minus:
+        planned["less_minus"] = pair.less_minus
+    if pair.more_minus:
+        planned["more_minus"] = pair.more_minus
+    return planned
 
 
 def find(recipe: str | Path) -> Path:
