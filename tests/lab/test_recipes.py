@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import triever
 from tests.marks import quick
 from triever import UsageError, config
 from triever.lab import experiment
@@ -21,7 +22,9 @@ from triever.lab.recipes import SETTINGS, Recipe, Run, find, read, recipe_name
 from triever.retriever import KINDS
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = sorted((ROOT / "recipes").rglob("*.toml"))
+AWAITED = set() if "adapter" in config.options(triever.Dense) else {"study/adapters"}
+"""Recipes with an option that no system has yet."""
+SHIPPED = [path for path in sorted((ROOT / "recipes").rglob("*.toml")) if recipe_name(path) not in AWAITED]
 HEAD = """
 title = "toy"
 data = "python"

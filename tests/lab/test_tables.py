@@ -90,9 +90,7 @@ def test_a_tie_without_any_spread_is_no_order(value: float, seeds: int) -> None:
 
 
 @given(ANY, ANY)
-def test_a_difference_is_taken_seed_by_seed_and_has_the_width_of_both(
-    one: Measured, other: Measured
-) -> None:
+def test_a_difference_is_taken_seed_by_seed_and_has_the_width_of_both(one: Measured, other: Measured) -> None:
     difference = one.minus(other)
     assert difference.mean == pytest.approx(one.mean - other.mean)
     if len(one.means) == len(other.means):

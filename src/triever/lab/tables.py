@@ -14,6 +14,7 @@ from statistics import fmean, stdev
 from typing import NotRequired, TypedDict
 
 from triever.errors import DataError
+from triever.evaluation.picture import Bars
 from triever.evaluation.report import ScoreRecord
 from triever.evaluation.seen import SeenScores
 from triever.printable import mean_text
@@ -72,6 +73,13 @@ class PlannedOrder(TypedDict):
     pairs: Sequence[PlannedPair]
 
 
+class PlannedPlot(TypedDict):
+    """The cells of a picture: for each of its lines the steps from left to right, and the cell of each."""
+
+    axis: str
+    lines: dict[str, dict[str, str]]
+
+
 class Plan(TypedDict):
     """What the table of a recipe holds in one setting."""
 
@@ -85,6 +93,7 @@ class Plan(TypedDict):
     cells: list[PlannedCell]
     values: list[PlannedValue]
     order: list[PlannedOrder]
+    plot: NotRequired[PlannedPlot]
 
 
 class RunReport(TypedDict):
@@ -320,6 +329,29 @@ class RecipeTable:
         tables = [self._split_table(split, several=len(splits) > 1) for split in splits]
         lines = [*self._value_lines(), *self._order_lines(), *(f"- failed: {line}" for line in self.failed)]
         return "\n\n".join([*tables, *(["\n".join(lines)] if lines else [])])
+
+    def panels(self) -> list[Bars]:
+        """What a picture shows, if the plan has one: a panel for each measure on the plan's split."""
+        plot, split = self.plan.get("plot"), self.plan["split"]
+        if not plot or not any(split in row.splits for row in self.rows):
+            return []
+        steps = list(dict.fromkeys(step for line in plot["lines"].values() for step in line))
+        labels = [step.rpartition("=")[2] for step in steps]
+        return [
+            Bars(
+                f"{measure} by {plot['axis']}",
+                labels,
+                {
+                    name: [self._mean([line[step]], split, measure) if step in line else None for step in steps]
+                    for name, line in plot["lines"].items()
+                },
+            )
+            for measure in self.plan["measures"]
+        ]
+
+    def _mean(self, side: Sequence[str], split: str, measure: str) -> float | None:
+        measured = self._measured(side, split, measure)
+        return measured.mean if measured else None
 
     def _line(self, row: Row, measure: str) -> dict[str, str]:
         measured = row.measured(self.plan["split"], measure)
