@@ -421,6 +421,7 @@ MISTAKES = {
         "ordre is not a key of expect; did you mean order?",
     ),
     "order of no cell": (HEAD + GRID + '[expect]\norder = ["k1=3 < k1=1"]\n', "names 'k1=3', which is not a cell"),
+    "plot of no axis": (HEAD + 'plot = "k2"\n' + GRID, "plot = 'k2' is not an axis; known: k1, language"),
     "order of a difference of many": (
         HEAD + GRID + '[expect]\norder = ["k1=1 - k1=0.5 < none, k1=1"]\n',
         "names 2 cells by 'k1=1'; in a difference, name one cell, such as 'english, k1=1'",
@@ -492,6 +493,21 @@ def test_an_order_may_be_about_differences_of_cells(tmp_path: Path) -> None:
     assert order.pairs == (Pair("a - b", "english, k1=1", False, "", "english, k1=0.5"),), "a label is not divided"
     planned = recipe(tmp_path, text % f"a - b <= {gains}").plan()["order"][0]["pairs"]
     assert planned == ({"less": "a - b", "more": "english, k1=1", "strict": False, "more_minus": "english, k1=0.5"},)
+
+
+def test_a_plot_has_a_line_for_every_combination_of_the_other_axes(tmp_path: Path) -> None:
+    by_hand = '[[cells]]\nlabel = "alone"\nkind = "dense"\n'
+    text = HEAD + 'plot = "k1"\nwithout = ["english, k1=1"]\n' + GRID + by_hand
+    assert recipe(tmp_path, text).plan().get("plot") == {
+        "axis": "k1",
+        "lines": {
+            "english": {"k1=0.5": "english, k1=0.5", "k1=2.0": "english, k1=2.0"},
+            "none": {"k1=0.5": "none, k1=0.5", "k1=1": "none, k1=1", "k1=2.0": "none, k1=2.0"},
+        },
+    }
+    single = text.replace('language = ["english", "none"]\n', "").replace("english, ", "")
+    assert recipe(tmp_path, single).plan()["plot"]["lines"] == {"k1": {"k1=0.5": "k1=0.5", "k1=2.0": "k1=2.0"}}
+    assert "plot" not in recipe(tmp_path, HEAD + GRID).plan()
 
 
 # --- what is shipped ------------------------------------------------------------------------------------------

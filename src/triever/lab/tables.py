@@ -80,7 +80,7 @@ class PlannedPlot(TypedDict):
     lines: dict[str, dict[str, str]]
 
 
-class Plan(TypedDict):
+class EveryPlan(TypedDict):
     """What the table of a recipe holds in one setting."""
 
     name: str
@@ -93,7 +93,12 @@ class Plan(TypedDict):
     cells: list[PlannedCell]
     values: list[PlannedValue]
     order: list[PlannedOrder]
-    plot: NotRequired[PlannedPlot]
+
+
+class Plan(EveryPlan, total=False):  # NotRequired is not seen where annotations are texts, and a test of keys needs it
+    """The same, and a picture where the recipe asks for one."""
+
+    plot: PlannedPlot
 
 
 class RunReport(TypedDict):
