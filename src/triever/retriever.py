@@ -382,6 +382,10 @@ class Retriever(ABC, Generic[E]):
         held = self._checked()
         return held.products(len(held.store) if documents is None else whole(documents, "documents", 0))
 
+    def with_probabilities(self, queries: Sequence[str | Query], results: Sequence[Result]) -> list[Result]:
+        """The results of queries with a log-probability for each hit, where scores are probabilities or become them."""
+        return [*results]
+
     def compared(self, queries: Sequence[str], k: int = 10) -> float | None:
         """How often a query's vector is compared for so many hits, as a share of documents; none without a choice."""
         return None

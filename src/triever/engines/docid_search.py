@@ -1,4 +1,4 @@
-"""The three ways to search docids, and what they find: a beam, the true best, and what a model writes freely."""
+"""The ways to search docids, and what they find: a beam, the true best, and what a model writes freely."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ WIDTH = 20
 class SearchOptions:
     """How docids are searched: `SearchOptions(width=40)`."""
 
-    method: Literal["beam", "exact", "free"] = option(
-        "beam", "beam; exact, the true best with a certificate; free, a beam that may write docids that do not exist"
+    method: Literal["beam", "exact", "free", "mapped"] = option(
+        "beam",
+        "beam; exact, the true best with a certificate; free, a beam that may write docids that do not exist; mapped, "
+        "the same, where these stand for the docids that begin with their longest prefix that exists",
     )
     width: int | None = option(
         None,
@@ -35,9 +37,9 @@ class SearchOptions:
     )
     normalisation: Literal["auto", "trie", "vocabulary", "documents"] = option(
         "auto",
-        "probabilities over the symbols that exist (trie), over all (vocabulary, and always in a free search), or over "
-        "documents, where nodes have rows; auto: documents if they have, trie for docids of one symbol and contextual "
-        "titles, else what the model was trained with",
+        "probabilities over the symbols that exist (trie), over all (vocabulary, and always in a free or mapped search)"
+        ", or over documents, where nodes have rows; auto: documents if they have, trie for docids of one symbol and "
+        "contextual titles, else what the model was trained with",
     )
     temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
     backoff: int = option(0, "how many of the best dropped prefixes a beam takes up again")
@@ -55,9 +57,14 @@ class SearchOptions:
         return WIDTH if self.width is None else self.width
 
     @property
+    def writes_freely(self) -> bool:
+        """Whether the model may write docids that do not exist."""
+        return self.method in ("free", "mapped")
+
+    @property
     def scored_over(self) -> Normalisation:
         """What probabilities are over; what is written freely is scored over all symbols."""
-        if self.method == "free":
+        if self.writes_freely:
             return "vocabulary"
         return "trie" if self.normalisation == "auto" else self.normalisation
 
@@ -99,11 +106,12 @@ def found_by(
             ties=True,
         )
         return [ScoredDocuments(answer.documents, certificate=str(answer)) for answer in certified]
-    if options.method == "free":
+    if options.writes_freely:
         written = free(generator, cache, hidden, walk, options.beam(k), stop=stop)
+        found = written.mapped(k, ties=True) if options.method == "mapped" else written.documents(k, ties=True)
         return [
             ScoredDocuments(hits, note=f"{invalid} of {total} written docids do not exist")
-            for hits, invalid, total in written.documents(k, ties=True)
+            for hits, invalid, total in found
         ]
     frontier = beam(generator, cache, hidden, walk, options.beam(k), keep=k)
     return [ScoredDocuments(hits) for hits in documents(walk, frontier, k, ties=True)]

@@ -281,8 +281,11 @@ def explained(
         names = [f"{position}: {docids.scheme.symbol(symbol)}" for position, symbol in enumerate(docid, 1)]
         shared = (("shared by several", -float(np.log(sharing))),) if sharing > 1 else ()
         parts: Parts = (*zip(names, scores, strict=True), *shared)
-        if int(docids.numbers[store.row(hit.id)]) in several:
-            parts += (("other docids", hit.score - sum(weight for _, weight in parts)),)
+        rest = hit.score - sum(weight for _, weight in parts)
+        if options.method == "mapped":
+            parts += (("docids that do not exist", rest),)
+        elif int(docids.numbers[store.row(hit.id)]) in several:
+            parts += (("other docids", rest),)
         parts_of_hits.append(parts)
     return tuple(parts_of_hits)
 

@@ -122,9 +122,9 @@ class DenseEngine(_EncoderEngine[VectorIndex]):
         """(queries, d) the vectors of queries."""
         return encode(self.query_encoder, self.reading.queries(self.query_encoder, queries))
 
-    def log_sum_exp(self, queries: Sequence[str], temperature: float) -> np.ndarray:
-        """(queries,) what makes scores log-probabilities over all documents: score / temperature less this."""
-        return self.index.log_sum_exp(self.vectors(queries), temperature)
+    def softmax_over_all(self, queries: Sequence[str], temperature: float) -> tuple[np.ndarray, np.ndarray]:
+        """(queries,) each: a score divided by the first, less the second, is a log-probability over all documents."""
+        return np.full(len(queries), temperature), self.index.log_sum_exp(self.vectors(queries), temperature)
 
     def stored(self) -> Stored:
         """Weights and vectors."""
@@ -180,6 +180,19 @@ class LateEngine(_EncoderEngine[TokenIndex]):
     def vectors(self, queries: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The vectors of queries' tokens, end to end, and where each query begins."""
         return encode_tokens(self.encoder, self.reading.queries(self.encoder, queries))
+
+    def softmax_over_all(self, queries: Sequence[str], temperature: float) -> tuple[np.ndarray, np.ndarray]:
+        """(queries,) each: a score divided by the first, less the second, is a log-probability over all documents.
+
+        A training divides the mean over a query's tokens by its temperature; the score of an index may be their sum.
+        """
+        flat, starts = self.vectors(queries)
+        tokens = np.diff(starts) if self.index.options.score == "maxsim" else np.ones(len(queries))
+        temperatures, totals = temperature * tokens, []
+        for low in range(0, len(queries), QUERIES):
+            vectors, mask = _side_by_side(flat, starts[low : low + QUERIES + 1])
+            totals.append(self.index.log_sum_exp(vectors, mask, temperatures[low : low + QUERIES]))
+        return temperatures, np.concatenate([np.empty(0), *totals])
 
     def read_ahead(self, queries: Sequence[str]) -> Callable[[int], object]:
         """Read queries; what is returned finds so many documents for each."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from triever import config
 from triever.config import option
 from triever.data.datasets import Dataset
+from triever.data.records import Hit, Query, Result
 from triever.data.store import DocumentStore
 from triever.engines.encoded import DenseEngine, LateEngine, TextReading
 from triever.engines.hits import found_by
@@ -28,7 +29,7 @@ from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
 from triever.models.seeds import seeded
 from triever.models.tokens import Tokens
-from triever.retriever import Retriever
+from triever.retriever import Retriever, texts_of
 from triever.training.memory_estimate import check, estimate
 from triever.training.opinions import LABELLED
 from triever.training.pairs import TAUGHT, Negatives, pairs_of
@@ -94,6 +95,19 @@ class EncoderRetriever(Retriever[E]):
         """How much of texts is read, and what stands before them."""
         return TextReading(self.query_length, self.document_length, self.query_prefix, self.document_prefix)
 
+    def with_probabilities(self, queries: Sequence[str | Query], results: Sequence[Result]) -> list[Result]:
+        """The results with log-probabilities: a softmax over all documents, at the temperature of the training.
+
+        Where long documents are cut, a document is as likely as its best passage among all passages.
+        """
+        if not queries:
+            return []
+        temperatures, totals = self.engine.softmax_over_all(texts_of(queries), self.training.temperature)
+        return [
+            replace(result, hits=tuple(_likely(hit, hit.score / temperature - total) for hit in result))
+            for result, temperature, total in zip(results, temperatures.tolist(), totals.tolist(), strict=True)
+        ]
+
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> E:
         """Train the encoder, if that is wanted, and make vectors of all documents."""
         encoder = self._encoder(store)
@@ -146,7 +160,7 @@ class EncoderRetriever(Retriever[E]):
         query, document = (_usual(tokens) for tokens in (training.query_tokens, training.documents))
         queries = min(self.training.batch, len(training.query_tokens))
         taught = TAUGHT if self.teacher is not None and self.training.teacher_weight else 0
-        documents = queries * (1 + self.negatives.count + taught)
+        documents = queries * (1 + self.negatives.count + taught) + self.negatives.shared
         scores = self._scored(queries * query, documents * document)
         check_memory(
             encoder, self.training, queries + documents, max(query, document), str(encoder.device), scores=scores
@@ -155,6 +169,10 @@ class EncoderRetriever(Retriever[E]):
     def _scored(self, query_tokens: int, document_tokens: int) -> int:
         """How many scores of tokens with tokens a training batch makes, on the way to those of its texts."""
         return 0
+
+
+def _likely(hit: Hit, logprob: float) -> Hit:
+    return replace(hit, logprob=min(logprob, 0.0))  # above 0 by rounding alone: the sum holds the same score
 
 
 def _tell_of_long_texts(documents: Tokens, limit: int) -> None:

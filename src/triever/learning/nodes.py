@@ -97,7 +97,7 @@ class NodeRetriever(DocidRetriever[R]):
 
     def check_nodes(self) -> None:
         """Refuse what rows of nodes cannot be combined with."""
-        if self.search_options.method == "free" or self.search_options.normalisation == "vocabulary":
+        if self.search_options.writes_freely or self.search_options.normalisation == "vocabulary":
             problem = (
                 "rows of nodes score no symbols, so a free search or a vocabulary normalisation has nothing to score"
             )

@@ -42,7 +42,7 @@ class Generative(NodeRetriever[DocidEngine | NodeEngine]):
     def _leaves_room_for_nodes(self) -> bool:
         """Whether nothing that is set has a meaning for rows of symbols only."""
         search, training = self.search_options, self.training
-        searched = search.method == "free" or search.normalisation == "vocabulary"
+        searched = search.writes_freely or search.normalisation == "vocabulary"
         trained = training.add_steps > 0 or training.normalisation == "trie"
         plain = (self.decoder, self.adapter) == (DecoderOptions(), AdapterOptions()) and not is_numbered(self.docids)
         return plain and not searched and not trained
