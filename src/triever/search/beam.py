@@ -19,6 +19,10 @@ from triever.models.generator import Cache, Generator, Hidden
 from triever.search.scores import Normalisation, child_scores
 
 
+SCORES = 2**24
+"""The most scores of symbols that are computed at once for the rest of docids."""
+
+
 @dataclass(frozen=True)
 class BeamOptions:
     """How to search: `BeamOptions(width=40)`."""
@@ -207,10 +211,14 @@ class _Search:
         symbols, length = self.walk.tails(state)
         last = beams.tokens.reshape(beams.rows, -1)[lone, -1:]
         _, hidden = self.generator.extend(cache, parent[lone], torch.cat([last, symbols[:, :-1]], 1))
-        logits = self.generator.logits(hidden).float() / self.options.temperature
-        each = logits.gather(2, symbols[..., None])[..., 0] - logits.logsumexp(2)
         counts = torch.arange(symbols.shape[1], device=symbols.device) < length[:, None]
-        return torch.where(counts, each, 0.0).sum(1), length
+        # Not for places behind the ends of docids, and some at a time: a vocabulary may be wide.
+        each, places = torch.zeros(counts.shape, device=symbols.device), counts.nonzero()
+        for piece in places.split(max(1, SCORES // self.generator.width)):
+            at = tuple(piece.T)
+            logits = self.generator.logits(hidden[at]).float() / self.options.temperature
+            each[at] = logits.gather(1, symbols[at][:, None])[:, 0] - logits.logsumexp(1)
+        return each.sum(1), length
 
     def _add(self, state: Tensor, logprob: Tensor, length: int | Tensor) -> None:
         """Add prefixes to the pool, which keeps the best."""
