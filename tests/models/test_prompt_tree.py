@@ -143,9 +143,7 @@ def test_prefixes_side_by_side_may_be_more_than_a_sliding_window_has_room_for() 
     generator = CausalGenerator(decoder("mistral"), tokenise)
     tree, _ = generator.prefill(prompts([[5, 6, 7, 8]]))
     _, states = generator.extend(tree, torch.zeros(20, dtype=torch.long), torch.arange(20)[:, None])
-    torch.testing.assert_close(
-        generator.logits(states)[0], scores("mistral", [5, 6, 7, 8, 0], 1), atol=1e-4, rtol=1e-4
-    )
+    torch.testing.assert_close(generator.logits(states)[0], scores("mistral", [5, 6, 7, 8, 0], 1), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("kind", "form"), [("llama", CausalGenerator), ("bloom", CopyingGenerator)])

@@ -12,7 +12,7 @@ from triever.models.backbones import learn_tokenizer
 from triever.models.prompts import ASK, PROMPTS, Prompt, Prompts
 from triever.models.tokens import TextTokenizer
 
-TEXTS = [ASK, "Question: who was born in Paris? Paris Hilton (film), New York's \"Big Apple\"\nThe title is here"] * 3
+TEXTS = [ASK, 'Question: who was born in Paris? Paris Hilton (film), New York\'s "Big Apple"\nThe title is here'] * 3
 
 
 def byte_level(add_prefix_space: bool) -> TextTokenizer:
@@ -74,7 +74,9 @@ def test_paris_behind_a_prompt_is_one_word() -> None:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@given(query=st.text("Paris who? ☃", max_size=60), room=st.integers(0, 40), template=st.sampled_from([*PROMPTS.values()]))
+@given(
+    query=st.text("Paris who? ☃", max_size=60), room=st.integers(0, 40), template=st.sampled_from([*PROMPTS.values()])
+)
 def test_a_long_query_is_cut_and_the_words_around_it_never(name: str, query: str, room: int, template: str) -> None:
     tokenizer, prompt = TOKENIZERS[name], Prompt(template)
     around = [len(part) for part in prompt.around(tokenizer)]

@@ -15,8 +15,19 @@ import triever
 from tests.marks import quick
 from tests.models.causal import END, save_causal
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
-from triever import GDR, Atomic, Contextual, DecoderOptions, Dense, DocidTuning, Generative, SearchOptions, Title
-from triever import UsageError, ViewOptions
+from triever import (
+    GDR,
+    Atomic,
+    Contextual,
+    DecoderOptions,
+    Dense,
+    DocidTuning,
+    Generative,
+    SearchOptions,
+    Title,
+    UsageError,
+    ViewOptions,
+)
 from triever.commands.use import search
 from triever.learning.docids import DocidTeaching, likelihood
 from triever.models.prompts import ASK, PROMPTS, THINK, THINKING, Prompts
@@ -190,7 +201,10 @@ def test_a_thought_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (lambda: titled(SCRATCH, decoder=DecoderOptions(rows="nodes")), "rows of nodes score no tokens"),
         (lambda: titled(SCRATCH, decoder=DecoderOptions(rows="random")), "are about rows of symbols"),
         (lambda: Generative(prompt="paper"), "a prompt is for titles"),
-        (lambda: Generative(docids=Atomic(), search_options=SearchOptions(think=3)), "think = 3 needs a language model"),
+        (
+            lambda: Generative(docids=Atomic(), search_options=SearchOptions(think=3)),
+            "think = 3 needs a language model",
+        ),
         (lambda: GDR(search_options=SearchOptions(think=3)), "think = 3 needs a language model"),
         (lambda: Contextual(search_options=SearchOptions(think=3)), "think = 3 needs a language model"),
         (lambda: SearchOptions(think=-1), "think = -1 should not be negative"),

@@ -44,8 +44,7 @@ class SearchOptions:
     budget: int = option(10_000, "prefixes that an exact search may open for one query")
     think: int = option(
         0,
-        "tokens of a thought that a language model writes before it searches, where it writes titles in its own tokens; "
-        "0: none",
+        "tokens of a thought that a language model writes before it searches, with titles in its own tokens; 0: none",
     )
 
     def __post_init__(self) -> None:

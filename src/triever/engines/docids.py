@@ -42,7 +42,6 @@ from triever.search.paths import path_scores
 from triever.search.scores import Normalisation
 from triever.validation import require, require_array, require_table
 
-
 UNLIMITED = 2**31
 """More tokens than any text has."""
 

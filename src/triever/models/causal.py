@@ -147,9 +147,10 @@ def _heeds_masks(model: CausalDecoder) -> bool:
     symbols = torch.tensor([[0, 1], [1, 0]], device=model.device).clamp(max=model.symbols.weight.shape[0] - 1)
     parents = torch.zeros(2, dtype=torch.long, device=model.device)
     try:
-        ways = (CausalGenerator, CopyingGenerator)
-        made = [way(model, lambda _: (text, torch.ones_like(text))) for way in ways]
-        one, other = (way.extend(way.prefill([""])[0], parents, symbols)[1] for way in made)
+        ways: list[Generator] = [
+            way(model, lambda _: (text, torch.ones_like(text))) for way in (CausalGenerator, CopyingGenerator)
+        ]
+        one, other = (way.extend(way.prefill([""])[0], parents, symbols)[1] for way in ways)
     except (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
         return False
     finally:

@@ -18,7 +18,6 @@ from triever.errors import UsageError
 from triever.models.generator import Cache, Generator, Hidden
 from triever.search.scores import Normalisation, child_scores
 
-
 SCORES = 2**24
 """The most scores of symbols that are computed at once for the rest of docids."""
 
