@@ -37,8 +37,6 @@ class LanguageModel(Protocol):
         """The states of what comes in as vectors (rows, t, d_model), and a cache."""
         ...
 
-    config: Any
-
     def get_input_embeddings(self) -> nn.Module:
         """What tokens are read as."""
         ...
@@ -104,20 +102,16 @@ class CausalDecoder(DocidModel[CausalShape]):
     def grown(self, growth: Growth, symbols: Tensor) -> tuple[PromptTree, Tensor]:
         """A tree of prefixes with one or more symbols (n, t) behind each, and their states (n, t, d_model)."""
         sees = growth.sees()
-        if self._attention != "sdpa":  # others add a mask to scores
-            sees = torch.zeros_like(sees, dtype=self.dtype).masked_fill(~sees, torch.finfo(self.dtype).min)
+        # As numbers that are added to scores, which all ways to compute attention take.
+        mask = torch.zeros_like(sees, dtype=self.dtype).masked_fill(~sees, torch.finfo(self.dtype).min)
         out = self.language_model(
             inputs_embeds=self._rows(growth.laid_out(symbols)),
-            attention_mask=sees,
+            attention_mask=mask,
             position_ids=growth.positions(),
             past_key_values=shared(growth.tree.past),
             use_cache=True,
         )
         return growth.grown(out.past_key_values), growth.taken(out.last_hidden_state)
-
-    @property
-    def _attention(self) -> str:
-        return getattr(self.language_model.config, "_attn_implementation", "")
 
     @property
     def shares_texts(self) -> bool:
