@@ -95,7 +95,7 @@ def growths(draw: st.DrawFn) -> list[tuple[list[int], list[list[int]]]]:
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(steps=growths())
 def test_prefixes_score_as_transformers_scores_the_text_and_all_that_follows(kind: str, steps: Any) -> None:
     model = decoder(kind)

@@ -142,6 +142,7 @@ def test_an_untrained_fit_is_no_mistake(folders: dict[str, str], caplog: pytest.
     assert not caplog.records
 
 
+@pytest.mark.long
 class TestZeroShot(Contract):
     understands = False
 

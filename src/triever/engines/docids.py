@@ -152,7 +152,7 @@ class Docids(Generic[M]):
     def with_thoughts(self, queries: Sequence[str], thoughts: Sequence[str]) -> list[str]:
         """Queries, each with what was thought about it behind it."""
         short = self.model.encoder.tokenizer.cut(queries, self.queries[0])
-        return [f"{query} {thought}" for query, thought in zip(short, thoughts, strict=True)]
+        return [f"{query} {thought}" if thought else query for query, thought in zip(short, thoughts, strict=True)]
 
     def row_docid(self, store: DocumentStore, document_id: str) -> Docid:
         """The docid of a document by its id."""

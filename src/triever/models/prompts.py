@@ -19,7 +19,7 @@ ASK = "Given the question, predict the document title that most likely contains 
 THINK = "Briefly think about the document title that may contain the answer to this question."
 PROMPTS = {"question": f"Question: {QUERY}\n{ASK}", "paper": f"{ASK} {QUERY}"}
 """Templates by name; the first one is used where none is set."""
-THINKING = {"question": f"Question: {QUERY}\n{THINK}", "paper": f"{THINK} {QUERY}"}
+THINKING = {"question": f"Question: {QUERY}\n{THINK}\nThought:", "paper": f"{THINK} {QUERY}"}
 """What a thought follows, by the name of the template; templates without a name have the first one."""
 ANYTHING = "?"
 """What stands before a title where a template ends with its query."""
