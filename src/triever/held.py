@@ -106,7 +106,7 @@ class Held(Generic[E]):
             result = self.search([text], k)[0]
             return result, self.engine.explain(self.store, text, result)
         found = self._by_passages([text], min(k, len(self.store)))[0]
-        parts = self.engine.explain(self.searched, text, Result(found.passages))
+        parts = self.engine.explain(self.searched, text, replace(found.result, hits=found.passages))
         rest = [hit.score - best.score for hit, best in zip(found.result, found.passages, strict=True)]
         told = tuple((*own, ("other passages", more)) if more else own for own, more in zip(parts, rest, strict=True))
         return self._known(found.result, text), told

@@ -44,12 +44,18 @@ class SearchOptions:
     temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
     backoff: int = option(0, "how many of the best dropped prefixes a beam takes up again")
     budget: int = option(10_000, "prefixes that an exact search may open for one query")
+    think: int = option(
+        0,
+        "tokens of a thought that a language model writes before it searches, with titles in its own tokens; 0: none",
+    )
 
     def __post_init__(self) -> None:
         config.validate(self)
         BeamOptions(self.beam_width, self.scored_over, self.temperature, backoff=self.backoff)  # which checks its own
         if self.budget < 1:
             raise UsageError(f"budget = {self.budget} should be above zero", "the default is 10000")
+        if self.think < 0:
+            raise UsageError(f"think = {self.think} should not be negative", "0 searches without a thought")
 
     @property
     def beam_width(self) -> int:
