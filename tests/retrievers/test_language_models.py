@@ -17,6 +17,7 @@ from tests.models.causal import END, save_causal
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import (
     GDR,
+    AdapterOptions,
     Atomic,
     Contextual,
     DecoderOptions,
@@ -81,6 +82,30 @@ def test_an_untrained_model_scores_titles_as_the_language_model_does(
         for hit in fitted.search(query, len(DOCUMENTS))[::4]:
             truth = logprob(folders[kind], template.replace("{query}", query.text), hit.title or hit.id)
             assert hit.score == pytest.approx(truth, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", quick("llama", of=["llama", "gpt2"]))
+def test_lora_teaches_titles_and_leaves_the_language_model_as_it_is(
+    folders: dict[str, str], kind: str, tmp_path: Path
+) -> None:
+    fitted = titled(folders[kind], steps=3, adapter=AdapterOptions("lora", rank=2)).fit(dataset())
+    model, (_, whole) = fitted.engine.docids.model, transformers_model(folders[kind])
+    learns = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    assert learns
+    assert all(".lora_" in name for name in learns)
+    assert torch.equal(model.symbols.weight, whole.get_input_embeddings().weight)
+    assert torch.equal(model.rows, whole.get_output_embeddings().weight[: model.shape.width])
+    untrained = titled(folders[kind]).fit(dataset())
+    assert fitted.search(QUERIES[0], 3)[0].score != untrained.search(QUERIES[0], 3)[0].score
+    fitted.save(tmp_path / "m")
+    opened = triever.load(tmp_path / "m", backbone=folders[kind])
+    assert [list(opened.search(query, 5)) for query in QUERIES] == [list(fitted.search(query, 5)) for query in QUERIES]
+    assert _bytes(tmp_path / "m") < _bytes(Path(folders[kind])), "the backbone is only named"
+
+
+def _bytes(folder: Path) -> int:
+    """The bytes of the weights in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
 
 
 def test_weights_of_words_are_shared_and_an_output_layer_of_its_own_is_kept(folders: dict[str, str]) -> None:
