@@ -30,6 +30,7 @@ PAGES = [
     "docs/index.md",
     "docs/own-documents.md",
     "docs/rag.md",
+    "docs/serving.md",
     "docs/suggest.md",
     "docs/evaluation.md",
     "docs/data.md",
@@ -47,7 +48,7 @@ PAGES = [
 ]
 LONG = {
     *("docs/index.md", "docs/evaluation.md", "docs/encoders.md", "docs/generative.md", "docs/contextual.md"),
-    *("docs/gdr.md", "docs/reatt.md", "docs/query-writer.md", "docs/scale.md", "docs/theory.md"),
+    *("docs/gdr.md", "docs/reatt.md", "docs/query-writer.md", "docs/scale.md", "docs/theory.md", "docs/serving.md"),
     "docs/language-models.md",
 }
 """Pages that take long; `make test` only looks whether their commands and their code can be read."""

@@ -12,11 +12,13 @@ from triever.errors import (
     Busy,
     DataError,
     MissingExtra,
+    ServerError,
     TrieverError,
     UsageError,
 )
 from triever.evaluation.compare import compare
 from triever.evaluation.report import Report, evaluate
+from triever.remote import Remote, connect
 from triever.retriever import Explanation, Retriever, edit, load
 from triever.retrievers.bm25 import BM25
 from triever.version import __version__
@@ -108,6 +110,7 @@ __all__ = [
     "ClusterNegatives",
     "Codebook",
     "compare",
+    "connect",
     "Contextual",
     "ContrastTuning",
     "Cut",
@@ -139,6 +142,7 @@ __all__ = [
     "ReAtt",
     "ReAttShape",
     "ReAttTuning",
+    "Remote",
     "Report",
     "Reranked",
     "RerankTuning",
@@ -146,6 +150,7 @@ __all__ = [
     "Retriever",
     "SearchOptions",
     "Semantic",
+    "ServerError",
     "Source",
     "SpellingOptions",
     "Title",

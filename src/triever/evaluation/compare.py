@@ -15,6 +15,7 @@ from triever.errors import UsageError
 from triever.evaluation.measures import DEFAULT_MEASURES, check, depth, per_query
 from triever.evaluation.report import Report
 from triever.progress import track
+from triever.remote import Remote, Searcher
 from triever.retriever import Asks, Retriever
 
 ANSWERED = {"EM", "F1"}
@@ -27,7 +28,7 @@ DEEP = 1000
 log = logging.getLogger("triever")
 
 
-def search_all(retriever: Retriever, queries: Sequence[Query], k: int = 100, name: str = "search") -> Run:
+def search_all(retriever: Searcher, queries: Sequence[Query], k: int = 100, name: str = "search") -> Run:
     """The hits of every query, by query id."""
     batches = [queries[start : start + BATCH] for start in range(0, len(queries), BATCH)]
     results = [
@@ -38,7 +39,7 @@ def search_all(retriever: Retriever, queries: Sequence[Query], k: int = 100, nam
 
 
 def compare(
-    retrievers: Mapping[str, Retriever],
+    retrievers: Mapping[str, Searcher],
     dataset: Dataset,
     split: str = "test",
     measures: Sequence[str] = DEFAULT_MEASURES,
@@ -55,7 +56,7 @@ def compare(
     if not isinstance(retrievers, Mapping) or not retrievers:
         raise UsageError("there is nothing to compare", 'give retrievers by name: compare({"bm25": bm25}, data)')
     for name, retriever in retrievers.items():
-        if not isinstance(retriever, Retriever):
+        if not isinstance(retriever, Retriever | Remote):
             raise UsageError(
                 f"{brief(name)} is {brief(retriever)}, not a retriever", "give a fitted or loaded retriever"
             )
@@ -130,15 +131,18 @@ def questions(dataset: Dataset, split: str) -> tuple[list[Query], Qrels]:
     return queries, qrels
 
 
-def warn_of_other_documents(name: str, retriever: Retriever, dataset: Dataset, split: str) -> None:
+def warn_of_other_documents(name: str, retriever: Searcher, dataset: Dataset, split: str) -> None:
     """Warn if a retriever holds other documents than this data, or if judged documents are missing."""
+    if isinstance(retriever, Remote):  # few requests for many documents, instead of one for each
+        judged = dataset.qrels(split).values()
+        retriever.documents.look_up(key for grades in judged for key, grade in grades.items() if grade > 0)
     dataset.unknown_documents(split, retriever.documents)
     if retriever.fingerprint != dataset.fingerprint:
         log.warning("%s holds other documents than %s: its measures are about its own documents", name, dataset.name)
 
 
 def measure(
-    run: Run, qrels: Qrels, queries: Sequence[Query], retriever: Retriever, measures: Sequence[str]
+    run: Run, qrels: Qrels, queries: Sequence[Query], retriever: Searcher, measures: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """Measure -> query -> value; a measure that reads texts reads those of the retriever's documents."""
     texts = retriever.documents
