@@ -78,7 +78,7 @@ def compare(
         speed = len(queries) / (time.perf_counter() - started)
         if isinstance(retriever, Asks) and ANSWERED & {*measures}:
             run = with_answers(run, retriever, queries)
-        if CLAIMED & {*measures}:
+        if CLAIMED & {*measures} and isinstance(retriever, Retriever):  # a server's scores are what they are
             run = with_probabilities(run, retriever, queries)
         if keep:
             keep(name, run)
