@@ -30,12 +30,14 @@ PAGES = [
     "docs/index.md",
     "docs/own-documents.md",
     "docs/rag.md",
+    "docs/serving.md",
     "docs/suggest.md",
     "docs/evaluation.md",
     "docs/data.md",
     "docs/search.md",
     "docs/encoders.md",
     "docs/generative.md",
+    "docs/language-models.md",
     "docs/contextual.md",
     "docs/gdr.md",
     "docs/reatt.md",
@@ -46,7 +48,8 @@ PAGES = [
 ]
 LONG = {
     *("docs/index.md", "docs/evaluation.md", "docs/encoders.md", "docs/generative.md", "docs/contextual.md"),
-    *("docs/gdr.md", "docs/reatt.md", "docs/query-writer.md", "docs/scale.md", "docs/theory.md"),
+    *("docs/gdr.md", "docs/reatt.md", "docs/query-writer.md", "docs/scale.md", "docs/theory.md", "docs/serving.md"),
+    "docs/language-models.md",
 }
 """Pages that take long; `make test` only looks whether their commands and their code can be read."""
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -245,6 +245,7 @@ WORDS: dict[str, list[list[str]]] = {
         [NASTY, D],
     ],
     "status": [[M], [M, "--json"], [G], [NASTY]],
+    "serve": [[NASTY], [M, "--set", f"{NASTY}=1"], [M, "--host", NASTY], [M, "--key-file", NASTY]],
     "weights list": [[], ["--json"]],
     "weights install": [[NASTY]],
     "docids info": [
@@ -260,6 +261,11 @@ WORDS: dict[str, list[list[str]]] = {
     "bench search": [
         [f"b{FILE}=bm25", "--data", D, "--split", T],
         [f"b{FILE}=bm25", "--data", D, "--split", T, "--json"],
+    ],
+    "bench serve": [
+        [NASTY, "--data", D, "--split", T],
+        [M, "--data", D, "--split", T, "--set", f"{NASTY}=1"],
+        [M, "--data", D, "--split", NASTY],
     ],
     "experiment": [
         [f"r{FILE}.toml", "--list"],

@@ -84,7 +84,7 @@ ERRORS = {
     if inspect.isclass(getattr(triever, name)) and issubclass(getattr(triever, name), Exception)
 }
 OPTIONS = {
-    *("Answerer", "ReaderTuning", "Cut", "ReAtt", "ReAttShape", "ReAttTuning"),
+    *("AdapterOptions", "Answerer", "ReaderTuning", "Cut", "ReAtt", "ReAttShape", "ReAttTuning"),
     *("Atomic", "BM25", "Cluster", "ClusterNegatives", "Codebook", "Contextual", "ContrastTuning", "DecoderOptions"),
     *(
         "Dense",
@@ -100,8 +100,8 @@ OPTIONS = {
     *("Naive", "Negatives", "QueryWriter", "Reranked", "RerankTuning", "SearchOptions", "Semantic", "SpellingOptions"),
     *("Title", "TokenOptions", "Tuning", "ViewOptions", "VocabularyOptions", "WriterTuning"),
 }
-RECORDS = {"Answer", "DocidBranch", "DocidNode", "Explanation", "Hit", "Result", "Source"}
-"""What searches make, by the million: nobody else has to, and nothing is checked."""
+RECORDS = {"Answer", "DocidBranch", "DocidNode", "Explanation", "Hit", "Remote", "Result", "Source"}
+"""What searches and connections make, by the million: nobody else has to, and nothing is checked."""
 CALLS: dict[str, Callable[[Path], list[tuple[Call, dict[str, Any]]]]] = {
     "Document": lambda _: [(Document, {"id": "d", "text": "t", "title": "", "expansions": (), "metadata": {}})],
     "Query": lambda _: [(Query, {"id": "q", "text": "t", "answers": (), "evidence": (), "metadata": {}})],
@@ -148,8 +148,11 @@ CALLS: dict[str, Callable[[Path], list[tuple[Call, dict[str, Any]]]]] = {
             {"run": RUN, "qrels": QRELS, "measures": ["nDCG@10"], "name": "run", "queries": QUERIES, "texts": None},
         )
     ],
-    "load": lambda _: [(triever.load, {"path": "nothing"})],
-    "edit": lambda folder: [(lambda **words: edited(folder, **words), {"path": folder / "e", "wait": 0})],
+    "connect": lambda _: [(triever.connect, {"url": "http://127.0.0.1:9", "key": "k", "timeout": 1})],
+    "load": lambda _: [(triever.load, {"path": "nothing", "backbone": "nowhere"})],
+    "edit": lambda folder: [
+        (lambda **words: edited(folder, **words), {"path": folder / "e", "wait": 0, "backbone": None})
+    ],
     "load_dataset": lambda _: [(triever.load_dataset, {"name_or_path": "python"})],
 }
 
@@ -176,7 +179,7 @@ def test_options(name: str) -> None:
 def test_calls(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for call, usual in CALLS[name](tmp_path):
-        call(**usual) if name != "load" else None
+        call(**usual) if name not in ("load", "connect") else None  # there is nothing
         check(each(call, usual))
 
 

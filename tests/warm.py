@@ -42,6 +42,7 @@ ALSO = (  # what Triever imports when it is needed, and takes long
     "faiss",
     "ir_measures",
     "matplotlib.pyplot",
+    "peft",
     "pyarrow.compute",
     "pyarrow.parquet",
     "pydantic.json_schema",
@@ -245,7 +246,9 @@ def _prepare() -> None:
 def _import_everything() -> None:
     for module in pkgutil.walk_packages(triever.__path__, "triever."):
         if not module.name.rpartition(".")[2].startswith("_"):
-            importlib.import_module(module.name)
+            extra = (ImportError,) if module.name.startswith("triever.serve.") else ()  # it may not be installed
+            with contextlib.suppress(*extra):
+                importlib.import_module(module.name)
     for name in ALSO:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

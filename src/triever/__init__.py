@@ -12,11 +12,13 @@ from triever.errors import (
     Busy,
     DataError,
     MissingExtra,
+    ServerError,
     TrieverError,
     UsageError,
 )
 from triever.evaluation.compare import compare
 from triever.evaluation.report import Report, evaluate
+from triever.remote import Remote, connect
 from triever.retriever import Explanation, Retriever, edit, load
 from triever.retrievers.bm25 import BM25
 from triever.version import __version__
@@ -29,6 +31,7 @@ if _typing.TYPE_CHECKING:
     from triever.engines.titles import SpellingOptions
     from triever.index.options import IndexOptions
     from triever.index.token_vectors import TokenOptions
+    from triever.models.adapters import AdapterOptions
     from triever.models.decoders import DecoderOptions
     from triever.models.reatt import ReAttShape
     from triever.queries.query_writer import QueryWriter
@@ -48,6 +51,7 @@ if _typing.TYPE_CHECKING:
     from triever.training.views import ViewOptions
 
 _LATER = {
+    "AdapterOptions": "models.adapters",
     "Answerer": "retrievers.answerer",
     "Atomic": "docids.schemes",
     "Cluster": "docids.schemes",
@@ -97,6 +101,7 @@ def __getattr__(name: str) -> _typing.Any:
 
 __all__ = [
     "__version__",
+    "AdapterOptions",
     "Answer",
     "Answerer",
     "ArtifactError",
@@ -108,6 +113,7 @@ __all__ = [
     "ClusterNegatives",
     "Codebook",
     "compare",
+    "connect",
     "Contextual",
     "ContrastTuning",
     "Cut",
@@ -141,6 +147,7 @@ __all__ = [
     "ReAtt",
     "ReAttShape",
     "ReAttTuning",
+    "Remote",
     "Report",
     "Reranked",
     "RerankTuning",
@@ -148,6 +155,7 @@ __all__ = [
     "Retriever",
     "SearchOptions",
     "Semantic",
+    "ServerError",
     "Source",
     "SpellingOptions",
     "Title",

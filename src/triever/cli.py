@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from triever import plugins, progress, terminal
-from triever.commands import choose, data, lab, learn, measure, use
+from triever.commands import choose, data, lab, learn, measure, serve, use
 from triever.commands.shared import is_first_process
 from triever.errors import TrieverError
 from triever.printable import printable, printable_lines
@@ -59,6 +59,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "delete": use.delete,
     "sync": use.sync,
     "status": use.status,
+    "serve": serve.serve,
     "weights": {"list": learn.weights_list, "install": learn.weights_install},
     "docids": {"info": lab.docids_info, "browse": use.docids_browse},
     "bench": {
@@ -66,6 +67,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
         "trie": lab.bench_trie,
         "train": lab.bench_train,
         "search": lab.bench_search,
+        "serve": serve.bench_serve,
     },
     "experiment": lab.experiment,
     "results": lab.results,

@@ -6,8 +6,9 @@
     │   └── UnknownKind     a system or docid scheme that nobody brings
     ├── DataError           a file or record that cannot be used
     │   └── BadRecord       one malformed line; knows its file and line
-    └── ArtifactError       a saved folder that cannot be used
-        └── Busy            another process is writing to it
+    ├── ArtifactError       a saved folder that cannot be used
+    │   └── Busy            another process is writing to it
+    └── ServerError         a server that cannot be reached, or cannot answer now
 
 An error is one sentence in two halves, `what is wrong; what to do`, and the command line prints
 exactly that. Anything that is not a TrieverError is a bug in Triever.
@@ -73,6 +74,10 @@ class ArtifactError(TrieverError):
 
 class Busy(ArtifactError):
     """Another process is writing to the folder."""
+
+
+class ServerError(TrieverError):
+    """A server that cannot be reached, or that cannot answer now."""
 
 
 class Flaw(Exception):

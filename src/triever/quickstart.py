@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 from triever.data.cache import cache_folder
 from triever.data.datasets import Dataset, load_dataset
@@ -73,18 +74,28 @@ def _learned(data: Dataset, start: str, emit: Callable[[object], None]) -> dict[
     import torch  # noqa: F401, which takes seconds
 
     if start == "scratch":
-        return {"generative": _from_nothing(data, emit)}
-    dense = _as_it_comes(data, emit)
-    return {"dense": dense, "generative": _from_vectors(data, dense, emit)}
+        dense, generative = None, _from_nothing(data, emit)
+    else:
+        dense = _as_it_comes(data, emit)
+        generative = _from_vectors(data, dense, emit)
+    with contextlib.suppress(TrieverError):  # for `triever serve`, which shows it
+        generative.save(_kept("generative", data, start))
+    return {**({"dense": dense} if dense else {}), "generative": generative}
+
+
+def _kept(system: str, data: Dataset, backbone: str) -> Path:
+    """The folder in which a system of the quickstart is kept."""
+    from triever.training.fit_fingerprints import fingerprint
+
+    digest = fingerprint([data.fingerprint, backbone, LENGTH])[:16]
+    return cache_folder() / f"quickstart-{__version__}-{system}-{digest}"
 
 
 def _as_it_comes(data: Dataset, emit: Callable[[object], None], backbone: str = "minilm") -> Retriever:
     """Dense retrieval without any training; it is kept in the cache folder, as reading all entries takes a while."""
     from triever.retrievers.dense import Dense
-    from triever.training.fit_fingerprints import fingerprint
 
-    digest = fingerprint([data.fingerprint, backbone, LENGTH])[:16]
-    kept = cache_folder() / f"quickstart-{__version__}-{digest}"
+    kept = _kept("dense", data, backbone)
     with contextlib.suppress(TrieverError):
         dense = load(kept)
         emit(f"All entries were read with MiniLM before; their vectors are kept in {kept}.\n")

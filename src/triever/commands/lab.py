@@ -136,7 +136,7 @@ def bench_decode(set_: DecodeSettings = None, out: Out = None, json_: Json = Fal
     from triever.lab.bench_decode import DecodeOptions
     from triever.lab.bench_decode import bench_decode as measure
 
-    _bench(lambda: measure(from_words(DecodeOptions, set_)), out, json_)
+    run_bench(lambda: measure(from_words(DecodeOptions, set_)), out, json_)
 
 
 def bench_trie(
@@ -150,7 +150,7 @@ def bench_trie(
     """Measure the size of the trie and the time to build it, beside a dict and marisa-trie."""
     from triever.lab.bench_trie import bench_trie as measure
 
-    _bench(lambda: measure(titles, limit), out, json_)
+    run_bench(lambda: measure(titles, limit), out, json_)
 
 
 def bench_train(set_: TrainSettings = None, out: Out = None, json_: Json = False) -> None:
@@ -158,7 +158,7 @@ def bench_train(set_: TrainSettings = None, out: Out = None, json_: Json = False
     from triever.lab.bench_train import TrainBenchOptions
     from triever.lab.bench_train import bench_train as measure
 
-    _bench(lambda: measure(from_words(TrainBenchOptions, set_)), out, json_)
+    run_bench(lambda: measure(from_words(TrainBenchOptions, set_)), out, json_)
 
 
 def bench_search(
@@ -183,7 +183,7 @@ def bench_search(
     dataset = open_data(data, read_as=read_as)
     questions(dataset, split)
     check_before_work((), plot, out)
-    rows = _bench(lambda: measure(ready_systems(systems, dataset), dataset, split, most, only or ()), out, json_)
+    rows = run_bench(lambda: measure(ready_systems(systems, dataset), dataset, split, most, only or ()), out, json_)
     if plot:
         from triever.evaluation.picture import draw_points
 
@@ -192,7 +192,7 @@ def bench_search(
         note(f"wrote {plot}")
 
 
-def _bench(measure: Callable[[], list[dict[str, T]]], out: Path | None, json_: bool) -> list[dict[str, T]]:
+def run_bench(measure: Callable[[], list[dict[str, T]]], out: Path | None, json_: bool) -> list[dict[str, T]]:
     """Run a benchmark, print its rows, and write them to a file together with the machine."""
     from triever.lab import results
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from triever.data.records import Run
     from triever.evaluation.finding import Finding
     from triever.evaluation.report import Report
+    from triever.remote import Searcher
     from triever.retriever import Retriever
 
 _log = logging.getLogger("triever")
@@ -104,14 +105,14 @@ def compare(
     from triever.evaluation.compare import questions
     from triever.evaluation.measures import DEFAULT_MEASURES
     from triever.lab import results
-    from triever.lab.systems import ready_systems
+    from triever.lab.systems import ready_searchers
 
     started = time.perf_counter()
     dataset = open_data(data, skip_bad, read_as)
     measures = measure or DEFAULT_MEASURES
     check_before_work(measures, plot, out)
     questions(dataset, split)
-    retrievers = ready_systems(systems, dataset.with_expansions(expansions) if expansions else dataset)
+    retrievers = ready_searchers(systems, dataset.with_expansions(expansions) if expansions else dataset)
     report = measure_all(retrievers, dataset, split, measures, k=k)
     if out:
         about = {name: _about(retriever) for name, retriever in retrievers.items()}
@@ -121,9 +122,12 @@ def compare(
     _show(report, json_, plot)
 
 
-def _about(retriever: Retriever) -> dict[str, object]:
+def _about(retriever: Searcher) -> dict[str, object]:
     from triever.config import to_dict
+    from triever.remote import Remote
 
+    if isinstance(retriever, Remote):
+        return {"server": retriever.url, "kind": retriever.kind, "fingerprint": retriever.fingerprint[:16]}
     return {"kind": retriever.kind, **to_dict(retriever), "fingerprint": retriever.fingerprint[:16]}
 
 

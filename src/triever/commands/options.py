@@ -11,7 +11,8 @@ DATA_HELP = "A folder, a file, a name under $TRIEVER_DATA, or `python` for the d
 SYSTEMS_HELP = (
     "Saved models (folders), or systems that are fitted first, such as bm25 or bm25:k1=0.9,b=0.4. "
     "NAME=bm25:k1=0.9 gives one a name for the report. A value may have commas itself, if no name of an option "
-    "follows them: dense:backbone=scratch:hidden=64,layers=1,size=32 sets backbone and size."
+    "follows them: dense:backbone=scratch:hidden=64,layers=1,size=32 sets backbone and size. `compare` also takes a "
+    "server: http://127.0.0.1:8000/NAME."
 )
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
@@ -102,5 +103,19 @@ TrainSettings = Annotated[
     _set(
         "Set an option, such as device=cuda or batch=64; repeat for several. Options: batch, length, layers, "
         "width, inner, steps, device, compile, matrix, peer."
+    ),
+]
+ServeSettings = Annotated[
+    list[str] | None,
+    _set(
+        "Set an option, such as window=5 or deadline=30; repeat for several. Options: window, most, queue, deadline, "
+        "body, write_body, query_length, queries, hits, poll, wait, origins, hosts, log."
+    ),
+]
+ServeBenchSettings = Annotated[
+    list[str] | None,
+    _set(
+        "Set an option, such as connections=1,64 or seconds=5; repeat for several. Options: connections, seconds, k, "
+        "window, most, queue, memory_seconds."
     ),
 ]

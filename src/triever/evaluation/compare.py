@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from triever.arguments import brief, whole
 from triever.data.datasets import Dataset
-from triever.data.records import Qrels, Query, Run
+from triever.data.records import Qrels, Query, Result, Run
 from triever.errors import UsageError
 from triever.evaluation.measures import DEFAULT_MEASURES, check, depth, per_query
 from triever.evaluation.report import Report
 from triever.progress import track
+from triever.remote import Remote, Searcher
 from triever.retriever import Asks, Retriever
 
 ANSWERED = {"EM", "F1"}
 """The measures of answers; a retriever that can answer is asked for them."""
+CLAIMED = {"Brier"}
+"""The measures of probabilities; scores that can become some are made so for them."""
 BATCH = 256
 DEEP = 1000
 """How many hits to search for a measure without a cutoff, as TREC does; all of a large corpus would not fit."""
 log = logging.getLogger("triever")
 
 
-def search_all(retriever: Retriever, queries: Sequence[Query], k: int = 100, name: str = "search") -> Run:
+def search_all(retriever: Searcher, queries: Sequence[Query], k: int = 100, name: str = "search") -> Run:
     """The hits of every query, by query id."""
     batches = [queries[start : start + BATCH] for start in range(0, len(queries), BATCH)]
     results = [
@@ -36,7 +39,7 @@ def search_all(retriever: Retriever, queries: Sequence[Query], k: int = 100, nam
 
 
 def compare(
-    retrievers: Mapping[str, Retriever],
+    retrievers: Mapping[str, Searcher],
     dataset: Dataset,
     split: str = "test",
     measures: Sequence[str] = DEFAULT_MEASURES,
@@ -53,7 +56,7 @@ def compare(
     if not isinstance(retrievers, Mapping) or not retrievers:
         raise UsageError("there is nothing to compare", 'give retrievers by name: compare({"bm25": bm25}, data)')
     for name, retriever in retrievers.items():
-        if not isinstance(retriever, Retriever):
+        if not isinstance(retriever, Retriever | Remote):
             raise UsageError(
                 f"{brief(name)} is {brief(retriever)}, not a retriever", "give a fitted or loaded retriever"
             )
@@ -75,6 +78,8 @@ def compare(
         speed = len(queries) / (time.perf_counter() - started)
         if isinstance(retriever, Asks) and ANSWERED & {*measures}:
             run = with_answers(run, retriever, queries)
+        if CLAIMED & {*measures} and isinstance(retriever, Retriever):  # a server's scores are what they are
+            run = with_probabilities(run, retriever, queries)
         if keep:
             keep(name, run)
         values[name] = measure(run, qrels, queries, retriever, measures)
@@ -83,10 +88,27 @@ def compare(
     return Report.of(values, baseline=baseline, extra=extra, about=about)
 
 
-def measurable(retriever: Retriever, measures: Sequence[str]) -> Sequence[str]:
-    """The measures, without those of answers for a retriever that gives none, if others are left."""
-    others = [name for name in measures if name not in ANSWERED]
-    return measures if isinstance(retriever, Asks) or not others else others
+def measurable(retriever: Retriever, measures: Sequence[str], queries: Sequence[Query]) -> Sequence[str]:
+    """The measures, without those of answers or probabilities for a retriever that gives none, if others are left.
+
+    Whether it gives probabilities, a search for some queries tells.
+    """
+    others = [name for name in measures if isinstance(retriever, Asks) or name not in ANSWERED]
+    if CLAIMED & {*others}:
+        likely = retriever.with_probabilities(queries, retriever.search_many(queries, 1))
+        others = [name for name in others if have_probabilities(likely) or name not in CLAIMED]
+    return others or measures
+
+
+def have_probabilities(results: Iterable[Result]) -> bool:
+    """Whether all hits have a probability."""
+    return all(hit.logprob is not None for result in results for hit in result)
+
+
+def with_probabilities(run: Run, retriever: Retriever, queries: Sequence[Query]) -> Run:
+    """The hits of every query with log-probabilities, where the scores of the retriever can become some."""
+    results = retriever.with_probabilities(queries, [run[query.id] for query in queries])
+    return dict(zip((query.id for query in queries), results, strict=True))
 
 
 def with_answers(run: Run, retriever: Asks, queries: Sequence[Query]) -> Run:
@@ -109,15 +131,18 @@ def questions(dataset: Dataset, split: str) -> tuple[list[Query], Qrels]:
     return queries, qrels
 
 
-def warn_of_other_documents(name: str, retriever: Retriever, dataset: Dataset, split: str) -> None:
+def warn_of_other_documents(name: str, retriever: Searcher, dataset: Dataset, split: str) -> None:
     """Warn if a retriever holds other documents than this data, or if judged documents are missing."""
+    if isinstance(retriever, Remote):  # few requests for many documents, instead of one for each
+        judged = dataset.qrels(split).values()
+        retriever.documents.look_up(key for grades in judged for key, grade in grades.items() if grade > 0)
     dataset.unknown_documents(split, retriever.documents)
     if retriever.fingerprint != dataset.fingerprint:
         log.warning("%s holds other documents than %s: its measures are about its own documents", name, dataset.name)
 
 
 def measure(
-    run: Run, qrels: Qrels, queries: Sequence[Query], retriever: Retriever, measures: Sequence[str]
+    run: Run, qrels: Qrels, queries: Sequence[Query], retriever: Searcher, measures: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """Measure -> query -> value; a measure that reads texts reads those of the retriever's documents."""
     texts = retriever.documents

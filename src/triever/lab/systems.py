@@ -1,4 +1,4 @@
-"""Systems as the command line names them: `bm25`, `bm25:k1=0.9,b=0.4`, a TOML file, a saved folder, or a run."""
+"""Systems as the command line names them: `bm25`, `bm25:k1=0.9,b=0.4`, a TOML file, a saved folder, a server, a run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from triever.data.readers import Problems, read_run
 from triever.data.records import Run
 from triever.errors import UsageError
 from triever.evaluation.compare import questions, search_all, warn_of_other_documents
+from triever.remote import Searcher, connect, is_address
 from triever.retriever import Retriever, is_kind, load, system
 
 _log = logging.getLogger("triever")
@@ -53,6 +54,8 @@ def labels(words: Sequence[str]) -> dict[str, str]:
 
 
 def _default_label(source: str) -> str:
+    if is_address(source):
+        return source.rstrip("/").rpartition("/")[2]
     if is_run(source):
         return Path(source).stem
     return Path(source).name if os.path.isdir(source) else source
@@ -68,7 +71,7 @@ def ready_runs(words: Sequence[str], dataset: Dataset, split: str, k: int) -> di
     named, problems = labels(words), Problems(dataset.skip_bad)
     runs: dict[str, Run] = {label: read_run(source, problems) for label, source in named.items() if is_run(source)}
     to_search = [word for word, label in zip(words, named, strict=True) if label not in runs]
-    for label, retriever in ready_systems(to_search, dataset).items():
+    for label, retriever in ready_searchers(to_search, dataset).items():
         warn_of_other_documents(label, retriever, dataset, split)
         runs[label] = search_all(retriever, questions(dataset, split)[0], k, label)
     return {label: runs[label] for label in named}
@@ -76,8 +79,23 @@ def ready_runs(words: Sequence[str], dataset: Dataset, split: str, k: int) -> di
 
 def ready_systems(words: Sequence[str], dataset: Dataset) -> dict[str, Retriever]:
     """Retrievers by their labels: saved ones are loaded, and systems are fitted here once all words are understood."""
-    opened = {label: _opened(source) for label, source in labels(words).items()}
+    opened = {label: _opened(_local(source)) for label, source in labels(words).items()}
     return {label: retriever.fit(dataset) if new else retriever for label, (retriever, new) in opened.items()}
+
+
+def ready_searchers(words: Sequence[str], dataset: Dataset) -> dict[str, Searcher]:
+    """The same where a server is as good: it is named by its address, such as http://127.0.0.1:8000/NAME."""
+    sources = labels(words)
+    remote = {label: connect(source) for label, source in sources.items() if is_address(source)}
+    local = [word for word, label in zip(words, sources, strict=True) if label not in remote]
+    own = ready_systems(local, dataset)
+    return {label: remote[label] if label in remote else own[label] for label in sources}
+
+
+def _local(source: str) -> str:
+    if is_address(source):
+        raise UsageError(f"{source} is a server, and this command looks inside of systems", "name a saved folder")
+    return source
 
 
 def _opened(source: str) -> tuple[Retriever, bool]:

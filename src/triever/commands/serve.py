@@ -1,0 +1,83 @@
+"""Commands that serve retrievers over HTTP, and measure how fast that is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from triever.commands.lab import run_bench
+from triever.commands.options import Json, Out, ServeBenchSettings, ServeSettings, Split
+from triever.commands.shared import open_data
+from triever.config import assignments, build, from_words
+from triever.errors import UsageError
+from triever.terminal import note
+
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="MODEL...",
+        help="Folders that `triever fit` has written; NAME=FOLDER gives one another name than its folder's. Without "
+        "any, BM25 on the documentation of your Python, and what the quickstart has saved.",
+        show_default=False,
+    ),
+]
+
+
+def serve(
+    models: Models = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is every network.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, help="How many processes answer.")] = 1,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--key-file",
+            metavar="FILE",
+            help="A file with the key that changes of documents need; $TRIEVER_KEY does the same. Without a key, "
+            "nobody can change anything.",
+        ),
+    ] = None,
+    set_: ServeSettings = None,
+) -> None:
+    """Serve saved retrievers over HTTP, until Ctrl-C or SIGTERM."""
+    from triever.lab.systems import labels
+    from triever.serve.options import ServeOptions
+    from triever.serve.process import KEY, run, set_log
+
+    values = {"host": host, "port": port, "workers": workers, "key": _key(key_file) or os.environ.get(KEY, "")}
+    options = build(ServeOptions, values | assignments(set_ or ()))
+    set_log(options)
+    run(labels(models or ()), options, note)
+
+
+def _key(path: Path | None) -> str:
+    try:
+        key = path.read_text(encoding="utf-8").strip() if path else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--key-file {path} cannot be read: {error}", "name a file with one line of text") from error
+    if path and not key:
+        raise UsageError(f"--key-file {path} is empty", "write a key into it")
+    return key
+
+
+def bench_serve(
+    models: Models = None,
+    data: Annotated[
+        str, typer.Option("--data", metavar="DATA", help="The dataset whose questions are asked.")
+    ] = "python",
+    split: Split = "test",
+    set_: ServeBenchSettings = None,
+    out: Out = None,
+    json_: Json = False,
+) -> None:
+    """Measure a server on this machine: requests a second and how long they take, with and without batching."""
+    from triever.lab.systems import labels
+    from triever.serve.bench import ServeBenchOptions
+    from triever.serve.bench import bench_serve as measure
+
+    queries = [query.text for query in open_data(data).queries(split)]
+    options = from_words(ServeBenchOptions, set_)
+    run_bench(lambda: measure(labels(models or ()), queries, options), out, json_)
