@@ -225,7 +225,8 @@ def test_what_was_saved_before_a_search_followed_the_training_is_searched_over_t
     assert triever.load(tmp_path / "again").search("tea", 10) == again.search("tea", 10)
 
 
-@pytest.mark.parametrize("scheme", quick("codebook", of=["codebook", "semantic"]))
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["codebook", "semantic"])
 def test_training_over_the_trie_learns_the_docids_of_queries_and_of_new_documents(scheme: str) -> None:
     options = {"steps": 60, "batch": 8, "rounds": 1, "learning_rate": 5e-3, "add_steps": 60}
     fitted = normalised(scheme, "trie", **options).fit(dataset())
