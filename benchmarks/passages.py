@@ -15,7 +15,9 @@ from pathlib import Path
 
 import triever
 from triever import BM25, DecoderOptions, Dense, DocidTuning, Generative, SearchOptions, Semantic, Tuning, ViewOptions
+from triever.data.cut_documents import CutDocuments
 from triever.data.cutting import Cut
+from triever.data.store import DocumentStore
 from triever.lab import results
 
 PAGES = 20
@@ -103,6 +105,21 @@ def measured(pages: triever.Dataset, form: str, names: Sequence[str], seed: int)
         yield row | ({f"of the page@{HITS}": round(in_pages / len(queries), 4)} if form == "passages" else {})
 
 
+def right_passages(pages: triever.Dataset) -> float:
+    """The share of training questions whose document is long and whose passage lies in the page that answers them."""
+    joined = Joined(pages)
+    store = DocumentStore.of(joined.documents)
+    cut = CutDocuments.of(store, Cut("all"))
+    row_of = {passage: row for row, passage in enumerate(cut.passages.ids)}
+    asked = pages.qrels(TRAIN)
+    inside = []
+    for query, judged in cut.dataset(joined.data, store).qrels(TRAIN).items():
+        _, start, end = joined.places[next(iter(asked[query]))]
+        first, last = cut.spans[row_of[next(iter(judged))]]
+        inside.append(first < end and start < last)
+    return sum(inside) / len(inside)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--forms", nargs="+", default=FORMS, choices=FORMS)
@@ -110,8 +127,14 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", default=[0, 1, 2], type=int)
     parser.add_argument("--data", default="wiki60k")
     parser.add_argument("--out", default=PLACE, type=Path)
+    parser.add_argument("--questions", action="store_true", help="only: how many questions get a passage of their page")
     given = parser.parse_args()
     pages = triever.load_dataset(given.data)
+    if given.questions:
+        row = {"split": TRAIN, "in the right page": round(right_passages(pages), 4)}
+        place = given.out.with_stem(f"{given.out.stem}_questions")
+        results.write(place, results.benchmark(["python", "benchmarks/passages.py", "--questions"], [row]))
+        return
     rows = json.loads(given.out.read_text())["rows"] if given.out.exists() else []
     for form in given.forms:
         for seed in given.seeds:

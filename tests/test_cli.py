@@ -452,6 +452,7 @@ def test_docids_are_described_by_the_vectors_of_a_model(folder: Path) -> None:
     assert "dense has no document tea; name a model" in triever(folder, *words, "--vectors", "dense").stderr
 
 
+@pytest.mark.long
 def test_docids_that_tell_little_are_warned_of_beside_the_table(tmp_path: Path) -> None:
     lines = (json.dumps({"_id": f"d{number}", "text": f"text {number}"}) for number in range(200))
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")

@@ -99,6 +99,7 @@ cli.main()
 """
 
 
+@pytest.mark.long
 def test_a_command_without_a_terminal_is_never_silent_for_long() -> None:
     def ended(*words: str, **variables: str) -> str:
         command = [sys.executable, "-c", SLOW, "wait", *words]

@@ -84,7 +84,7 @@ ERRORS = {
     if inspect.isclass(getattr(triever, name)) and issubclass(getattr(triever, name), Exception)
 }
 OPTIONS = {
-    *("Answerer", "ReaderTuning", "Cut", "ReAtt", "ReAttShape", "ReAttTuning"),
+    *("AdapterOptions", "Answerer", "ReaderTuning", "Cut", "ReAtt", "ReAttShape", "ReAttTuning"),
     *("Atomic", "BM25", "Cluster", "ClusterNegatives", "Codebook", "Contextual", "ContrastTuning", "DecoderOptions"),
     *(
         "Dense",
@@ -149,8 +149,10 @@ CALLS: dict[str, Callable[[Path], list[tuple[Call, dict[str, Any]]]]] = {
         )
     ],
     "connect": lambda _: [(triever.connect, {"url": "http://127.0.0.1:9", "key": "k", "timeout": 1})],
-    "load": lambda _: [(triever.load, {"path": "nothing"})],
-    "edit": lambda folder: [(lambda **words: edited(folder, **words), {"path": folder / "e", "wait": 0})],
+    "load": lambda _: [(triever.load, {"path": "nothing", "backbone": "nowhere"})],
+    "edit": lambda folder: [
+        (lambda **words: edited(folder, **words), {"path": folder / "e", "wait": 0, "backbone": None})
+    ],
     "load_dataset": lambda _: [(triever.load_dataset, {"name_or_path": "python"})],
 }
 

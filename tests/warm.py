@@ -42,6 +42,7 @@ ALSO = (  # what Triever imports when it is needed, and takes long
     "faiss",
     "ir_measures",
     "matplotlib.pyplot",
+    "peft",
     "pyarrow.compute",
     "pyarrow.parquet",
     "pydantic.json_schema",

@@ -31,6 +31,7 @@ if _typing.TYPE_CHECKING:
     from triever.engines.titles import SpellingOptions
     from triever.index.options import IndexOptions
     from triever.index.token_vectors import TokenOptions
+    from triever.models.adapters import AdapterOptions
     from triever.models.decoders import DecoderOptions
     from triever.models.reatt import ReAttShape
     from triever.queries.query_writer import QueryWriter
@@ -50,6 +51,7 @@ if _typing.TYPE_CHECKING:
     from triever.training.views import ViewOptions
 
 _LATER = {
+    "AdapterOptions": "models.adapters",
     "Answerer": "retrievers.answerer",
     "Atomic": "docids.schemes",
     "Cluster": "docids.schemes",
@@ -99,6 +101,7 @@ def __getattr__(name: str) -> _typing.Any:
 
 __all__ = [
     "__version__",
+    "AdapterOptions",
     "Answer",
     "Answerer",
     "ArtifactError",

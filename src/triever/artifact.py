@@ -97,6 +97,7 @@ class Snapshot:
     _checked: set[str] = field(default_factory=set, repr=False)
     _check_hashes: bool = field(default=True, repr=False)
     _inside: tuple[str, ...] = ()  # the names of the parts around this one
+    backbone: str | None = None  # where weights lie that the artifact only names, by whoever opens it
 
     def inside(self, name: str) -> Snapshot:
         """The part of it that was written by a `Writer.inside` of the same name."""

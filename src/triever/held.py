@@ -112,7 +112,7 @@ class Held(Generic[E]):
             parts = self.engine.explain(self.store, text, result)
             return result, parts, panels_of(self.engine, self.store, text, result, wanted)
         found = self._by_passages([text], wanted)[0]
-        passages = Result(found.passages)
+        passages = replace(found.result, hits=found.passages)
         parts = self.engine.explain(self.searched, text, passages)
         owners = {passage.id: hit.id for passage, hit in zip(found.passages, found.result, strict=True)}
         panels = panels_of(self.engine, self.searched, text, passages, found.depth)

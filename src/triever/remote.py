@@ -154,7 +154,7 @@ class Remote:
         hits = tuple(_hit(hit) for hit in values["hits"])
         for hit in hits:
             hit.came_from(Found(self.documents, query))
-        return Result(hits, values.get("note", ""), values.get("certificate", ""), values.get("answer"))
+        return Result(hits, values.get("note", ""), values.get("certificate", ""), values.get("trace"))
 
 
 class RemoteAnswerer(Remote):

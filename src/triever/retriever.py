@@ -420,6 +420,10 @@ class Retriever(ABC, Generic[E]):
         held = self._checked()
         return held.products(len(held.store) if documents is None else whole(documents, "documents", 0))
 
+    def with_probabilities(self, queries: Sequence[str | Query], results: Sequence[Result]) -> list[Result]:
+        """The results of queries with a log-probability for each hit, where scores are probabilities or become them."""
+        return [*results]
+
     def compared(self, queries: Sequence[str], k: int = 10) -> float | None:
         """How often a query's vector is compared for so many hits, as a share of documents; none without a choice."""
         return None
@@ -558,12 +562,17 @@ def system(name: str) -> type[Retriever[Any]]:
     raise UnknownKind(name, f"there is no system named {name!r}", hint)
 
 
-def load(path: str | Path) -> Retriever[Any]:
-    """Open a saved retriever."""
+def load(path: str | Path, *, backbone: str | Path | None = None) -> Retriever[Any]:
+    """Open a saved retriever.
+
+    One whose backbone stayed as it was may only name it. Installed weights are found by their name; for others
+    `backbone` is the folder that they lie in.
+    """
+    given = None if backbone is None else str(as_path(backbone))
     with phase(f"opening {path}"), artifact.read(path) as snapshot:
         try:
             with artifact.opening(path, snapshot.manifest.kind):
-                return _opened(snapshot)
+                return _opened(replace(snapshot, backbone=given))
         except UnknownKind as error:  # its own kind, or that of a part of it
             problem = f"{path} holds a {error.kind!r}, which neither this Triever nor an installed package knows"
             hint = "install the package that brings it, or run: pip install --upgrade triever"
@@ -617,17 +626,17 @@ def _takes_retriever(hint: Any) -> bool:
 
 
 @contextmanager
-def edit(path: str | Path, *, wait: float = 0) -> Generator[Retriever[Any]]:
+def edit(path: str | Path, *, wait: float = 0, backbone: str | Path | None = None) -> Generator[Retriever[Any]]:
     """A saved retriever to change: saved again at the end of the block if it was changed, untouched after an error.
 
     Holds the right to write from load to save, so that two editors cannot lose each other's work. While
-    another process or thread has that right, it waits for at most so many seconds.
+    another process or thread has that right, it waits for at most so many seconds. `backbone` is as in `load`.
     """
     path, wait = as_path(path), seconds(wait, "wait")
     with artifact.read(path):  # a path with a mistake in it must not make a folder
         pass
     with artifact.writing(path, wait=wait) as writer:
-        retriever = load(path)
+        retriever = load(path, backbone=backbone)
         before = retriever._checked()
         yield retriever
         if retriever._checked() is before:

@@ -143,6 +143,7 @@ def test_codebook_docids_are_unique_and_collisions_are_counted() -> None:
     assert crowded > 2**scheme.bits or len(set(docids)) == COUNT
 
 
+@pytest.mark.long
 def test_codebooks_are_balanced_unless_that_is_declined() -> None:
     documents, vectors = [Document(str(number), "") for number in range(1000)], noisy()
     shares = {}

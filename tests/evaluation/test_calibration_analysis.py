@@ -12,16 +12,18 @@ import numpy as np
 import pytest
 
 from tests.retrievers.contract import DOCUMENTS, QUERIES, dataset
-from triever import BM25, Dataset, UsageError
+from triever import BM25, Dataset, Document, UsageError
 from triever.docids.schemes.naive import Naive
 from triever.evaluation.calibration_analysis import DENSE, calibration, probable, with_probabilities
-from triever.evaluation.compare import compare
+from triever.evaluation.compare import compare, measurable
 from triever.evaluation.picture import _curves_figure
+from triever.index.token_vectors import TokenOptions
 from triever.index.vectors import IndexOptions
 from triever.models.decoders import DecoderOptions
 from triever.retrievers.contextual import Contextual
 from triever.retrievers.dense import Dense
 from triever.retrievers.generative import Generative
+from triever.retrievers.multivector import MultiVector
 from triever.training.tuning import DocidTuning, Tuning
 
 SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
@@ -56,6 +58,33 @@ def test_dense_probabilities_are_a_softmax_over_all_documents() -> None:
         assert [math.exp(hit.logprob or 0) for hit in hits] == pytest.approx(wanted, rel=1e-4)
 
 
+@pytest.mark.parametrize("score", ["maxsim", "avgmax"])
+def test_probabilities_of_late_interaction_are_a_softmax_of_what_is_trained_over_all_documents(score: str) -> None:
+    options = TokenOptions(score=score, candidates=0)
+    late = MultiVector(backbone=SMALL, size=8, training=Tuning(temperature=0.1), index=options).fit(data())
+    late.add([Document("later", "Rice is cooked in water until it is soft.")])
+    late.delete([DOCUMENTS[0].id])
+    everything = late.search_many(QUERIES, len(late))
+    few = with_probabilities(late, QUERIES, late.search_many(QUERIES, 3))
+    for query, all_hits, hits in zip(QUERIES, everything, few, strict=True):
+        tokens = len(late.reading.queries(late.engine.encoder, [query.text])[0]) if score == "maxsim" else 1
+        weights = {hit.id: math.exp(hit.score / tokens / 0.1) for hit in all_hits}
+        wanted = [weights[hit.id] / sum(weights.values()) for hit in hits]
+        assert [math.exp(hit.logprob or 0) for hit in hits] == pytest.approx(wanted, rel=1e-4)
+    [(_, searched)] = probable(late.reindexed(candidates=4)).items()
+    assert isinstance(searched, MultiVector)
+    assert searched.index == options
+
+
+def test_brier_is_measured_where_scores_can_become_probabilities_and_left_out_elsewhere() -> None:
+    measured = compare({"it": dense()}, data(), "test", ["Brier"]).scores["it"]["Brier"]
+    assert calibration(dense(), data()).values["ways"][DENSE]["as_it_comes"]["brier"] == pytest.approx(measured.mean)
+    asked = ["Success@1", "Brier", "EM"]
+    assert measurable(dense(), asked, QUERIES) == measurable(generative(), asked, QUERIES) == ["Success@1", "Brier"]
+    assert measurable(BM25().fit(data()), asked, QUERIES) == ["Success@1"]
+    assert measurable(BM25().fit(data()), ["Brier"], QUERIES) == ["Brier"], "and is then refused"
+
+
 def test_dense_retrieval_is_searched_exactly() -> None:
     graph = dense().reindexed(kind="hnsw")
     [(_, searched)] = probable(graph).items()
@@ -73,7 +102,8 @@ def test_models_that_write_docids_by_every_normalisation() -> None:
         for way in probable(retriever).values():
             for result in way.search_many(QUERIES, len(DOCUMENTS)):
                 assert sum(math.exp(hit.logprob or 0) for hit in result) <= 1 + 1e-4
-    assert [*probable(generative().searching(method="free"))] == ["generative"]
+    for method in ("free", "mapped"):
+        assert [*probable(generative().searching(method=method))] == ["generative"]
 
 
 def test_brier_is_the_measure() -> None:

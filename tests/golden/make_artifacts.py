@@ -22,6 +22,7 @@ import triever
 from triever import (
     BM25,
     GDR,
+    AdapterOptions,
     Answerer,
     Atomic,
     Cluster,
@@ -93,6 +94,7 @@ RETRIEVERS: dict[str, Callable[[], Retriever]] = {
     "dense_half": lambda: dense(dtype="float16"),
     "dense_hnsw": lambda: dense(kind="hnsw", hnsw_m=4),
     "dense_ivfpq": lambda: dense(kind="ivfpq", nbits=4, nlist=2),
+    "dense_lora": lambda: replace(dense(), adapter=AdapterOptions("lora", rank=2)),
     "multivector": lambda: MultiVector(backbone=TINY, size=4),
     "multivector_2_bits": lambda: MultiVector(backbone=TINY, size=4, index=TokenOptions(bits=2, centroids=4)),
     "reranked": lambda: Reranked(first=BM25(), backbone=TINY, training=RerankTuning(steps=0)),
@@ -103,6 +105,7 @@ RETRIEVERS: dict[str, Callable[[], Retriever]] = {
     "generative_semantic": lambda: generative(Semantic(branch=3, leaf=5)),
     "generative_codebook": lambda: generative(Codebook(levels=2, bits=3)),
     "generative_cluster": lambda: generative(Cluster(clusters=5, branch=3)),
+    "generative_bottleneck": lambda: replace(generative(Naive()), adapter=AdapterOptions("bottleneck", budget=0.2)),
     "generative_causal": lambda: replace(generative(Naive()), backbone=str(save_causal(Path("causal")))),
     "contextual": lambda: Contextual(backbone=TINY, training=NOTHING),
     "contextual_plain": lambda: Contextual(backbone=TINY, training=NOTHING, vocabulary=VocabularyOptions(k=0)),

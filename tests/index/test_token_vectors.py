@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from tests.index import oracle
 from tests.index.oracle import broken, save
-from tests.marks import quick
 from triever import artifact
 from triever import changes as changes_module
 from triever.arrays import starts_of
@@ -217,7 +216,8 @@ def test_candidates_are_the_right_ones_with_the_options_as_they_are() -> None:
     assert oracle.recall(index.search(queries, None, 10)[1], exact) >= 0.9
 
 
-@pytest.mark.parametrize("bits", quick(4, of=[16, 4, 2]))
+@pytest.mark.long
+@pytest.mark.parametrize("bits", [16, 4, 2])
 def test_what_centroids_cannot_tell_apart_is_found(bits: int) -> None:
     """Where candidates were ranked by their centroids, .61 of these documents were found."""
     flat, starts, queries = oracle.families(3000)

@@ -167,6 +167,7 @@ def test_a_retriever_without_documents_is_not_measured() -> None:
         bench_search({"bm25": BM25().fit(unjudged)}, unjudged, "test")
 
 
+@pytest.mark.long
 def test_every_kind_of_index_is_measured() -> None:
     small = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
     systems = {"bm25": BM25(), "dense": Dense(backbone=small), "late": MultiVector(backbone=small, size=16)}

@@ -22,9 +22,10 @@ from triever.data.readers import read_run
 from triever.data.writers import write_dataset
 from triever.engines.lexical import LexicalEngine
 from triever.errors import Busy, TrieverError, UsageError
+from triever.evaluation.picture import Bars
 from triever.files import locked
 from triever.lab import experiment, results
-from triever.lab.pages import pages
+from triever.lab.pages import pages, write_pages
 from triever.lab.recipes import MEASURES, Recipe, read
 from triever.lab.tables import RecipeTable
 from triever.printable import mean_text
@@ -784,6 +785,39 @@ def test_results_become_an_index_and_a_page_for_each_recipe(here: Path) -> None:
     verdicts = [line["verdict"] for line in experiment.table_of(recipe(BM25S + EXPECTED, "mini")).verdicts()]
     assert all(f"{verdict} {verdicts.count(verdict)}" in written["results.md"] for verdict in verdicts)
     assert "smoke" not in written["results.md"]
+
+
+def test_a_page_has_a_picture_with_a_line_over_the_axis_that_a_recipe_plots(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[Path, list[Bars]] = {}
+    monkeypatch.setattr("triever.lab.pages.draw_lines", lambda panels, path: drawn.update({path: panels}))
+    text = BM25S.replace("[data]", 'plot = "k1"\nmeasures = ["RR@10", "Success@1"]\n[data]')
+    table = experiment.run_recipe(recipe(text, "mini"))
+    means = {row.cell: row.measured("test", "RR@10") for row in table.rows}
+    first, second = table.panels()
+    assert (first.title, second.title, first.labels) == ("RR@10 by k1", "Success@1 by k1", ["0.5", "2.0"])
+    for b in ("b=0.0", "b=1.0"):
+        assert first.series[b] == [measured.mean for k1 in ("k1=0.5", "k1=2.0") if (measured := means[f"{k1}, {b}"])]
+    write_pages("results", "site")
+    assert "![toy, mini](toy-mini.svg)" in (here / "site/results/toy.md").read_text()
+    assert drawn == {Path("site/results/toy-mini.svg"): [first, second]}
+    assert "toy-mini.svg" not in results.render("results"), "one page alone has no pictures beside it"
+    missing = here / "results/toy/mini/k1=2.0-b=1.0-seed0.json"
+    missing.unlink()
+    assert experiment.table_of(recipe(text, "mini")).panels()[0].series["b=1.0"][1] is None
+
+
+def test_probabilities_are_measured_for_those_systems_that_have_them() -> None:
+    measured = 'measures = ["Success@1", "Brier"]\nseeds = [0]\n'
+    text = ENCODED.replace("seeds = [0, 1]\n", measured) + '[[cells]]\nlabel = "bm25"\nkind = "bm25"\n'
+    table, _ = run(text)
+    assert table.failed == []
+    dense, fused, bm25 = (row.measured("test", "Brier") for row in table.rows)
+    assert dense is not None
+    assert 0 < dense.mean < 1
+    assert fused is bm25 is None
+    assert all(row.measured("test", "Success@1") for row in table.rows)
 
 
 def test_cells_of_other_documents_are_noted(caplog: pytest.LogCaptureFixture) -> None:

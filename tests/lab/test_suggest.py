@@ -234,6 +234,7 @@ SITUATIONS = st.builds(
 )
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=60)
 @given(SITUATIONS, st.sampled_from(["", "written.jsonl"]), st.sampled_from(["", "text"]), st.booleans())
 def test_any_situation_has_a_suggestion_whose_commands_can_be_read(

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triever.lab.tables import FAILS, HOLDS, MISSING, OPEN, Measured, Row, aligned, together, verdict
+from triever.evaluation.report import ScoreRecord
+from triever.lab.tables import (
+    FAILS,
+    HOLDS,
+    MISSING,
+    OPEN,
+    Measured,
+    Plan,
+    PlannedCell,
+    PlannedOrder,
+    PlannedPair,
+    RecipeTable,
+    Row,
+    RunReport,
+    RunResult,
+    aligned,
+    together,
+    verdict,
+)
 
 VALUE = st.integers(0, 8).map(lambda eighths: eighths / 8)  # few values, so that ties come
 
@@ -67,6 +87,58 @@ def test_a_tie_without_any_spread_is_no_order(value: float, seeds: int) -> None:
     assert verdict(tied, tied, strict=False) == HOLDS
     alone = Measured((value,), (value - 1,), (value + 1,))
     assert verdict(alone, tied, strict=True) == verdict(alone, tied, strict=False) == OPEN
+
+
+@given(ANY, ANY)
+def test_a_difference_is_taken_seed_by_seed_and_has_the_width_of_both(one: Measured, other: Measured) -> None:
+    difference = one.minus(other)
+    assert difference.mean == pytest.approx(one.mean - other.mean)
+    if len(one.means) == len(other.means):
+        assert difference.means == tuple(first - second for first, second in zip(one.means, other.means, strict=True))
+    (low, high), (other_low, other_high) = one.span(False), other.span(False)
+    assert difference.span(False) == pytest.approx((low - other_high, high - other_low))
+
+
+def run(cell: str, values: Sequence[float]) -> Row:
+    """A cell with these means of its seeds, each with an interval of a tenth around it."""
+    results = [
+        RunResult(cell=cell, seed=seed, reports={"test": RunReport(scores={cell: {"RR@10": score(value)}}, extra={})})
+        for seed, value in enumerate(values)
+    ]
+    return Row(cell, tuple(results), {}, len(values))
+
+
+def score(value: float) -> ScoreRecord:
+    return {"mean": value, "low": value - 0.05, "high": value + 0.05}
+
+
+@pytest.mark.parametrize(
+    ("dense", "expected"),
+    [((0.6, 0.5), HOLDS), ((0.85, 0.85), FAILS), ((0.6, 0.85), OPEN), ((0.85,), OPEN)],
+    ids=str,
+)
+def test_an_order_of_differences(dense: tuple[float, ...], expected: str) -> None:
+    """Generative retrieval falls from .8 to .7 with both seeds; dense retrieval from .9 to this."""
+    rows = {"a": (0.9,) * len(dense), "b": dense, "c": (0.8, 0.8), "d": (0.7, 0.7)}
+    pair = PlannedPair(less="c", less_minus="d", more="a", more_minus="b", strict=True)
+    order = PlannedOrder(statement="c - d < a - b", measure="RR@10", pairs=(pair,))
+    plan = Plan(
+        name="toy",
+        setting="mini",
+        title="toy",
+        about="",
+        measure="RR@10",
+        split="test",
+        measures=["RR@10"],
+        cells=[PlannedCell(cell=cell, runs=[]) for cell in rows],
+        values=[],
+        order=[order],
+    )
+    table = RecipeTable(plan, tuple(run(cell, values) for cell, values in rows.items()))
+    [line] = table.verdicts()
+    assert line["verdict"] == expected
+    assert expected == HOLDS or line["why"].startswith("c - d 0.100, a - b 0.")
+    assert table.narrowed(["a", "b", "c"]).verdicts() == []
 
 
 def test_several_verdicts_are_as_good_as_the_worst() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -70,4 +72,10 @@ def _gpt2(tokenizer: Tokenizer, positions: int) -> GPT2LMHeadModel:
     )
 
 
-MODELS = {"llama": _llama, "qwen2": _qwen2, "gpt2": _gpt2}
+def _gemma2(tokenizer: Tokenizer, positions: int) -> Gemma2ForCausalLM:
+    """Its scores are capped."""
+    sizes = {**_sizes(tokenizer, positions), "pad_token_id": tokenizer.token_to_id(PAD)}
+    return Gemma2ForCausalLM(Gemma2Config(**sizes, head_dim=8, final_logit_softcapping=5.0))
+
+
+MODELS = {"llama": _llama, "qwen2": _qwen2, "gpt2": _gpt2, "gemma2": _gemma2}

@@ -510,6 +510,7 @@ def command(data: Path, out: Path, folder: str, *more: str) -> list[str]:
     return ["write-queries", str(data), "--out", str(out), *words, *more]
 
 
+@pytest.mark.long
 def test_a_command_that_is_killed_goes_on_where_it_was(folder: str, tmp_path: Path) -> None:
     documents = [Document(f"d{number}", f"text number {number}") for number in range(256)]
     write_dataset(tmp_path / "data", Dataset.of("many", documents))

@@ -92,6 +92,7 @@ def test_few_paths_are_a_lower_bound() -> None:
     assert all(hit.score <= many[hit.id] + 1e-4 for hit in few.search(QUERIES[0], 20))
 
 
+@pytest.mark.long
 def test_exact_follows_all_spellings_whatever_a_beam_would_and_a_beam_says_what_it_leaves_out() -> None:
     options = {"search_options": OVER_ALL, "vocabulary": VocabularyOptions(k=3), "training": replace(LEARN, steps=60)}
     fitted = contextual(**options).fit(dataset())
@@ -115,6 +116,7 @@ def test_training_learns_the_titles_of_queries() -> None:
     assert [result[0].id for result in regenerated.search_many(QUERIES, 1)] == ["tea", "bike", "東京", "bread"]
 
 
+@pytest.mark.long
 def test_a_regenerated_query_finds_the_same_alone_and_among_others() -> None:
     narrow = {"search_options": {"width": 2}, "spelling": {"join": "regenerate"}}
     fitted = contextual(training=replace(LEARN, steps=60)).fit(dataset()).searched_with(narrow)

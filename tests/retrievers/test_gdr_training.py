@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import triever
-from tests.marks import quick
 from tests.retrievers.contract import DOCUMENTS, QUERIES, dataset
 from tests.retrievers.gdr_cases import ALL, RULES, SMALL, engine_of, gdr
 from triever import Document
@@ -101,12 +100,10 @@ def test_clusters_are_learned_and_searched_over_the_same_symbols(trained: str, d
     assert not np.allclose(np.sort(unlike.mass), np.sort(found.mass), atol=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "joint"),
-    quick(
-        ("model", True),
-        of=itertools.product(["inside", "random", "bm25", "model"], [False, True]),
-    ),
+    itertools.product(["inside", "random", "bm25", "model"], [False, True]),
 )
 def test_it_learns_from_any_negatives(joint: bool, source: str, tmp_path: Path) -> None:
     by_source = {

@@ -92,6 +92,7 @@ SYSTEMS: dict[str, Callable[[], Retriever]] = {
     "codebook": lambda: generative(Codebook(levels=4, bits=4)),
     "cluster": lambda: generative(Cluster(clusters=8, branch=8)),
     "title": lambda: generative(Title(vocabulary=200)),
+    "title tokens": lambda: Generative(backbone=CAUSAL, training=NOTHING, docids=Title(tokenizer="backbone")),
     "contextual": lambda: Contextual(backbone=SMALL, training=NOTHING),
     "genre": lambda: Contextual(backbone=SMALL, training=NOTHING, vocabulary=VocabularyOptions(k=0)),
     "gdr": lambda: GDR(vectors=dense(), training=NOTHING, docids=Cluster(clusters=8, branch=8)),

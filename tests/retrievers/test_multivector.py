@@ -6,7 +6,7 @@ import errno
 import mmap
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -48,9 +48,10 @@ def naive(retriever: MultiVector, query: str, document: str, *, punctuation: boo
     return float(sum(max(float(one @ other) for other in vectors[1][kept]) for one in vectors[0]))
 
 
-@pytest.mark.parametrize("punctuation", [True, False])
-def test_scores_are_sums_of_best_matches(punctuation: bool) -> None:
-    retriever = MultiVector(backbone=SMALL, size=32, punctuation=punctuation).fit(dataset())
+@pytest.mark.parametrize(("punctuation", "projection"), [(True, "linear"), (False, "two-layer")])
+def test_scores_are_sums_of_best_matches(punctuation: bool, projection: Literal["linear", "two-layer"]) -> None:
+    retriever = MultiVector(backbone=SMALL, size=32, punctuation=punctuation, projection=projection).fit(dataset())
+    assert len([*retriever.engine.encoder.projection.modules()]) == (1 if projection == "linear" else 4)
     texts = {document.id: document.full_text for document in DOCUMENTS}
     for query in QUERIES:
         for hit in retriever.search(query, 10):

@@ -531,8 +531,9 @@ def test_what_a_search_may_not_do_is_refused_after_the_fit_too() -> None:
 
 
 def test_what_rows_of_nodes_cannot_do_is_refused() -> None:
-    with pytest.raises(UsageError, match="score no symbols"):
-        nodes(search_options=SearchOptions(method="free"))
+    for method in ("free", "mapped"):
+        with pytest.raises(UsageError, match="score no symbols"):
+            nodes(search_options=SearchOptions(method=method))
     with pytest.raises(UsageError, match="add_steps has nothing to train"):
         nodes(training=DocidTuning(add_steps=3))
     with pytest.raises(UsageError, match="a teacher is followed only by rows of nodes"):

@@ -165,6 +165,7 @@ def test_training_changes_the_model_and_fits_from_when_on_it_knows(kind: str, tm
     assert again.ask(ASKED[0]) == fitted.ask(ASKED[0])
 
 
+@pytest.mark.long
 def test_close_documents_are_found_anew_by_the_model_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[int] = []
     search = AttentionEngine.search
@@ -307,6 +308,7 @@ def test_a_saved_model_is_learned_further(tmp_path: Path) -> None:
         reatt(start=str(tmp_path / "m"), shape=triever.ReAttShape(apart=0)).fit(people())
 
 
+@pytest.mark.long
 def test_a_model_that_is_open_is_learned_further_and_stays_as_it_is(tmp_path: Path) -> None:
     first = reatt().fit(people())
     before = first.ask(ASKED[0])

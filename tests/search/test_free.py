@@ -71,6 +71,37 @@ def test_a_wide_beam_writes_everything_and_counts_what_does_not_exist(
     assert found.logprob.exp().sum(1).tolist() == pytest.approx([1.0] * len(QUERIES), abs=1e-4)
 
 
+def longest_common(written: Docid, docids: set[Docid]) -> int:
+    """How many first symbols of what was written a docid has, at most."""
+    return max(length for length in range(len(written) + 1) if any(one[:length] == written[:length] for one in docids))
+
+
+def mapped_by_hand(written: list[tuple[float, Docid]], left: list[Pair]) -> dict[int, float]:
+    """The probability of every document if all that was written stands for the docids that agree with it longest."""
+    masses: dict[int, float] = {}
+    for logprob, docid in written:
+        length = longest_common(docid, {known for known, _ in left})
+        documents = [document for known, document in left if known[:length] == docid[:length]] if length else []
+        for document in documents:
+            masses[document] = masses.get(document, 0.0) + math.exp(logprob) / len(documents)
+    return masses
+
+
+@given(pairs, pairs, few_gone, stops, st.sampled_from([1, 3, 6, 400]))
+def test_what_does_not_exist_is_mapped_to_the_docids_that_agree_longest(
+    listed: list[Pair], added: list[Pair], gone: set[int], stop: int | None, width: int
+) -> None:
+    walk, left = changed(listed, added, gone)
+    assume(left)
+    toy, docids = Toy(STOP + 1), {docid for docid, _ in left}
+    found = free(toy, *toy.prefill(QUERIES), walk, BeamOptions(width=width), stop=stop)
+    for query, (hits, invalid, total) in zip(QUERIES, found.mapped(100), strict=True):
+        written = slow_beam(toy, query, docids, stop, width)
+        masses = {document: math.exp(mass) for document, mass in hits}
+        assert masses == pytest.approx(mapped_by_hand(written, left), abs=1e-5)
+        assert (invalid, total) == (sum(one not in docids for _, one in written), len(written))
+
+
 @given(pairs, few_gone, stops, st.integers(1, 6))
 def test_a_narrow_beam_is_the_slow_one(listed: list[Pair], gone: set[int], stop: int | None, width: int) -> None:
     walk, left = changed(listed, [], gone)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from tests.marks import quick
 from tests.retrievers.contract import dataset
 from triever import Contextual, Dense, DocidTuning, Generative
 from triever.docids.schemes import Semantic
@@ -53,7 +52,8 @@ def models(retriever: Retriever) -> list[nn.Module]:
     return [value for value in held.values() if isinstance(value, nn.Module)]
 
 
-@pytest.mark.parametrize("kind", quick("dense", of=["dense", "generative", "contextual"]))
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["dense", "generative", "contextual"])
 def test_compiled_layers_learn_what_others_do(kind: str, programs: list[Any]) -> None:
     plain = fitted(kind, program=False)
     assert not programs

@@ -89,6 +89,7 @@ def test_the_estimate_is_within_a_factor_of_two(
     assert said / 2 < measured < said * 2, f"{measured / 2**20:.0f} MiB, not about {said / 2**20:.0f}"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak from Linux")
 def test_scores_of_tokens_are_within_a_factor_of_two() -> None:
     command = [sys.executable, "-c", MEASURE_SCORES, "32", "64", "24", "128"]

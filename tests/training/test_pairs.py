@@ -8,13 +8,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+import torch
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import triever
 from triever import Document, Query
 from triever.data.store import DocumentStore
 from triever.models.tokens import Tokens
+from triever.training.losses import contrastive
 from triever.training.opinions import LABELLED, Opinions, Teaching
 from triever.training.pairs import (
     TAUGHT,
@@ -236,6 +238,53 @@ def test_copies_of_what_is_relevant_are_excluded(batch: int, count: int, seed: i
     assert pairs.of(4).tolist() == [4, 7], "what was judged stays as it is"
 
 
+def naive_loss(scores: np.ndarray, documents: list[int], pairs: Pairs, queries: list[int], options: Negatives) -> float:
+    """The mean surprise at the positives, query by query and document by document.
+
+    A batch holds the positives, then the negatives of each query, then those of all. A query meets its positive, and
+    of the others those that are not relevant: all of them, or its own and those of all.
+    """
+    size, losses = len(queries), []
+    for place, query in enumerate(queries):
+        own = range(size + place * options.count, size + (place + 1) * options.count)
+        of_all = range(len(documents) - options.shared, len(documents))
+        met = range(len(documents)) if options.in_batch else [*own, *of_all]
+        wrong = [column for column in met if documents[column] not in pairs.of(query)]
+        others = np.exp(scores[place, wrong]).sum() if wrong else 0.0
+        losses.append(np.log(np.exp(scores[place, place]) + others) - scores[place, place])
+    return float(np.mean(losses))
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 20), st.integers(0, 3), st.sampled_from([0, 1, 7, 30]), st.booleans(), st.integers(0, 3))
+def test_a_query_meets_its_own_negatives_those_of_all_and_where_they_count_those_of_others(
+    batch: int, count: int, shared: int, in_batch: bool, seed: int
+) -> None:
+    assume(in_batch or count or shared)
+    pairs, options = made(), Negatives(count=count, hard=0.0, shared=shared, in_batch=in_batch)
+    rounds = batches(pairs, negatives=options, batch=batch, seed=seed)
+    plain = batches(pairs, negatives=Negatives(count=count, hard=0.0), batch=batch, seed=seed)
+    for step in range(2):
+        found = rounds[step]
+        queries, documents = found["query_ids"][:, 0].tolist(), found["document_ids"][:, 0].tolist()
+        before = plain[step]["document_ids"][:, 0].tolist()
+        assert documents[: len(before)] == before, "what a batch holds without shared ones stays the same"
+        assert len(set(documents[len(before) :])) == shared, "those of all are different"
+        scores = np.random.default_rng(seed).normal(size=(len(queries), len(documents)))
+        loss = contrastive(torch.from_numpy(scores), found["positive"], found["excluded"])
+        assert float(loss) == pytest.approx(naive_loss(scores, documents, pairs, queries, options), abs=1e-5)
+
+
+def test_taught_documents_of_others_do_not_count_without_the_batch() -> None:
+    pairs, options = made(), Negatives(count=1, shared=4, in_batch=False)
+    taught = batches(pairs, negatives=options, teaching=Teaching({LABELLED: opinions(12, 0)}, 1.0))[0]
+    size, columns = 8, taught["candidates"]
+    assert sorted(columns[:, 1:].flatten().tolist()) == [*range(2 * size, 2 * size + size * TAUGHT)]
+    for place in range(size):
+        met = (~taught["excluded"][place]).nonzero()[:, 0].tolist()
+        assert set(met) <= {size + place, *range(len(taught["document_ids"]) - 4, len(taught["document_ids"]))}
+
+
 def opinions(found: int, seed: int) -> Opinions:
     """Of 20 questions: for each so many of 30 documents, in any order, with scores."""
     chance = np.random.default_rng(seed)
@@ -291,11 +340,24 @@ def test_all_that_a_teacher_found_has_its_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"count": -1}, {"hard": 1.5}, {"source": "luck"}, {"depth": 0}, {"skip": -1}], ids=str
+    "options",
+    [{"count": -1}, {"hard": 1.5}, {"source": "luck"}, {"depth": 0}, {"skip": -1}, {"shared": -1}, {"in_batch": False}],
+    ids=str,
 )
 def test_mistakes_are_said(options: dict) -> None:
     with pytest.raises(triever.UsageError, match="negatives"):
         Negatives(**options)
+
+
+def test_more_shared_documents_than_there_are_and_systems_that_share_none_are_said() -> None:
+    with pytest.raises(triever.UsageError, match=r"negatives\.shared = 31, but there are 30 documents"):
+        Negatives(shared=31).check(30)
+    Negatives(shared=30).check(30)
+    for options in ({"shared": 2}, {"in_batch": False, "count": 3}):
+        with pytest.raises(triever.UsageError, match="have no effect"):
+            triever.ClusterNegatives(**options)
+        with pytest.raises(triever.UsageError, match="have no effect"):
+            triever.Reranked(negatives=Negatives(**{"count": 3, **options}))
 
 
 def test_a_split_without_relevant_documents_is_said() -> None:

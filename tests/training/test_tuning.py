@@ -393,7 +393,7 @@ def test_a_training_that_cannot_fit_is_refused_before_it_begins(
 def test_late_interaction_needs_memory_for_all_tokens_with_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     needed: list[int] = []
     monkeypatch.setattr(encoding, "check", lambda bytes_, _device: needed.append(bytes_))
-    options, negatives = Tuning(steps=1, batch=3, holdout=0.0), Negatives(count=1, hard=0.0)
+    options, negatives = Tuning(steps=1, batch=3, holdout=0.0), Negatives(count=1, hard=0.0, shared=2)
     for counted in (True, False):
         late = MultiVector(backbone=SMALL, training=options, negatives=negatives)
         if not counted:
@@ -402,7 +402,7 @@ def test_late_interaction_needs_memory_for_all_tokens_with_all_tokens(monkeypatc
     encoder = late.engine.encoder
     query = np.percentile(late.reading.queries(encoder, [query.text for query in QUERIES]).lengths, 99)
     document = np.percentile(late.reading.documents(encoder, DOCUMENTS).lengths, 99)
-    scores = 3 * int(query) * 6 * int(document)
+    scores = 3 * int(query) * (6 + 2) * int(document)
     assert needed[0] - needed[1] == pytest.approx(memory_estimate.SLACK * memory_estimate.SCORES * 4 * scores, abs=2)
 
 

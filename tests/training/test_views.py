@@ -58,7 +58,9 @@ def test_a_chunk_is_a_piece_of_its_document_between_what_stands_around_every_tex
     rows: list[int], length: int, seed: int, fresh: bool, prefix: list[int]
 ) -> None:
     whole = documents()
-    view = Chunks(whole, TOKENIZER, length + len(prefix), 10, fresh, seed, prefix)
+    view = Chunks(
+        whole, TOKENIZER, length + len(prefix), 10, fresh, seed, ([*TOKENIZER.before, *prefix], TOKENIZER.after)
+    )
     tokens, found = view.take(np.array(rows), np.random.default_rng(seed))
     before, after = [*TOKENIZER.before, *prefix], TOKENIZER.after
     room = length - len(TOKENIZER.before) - len(after)

@@ -77,13 +77,15 @@ def _show(query: str, result: Result, *, text: bool, json_: bool, several: bool 
     if several and not json_:
         emit(f"== {query}")
     if json_:
+        thought = {"thought": result.thought} if result.thought else {}
         rows = [_row(rank, hit) | _said(hit, text) for rank, hit in enumerate(result, start=1)]
-        emit_line({"query": query, "hits": rows}) if several else emit(rows)
+        emit_line({"query": query, **thought, "hits": rows}) if several else emit([row | thought for row in rows])
     elif text:
         emit(said(result))
     else:
         emit(table([_row(rank, hit) for rank, hit in enumerate(result, start=1)]))
-    for message in filter(None, (result.note, result.certificate)):
+    thought = f"thought: {result.thought}" if result.thought else ""
+    for message in filter(None, (thought, result.note, result.certificate)):
         note(message)
 
 

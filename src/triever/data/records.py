@@ -264,12 +264,17 @@ class Hit(_Readable):
 
 @dataclass(frozen=True, slots=True)
 class Result(Sequence[Hit]):
-    """The hits of one query, best first, and what else the search returns."""
+    """The hits of one query, best first, and what else the search returns.
+
+    `thought` is what a language model wrote about the query before it searched, where it was asked to think.
+    """
 
     hits: tuple[Hit, ...] = ()
     note: str = ""
     certificate: str = ""
+    trace: Any = None
     answer: str | None = None
+    thought: str = ""
 
     @overload
     def __getitem__(self, index: int) -> Hit: ...

@@ -1,4 +1,4 @@
-"""The three ways to search docids, and what they find: a beam, the true best, and what a model writes freely."""
+"""The ways to search docids, and what they find: a beam, the true best, and what a model writes freely."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ WIDTH = 20
 class SearchOptions:
     """How docids are searched: `SearchOptions(width=40)`."""
 
-    method: Literal["beam", "exact", "free"] = option(
-        "beam", "beam; exact, the true best with a certificate; free, a beam that may write docids that do not exist"
+    method: Literal["beam", "exact", "free", "mapped"] = option(
+        "beam",
+        "beam; exact, the true best with a certificate; free, a beam that may write docids that do not exist; mapped, "
+        "the same, where these stand for the docids that begin with their longest prefix that exists",
     )
     width: int | None = option(
         None,
@@ -36,19 +38,25 @@ class SearchOptions:
     )
     normalisation: Literal["auto", "trie", "vocabulary", "documents"] = option(
         "auto",
-        "probabilities over the symbols that exist (trie), over all (vocabulary, and always in a free search), or over "
-        "documents, where nodes have rows; auto: documents if they have, trie for docids of one symbol and contextual "
-        "titles, else what the model was trained with",
+        "probabilities over the symbols that exist (trie), over all (vocabulary, and always in a free or mapped search)"
+        ", or over documents, where nodes have rows; auto: documents if they have, trie for docids of one symbol and "
+        "contextual titles, else what the model was trained with",
     )
     temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
     backoff: int = option(0, "how many of the best dropped prefixes a beam takes up again")
     budget: int = option(10_000, "prefixes that an exact search may open for one query")
+    think: int = option(
+        0,
+        "tokens of a thought that a language model writes before it searches, with titles in its own tokens; 0: none",
+    )
 
     def __post_init__(self) -> None:
         config.validate(self)
         BeamOptions(self.beam_width, self.scored_over, self.temperature, backoff=self.backoff)  # which checks its own
         if self.budget < 1:
             raise UsageError(f"budget = {self.budget} should be above zero", "the default is 10000")
+        if self.think < 0:
+            raise UsageError(f"think = {self.think} should not be negative", "0 searches without a thought")
 
     @property
     def beam_width(self) -> int:
@@ -56,9 +64,14 @@ class SearchOptions:
         return WIDTH if self.width is None else self.width
 
     @property
+    def writes_freely(self) -> bool:
+        """Whether the model may write docids that do not exist."""
+        return self.method in ("free", "mapped")
+
+    @property
     def scored_over(self) -> Normalisation:
         """What probabilities are over; what is written freely is scored over all symbols."""
-        if self.method == "free":
+        if self.writes_freely:
             return "vocabulary"
         return "trie" if self.normalisation == "auto" else self.normalisation
 
@@ -108,11 +121,12 @@ def found_by(
             recorder=recorder,
         )
         return [ScoredDocuments(answer.documents, certificate=str(answer)) for answer in certified]
-    if options.method == "free":
+    if options.writes_freely:
         written = free(generator, cache, hidden, walk, options.beam(k), stop=stop)
+        found = written.mapped(k, ties=True) if options.method == "mapped" else written.documents(k, ties=True)
         return [
             ScoredDocuments(hits, note=f"{invalid} of {total} written docids do not exist")
-            for hits, invalid, total in written.documents(k, ties=True)
+            for hits, invalid, total in found
         ]
     frontier = beam(generator, cache, hidden, walk, options.beam(k), keep=k, recorder=recorder)
     return [ScoredDocuments(hits) for hits in documents(walk, frontier, k, ties=True)]

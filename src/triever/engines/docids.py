@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -33,14 +33,20 @@ from triever.models import encoder as encoders
 from triever.models.cross_decoder import CrossDecoder
 from triever.models.decoders import DecoderOptions, takes_vectors
 from triever.models.docid_model import DocidModel, laid_out
-from triever.models.encoder import Encoder, encode, source_of
+from triever.models.encoder import Encoder, adapter_facts, encode, source_of
 from triever.models.generator import Generator
-from triever.models.tokens import Tokens
+from triever.models.language_model import end_of
+from triever.models.prompts import Prompt
+from triever.models.token_decoder import TokenDecoder
+from triever.models.tokens import TextTokenizer, Tokens
 from triever.search.many import search_each
 from triever.search.paths import path_scores
 from triever.search.recorder import Recorder
 from triever.search.scores import Normalisation
 from triever.validation import require, require_array, require_table
+
+UNLIMITED = 2**31
+"""More tokens than any text has."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,36 @@ class Reading:
     query_prefix: str = ""
     document_prefix: str = ""
     document_length: int = 256
+    prompt: str = ""  # the template that a query is put into, where titles are written in a backbone's own tokens
+    thinking: str = ""  # the template that a thought about a query follows
+
+    def query_tokens(self, model: ReadsTexts, queries: Sequence[str], length: int) -> Tokens:
+        """Queries as a model reads them, at most `length` tokens of each; a prompt around them is never cut."""
+        tokenizer = model.encoder.tokenizer
+        if not self.prompt:
+            return Tokens.of((self.query_prefix + query for query in queries), tokenizer, length)
+        return Prompt(self.prompt).tokens(tokenizer, tokenizer.cut(queries, length), model.at_most(UNLIMITED))
+
+    def around(self, tokenizer: TextTokenizer) -> tuple[list[int], list[int]]:
+        """The tokens before and behind a query that is there as tokens already."""
+        if self.prompt:
+            return Prompt(self.prompt).around(tokenizer)
+        # Without the space at its end, which belongs to the word behind it where it counts at all.
+        prefix = tokenizer.ids([self.query_prefix.rstrip()], special=False)[0]
+        return [*tokenizer.before, *prefix], tokenizer.after
+
+
+class ReadsTexts(Protocol):
+    """A model whose texts are cut and tokenised as its encoder wants them."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """What reads."""
+        ...
+
+    def at_most(self, wanted: int) -> int:
+        """How many tokens of a text can be read, up to as many as are wanted."""
+        ...
 
 
 M = TypeVar("M", bound=DocidModel)
@@ -97,9 +133,29 @@ class Docids(Generic[M]):
         """How queries are read: how many tokens of each, and what stands before it."""
         return self.model.at_most(self.query_length), self.reading.query_prefix
 
-    def generator(self) -> Generator:
-        """What reads queries and scores symbols."""
-        return self.model.generator(*self.queries)
+    def generator(self, more: int = 0) -> Generator:
+        """What reads queries and scores symbols; in a prompt queries may have so many more tokens of a thought."""
+        length, prefix = self.queries
+        if not isinstance(self.model, TokenDecoder):
+            return self.model.generator(length, prefix)
+        pad = self.model.encoder.tokenizer.pad
+        return self.model.writing(
+            lambda texts: self.reading.query_tokens(self.model, texts, length + more).padded(range(len(texts)), pad)
+        )
+
+    def thoughts(self, queries: Sequence[str], limit: int) -> list[str]:
+        """What the language model writes freely about queries, the likeliest token after the other."""
+        assert isinstance(self.model, TokenDecoder)  # retrievers refuse to let others think
+        tokenizer, longest = self.model.encoder.tokenizer, self.model.at_most(UNLIMITED)
+        queries = tokenizer.cut(queries, self.queries[0])
+        prompts = Prompt(self.reading.thinking).ids(tokenizer, queries, max(1, longest - limit))
+        written = self.model.continued_freely(prompts, end_of(self.model.encoder.backbone), limit)
+        return [" ".join(tokenizer.text(tokens).split()) for tokens in written]
+
+    def with_thoughts(self, queries: Sequence[str], thoughts: Sequence[str]) -> list[str]:
+        """Queries, each with what was thought about it behind it."""
+        short = self.model.encoder.tokenizer.cut(queries, self.queries[0])
+        return [f"{query} {thought}" if thought else query for query, thought in zip(short, thoughts, strict=True)]
 
     def row_docid(self, store: DocumentStore, document_id: str) -> Docid:
         """The docid of a document by its id."""
@@ -186,8 +242,9 @@ class Docids(Generic[M]):
             grows = isinstance(self.scheme, Atomic)
             count, kind = (scaled(shape.width, now, then), "documents") if grows else (shape.width, "clusters")
             return [Product(count, kind, *row), Product(1, "beginning", *row)]
-        read = Product(max(shape.width, shape.start + 1), "symbols that are read", *row)
-        return [read] if shape.tied else [Product(shape.width, "symbols that are written", *row), read]
+        symbols = max(shape.width, shape.start + 1)
+        read = [Product(symbols, "symbols that are read", *row)] if self.model.has_own_symbols else []
+        return read if shape.tied else [Product(shape.width, "symbols that are written", *row), *read]
 
     # Keeping
 
@@ -199,7 +256,8 @@ class Docids(Generic[M]):
         if self.placer:
             encoders.write(self.placer, writer, "placer")
         state = {"docids": self.scheme.write(writer), "trained": dict(self.trained)}
-        return {**state, "reading": asdict(self.reading), "normalisation": self.normalisation}
+        reading = {name: value for name, value in asdict(self.reading).items() if value != ""}
+        return {**state, "reading": reading, "normalisation": self.normalisation}
 
     def made_from(self, *, ranked: bool = False) -> dict[str, Any]:
         """The backbone, how the training went, and how docids use their symbols.
@@ -207,7 +265,8 @@ class Docids(Generic[M]):
         Where documents are `ranked` by something else too, they may share codes.
         """
         codes = code_facts(self.trie, self.scheme, ranked=ranked)
-        return {"weights": source_of(self.model.encoder), **self.trained, **codes}
+        encoder = self.model.encoder
+        return {"weights": source_of(encoder), **adapter_facts(encoder), **self.trained, **codes}
 
 
 @dataclass(frozen=True)
@@ -219,22 +278,33 @@ class DocidEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose docids the model writes with the highest probabilities."""
-        docids, generator, options = self.docids, self.docids.generator(), self.search_options
+        docids, generator, options = self.docids, self._generator(), self.search_options
+        thoughts = docids.thoughts(queries, options.think) if options.think else [""] * len(queries)
         scored_per_query = search_each(
             generator,
-            queries,
+            self._asked(queries, thoughts),
             lambda cache, hidden: found_by(options, docids.walk, docids.scheme.stop, generator, cache, hidden, k),
         )
-        return [found_result(docids, store, scored, k) for scored in scored_per_query]
+        results = (found_result(docids, store, scored, k) for scored in scored_per_query)
+        return [replace(result, thought=thought) for result, thought in zip(results, thoughts, strict=True)]
+
+    def _generator(self) -> Generator:
+        # A thought may have a token more or less as a part of a prompt.
+        return self.docids.generator(more=2 * self.options.think)
+
+    def _asked(self, queries: Sequence[str], thoughts: Sequence[str]) -> Sequence[str]:
+        return self.docids.with_thoughts(queries, thoughts) if self.options.think else queries
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """The log-probability of each symbol of a docid after those before it."""
-        return explained(self.docids, self.docids.generator(), self.search_options, store, query, result)
+        (asked,) = self._asked([query], [result.thought])
+        return explained(self.docids, self._generator(), self.search_options, store, asked, result)
 
     def panels(self, store: DocumentStore, query: str, result: Result, k: int) -> tuple[Panel, ...]:
         """The prefixes that the search looked at."""
-        docids, generator, options, recorder = self.docids, self.docids.generator(), self.search_options, Recorder()
-        found_by(options, docids.walk, docids.scheme.stop, generator, *generator.prefill([query]), k, recorder)
+        docids, generator, options, recorder = self.docids, self._generator(), self.search_options, Recorder()
+        asked = [*self._asked([query], [result.thought])]
+        found_by(options, docids.walk, docids.scheme.stop, generator, *generator.prefill(asked), k, recorder)
         return docids.tree().beam(recorder, options, store, result)
 
     def docid_tree(self) -> DocidTree:
@@ -297,8 +367,11 @@ def explained(
         names = [f"{position}: {docids.scheme.symbol(symbol)}" for position, symbol in enumerate(docid, 1)]
         shared = (("shared by several", -float(np.log(sharing))),) if sharing > 1 else ()
         parts: Parts = (*zip(names, scores, strict=True), *shared)
-        if int(docids.numbers[store.row(hit.id)]) in several:
-            parts += (("other docids", hit.score - sum(weight for _, weight in parts)),)
+        rest = hit.score - sum(weight for _, weight in parts)
+        if options.method == "mapped":
+            parts += (("docids that do not exist", rest),)
+        elif int(docids.numbers[store.row(hit.id)]) in several:
+            parts += (("other docids", rest),)
         parts_of_hits.append(parts)
     return tuple(parts_of_hits)
 

@@ -23,7 +23,7 @@ from triever.index.token_vectors import TokenIndex, TokenOptions, token_products
 from triever.index.vectors import VectorIndex, vector_products
 from triever.memory_parts import Products, Stored, scaled, weight_products, weights_in
 from triever.models import encoder as encoders
-from triever.models.encoder import Encoder, encode, encode_tokens, source_of
+from triever.models.encoder import Encoder, adapter_facts, encode, encode_tokens, source_of
 from triever.models.precision import device_of
 from triever.models.tokens import Tokens
 from triever.validation import require, require_table
@@ -103,7 +103,7 @@ class _EncoderEngine(Generic[Index]):
 
     def made_from(self) -> dict[str, Any]:
         """The backbone, and how the training went."""
-        return {"weights": source_of(self.encoder), **self.trained}
+        return {"weights": source_of(self.encoder), **adapter_facts(self.encoder), **self.trained}
 
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put it into an artifact."""
@@ -131,9 +131,9 @@ class DenseEngine(_EncoderEngine[VectorIndex]):
         """(queries, d) the vectors of queries."""
         return encode(self.query_encoder, self.reading.queries(self.query_encoder, queries))
 
-    def log_sum_exp(self, queries: Sequence[str], temperature: float) -> np.ndarray:
-        """(queries,) what makes scores log-probabilities over all documents: score / temperature less this."""
-        return self.index.log_sum_exp(self.vectors(queries), temperature)
+    def softmax_over_all(self, queries: Sequence[str], temperature: float) -> tuple[np.ndarray, np.ndarray]:
+        """(queries,) each: a score divided by the first, less the second, is a log-probability over all documents."""
+        return np.full(len(queries), temperature), self.index.log_sum_exp(self.vectors(queries), temperature)
 
     def stored(self) -> Stored:
         """Weights and vectors."""
@@ -207,6 +207,19 @@ class LateEngine(_EncoderEngine[TokenIndex]):
     def vectors(self, queries: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The vectors of queries' tokens, end to end, and where each query begins."""
         return encode_tokens(self.encoder, self.reading.queries(self.encoder, queries))
+
+    def softmax_over_all(self, queries: Sequence[str], temperature: float) -> tuple[np.ndarray, np.ndarray]:
+        """(queries,) each: a score divided by the first, less the second, is a log-probability over all documents.
+
+        A training divides the mean over a query's tokens by its temperature; the score of an index may be their sum.
+        """
+        flat, starts = self.vectors(queries)
+        tokens = np.diff(starts) if self.index.options.score == "maxsim" else np.ones(len(queries))
+        temperatures, totals = temperature * tokens, []
+        for low in range(0, len(queries), QUERIES):
+            vectors, mask = _side_by_side(flat, starts[low : low + QUERIES + 1])
+            totals.append(self.index.log_sum_exp(vectors, mask, temperatures[low : low + QUERIES]))
+        return temperatures, np.concatenate([np.empty(0), *totals])
 
     def read_ahead(self, queries: Sequence[str]) -> Callable[[int], object]:
         """Read queries; what is returned finds so many documents for each."""

@@ -1,7 +1,8 @@
 """Whether a retriever is as sure as it is right, before and after a temperature, and what it gains by abstaining.
 
-Retrievers that write docids give probabilities, by each normalisation that they have. Scores of dense retrieval become
-probabilities by a softmax over all documents at the temperature of its training. Other scores are no probabilities.
+Retrievers that write docids give probabilities, by each normalisation that they have. Scores of dense retrieval and of
+late interaction become probabilities by a softmax over all documents at the temperature of their training. Other scores
+are no probabilities.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ from typing import TypedDict
 import numpy as np
 
 from triever.data.datasets import Dataset
-from triever.data.records import Hit, Qrels, Query, Result, Run
+from triever.data.records import Qrels, Query, Result, Run
 from triever.engines.nodes import NodeEngine
 from triever.errors import UsageError
 from triever.evaluation.abstaining import Point, abstaining, area, point_of_coverage, point_of_risk, risk_coverage
 from triever.evaluation.calibration import Bin, brier, expected_calibration_error, reliability
-from triever.evaluation.compare import questions, search_all, warn_of_other_documents
+from triever.evaluation.compare import have_probabilities, questions, search_all, warn_of_other_documents
 from triever.evaluation.finding import Finding, Part
 from triever.evaluation.picture import Curve, Curves
 from triever.evaluation.temperature import Distributions, distributions, fitted_temperature
 from triever.printable import mean_text
-from triever.retriever import Retriever, texts_of
+from triever.retriever import Retriever
 from triever.retrievers.contextual import Contextual
 from triever.retrievers.dense import Dense
 from triever.retrievers.generative import Generative
+from triever.retrievers.multivector import MultiVector
 
 HITS = 100
 """Hits of a question whose probabilities are known; the others share what is left."""
@@ -141,36 +143,26 @@ def calibration(
 def probable(retriever: Retriever) -> dict[str, Retriever]:
     """The retriever by each way to its probabilities; what is not known here comes as it is.
 
-    A softmax compares all documents, so that dense retrieval is searched exactly whatever its index.
+    A softmax compares all documents, so that vectors are searched exactly whatever their index.
     """
+    if isinstance(retriever, MultiVector):
+        exact = replace(retriever.index, candidates=0, tokens=0)
+        return {DENSE: retriever if retriever.index == exact else retriever.reindexed(candidates=0, tokens=0)}
     if isinstance(retriever, Dense):
         return {DENSE: retriever if retriever.index.kind == "flat" else retriever.reindexed(kind="flat")}
-    if isinstance(retriever, Generative | Contextual) and retriever.search_options.method != "free":
+    if isinstance(retriever, Generative | Contextual) and not retriever.search_options.writes_freely:
         over = ("documents", "trie") if isinstance(retriever.engine, NodeEngine) else ("trie", "vocabulary")
         return {f"over {name}": retriever.searching(normalisation=name) for name in over}
     return {retriever.kind: retriever}
 
 
 def with_probabilities(retriever: Retriever, queries: Sequence[Query], results: Sequence[Result]) -> list[Result]:
-    """The results of queries with a log-probability for each hit; an error where scores are no probabilities.
-
-    With passages a document of dense retrieval is as likely as its best passage among all passages.
-    """
-    if isinstance(retriever, Dense):
-        temperature = retriever.training.temperature
-        totals = retriever.engine.log_sum_exp(texts_of(queries), temperature) if queries else []
-        return [
-            replace(result, hits=tuple(_likely(hit, hit.score / temperature - total) for hit in result))
-            for result, total in zip(results, map(float, totals), strict=True)
-        ]
-    if any(hit.logprob is None for result in results for hit in result):
+    """The results of queries with a log-probability for each hit; an error where scores are no probabilities."""
+    likely = retriever.with_probabilities(queries, results)
+    if not have_probabilities(likely):
         problem = f"the scores of a {retriever.kind} retriever are no probabilities"
         raise UsageError(problem, "take a generative or a dense one")
-    return [*results]
-
-
-def _likely(hit: Hit, logprob: float) -> Hit:
-    return replace(hit, logprob=min(logprob, 0.0))  # above 0 by rounding alone: the sum holds the same score
+    return likely
 
 
 def _check_wishes(split: str, fit_on: str | None, risk: float | None, coverage: float | None) -> None:

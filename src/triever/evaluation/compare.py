@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from triever.arguments import brief, whole
 from triever.data.datasets import Dataset
-from triever.data.records import Qrels, Query, Run
+from triever.data.records import Qrels, Query, Result, Run
 from triever.errors import UsageError
 from triever.evaluation.measures import DEFAULT_MEASURES, check, depth, per_query
 from triever.evaluation.report import Report
@@ -20,6 +20,8 @@ from triever.retriever import Asks, Retriever
 
 ANSWERED = {"EM", "F1"}
 """The measures of answers; a retriever that can answer is asked for them."""
+CLAIMED = {"Brier"}
+"""The measures of probabilities; scores that can become some are made so for them."""
 BATCH = 256
 DEEP = 1000
 """How many hits to search for a measure without a cutoff, as TREC does; all of a large corpus would not fit."""
@@ -76,6 +78,8 @@ def compare(
         speed = len(queries) / (time.perf_counter() - started)
         if isinstance(retriever, Asks) and ANSWERED & {*measures}:
             run = with_answers(run, retriever, queries)
+        if CLAIMED & {*measures} and isinstance(retriever, Retriever):  # a server's scores are what they are
+            run = with_probabilities(run, retriever, queries)
         if keep:
             keep(name, run)
         values[name] = measure(run, qrels, queries, retriever, measures)
@@ -84,10 +88,27 @@ def compare(
     return Report.of(values, baseline=baseline, extra=extra, about=about)
 
 
-def measurable(retriever: Retriever, measures: Sequence[str]) -> Sequence[str]:
-    """The measures, without those of answers for a retriever that gives none, if others are left."""
-    others = [name for name in measures if name not in ANSWERED]
-    return measures if isinstance(retriever, Asks) or not others else others
+def measurable(retriever: Retriever, measures: Sequence[str], queries: Sequence[Query]) -> Sequence[str]:
+    """The measures, without those of answers or probabilities for a retriever that gives none, if others are left.
+
+    Whether it gives probabilities, a search for some queries tells.
+    """
+    others = [name for name in measures if isinstance(retriever, Asks) or name not in ANSWERED]
+    if CLAIMED & {*others}:
+        likely = retriever.with_probabilities(queries, retriever.search_many(queries, 1))
+        others = [name for name in others if have_probabilities(likely) or name not in CLAIMED]
+    return others or measures
+
+
+def have_probabilities(results: Iterable[Result]) -> bool:
+    """Whether all hits have a probability."""
+    return all(hit.logprob is not None for result in results for hit in result)
+
+
+def with_probabilities(run: Run, retriever: Retriever, queries: Sequence[Query]) -> Run:
+    """The hits of every query with log-probabilities, where the scores of the retriever can become some."""
+    results = retriever.with_probabilities(queries, [run[query.id] for query in queries])
+    return dict(zip((query.id for query in queries), results, strict=True))
 
 
 def with_answers(run: Run, retriever: Asks, queries: Sequence[Query]) -> Run:

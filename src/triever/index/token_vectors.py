@@ -13,6 +13,7 @@ number of a document in both parts, including deleted ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -190,8 +191,32 @@ class TokenIndex:
 
     def _search_all(self, queries: Tensor, counts: Tensor, k: int) -> ScoresAndRows:
         """Score every document for queries (q, length, d), of whose tokens those in `counts` (q, length) count."""
-        asked = queries.flatten(0, 1)  # (q * length, d)
         running = Running(len(queries), k, self.codec.device)
+        for first, scores in self._scored(queries, counts):
+            running.add(scores, first)
+        return running.result()
+
+    def log_sum_exp(
+        self, queries: np.ndarray | Tensor, mask: np.ndarray | Tensor | None, temperatures: np.ndarray
+    ) -> np.ndarray:
+        """(q,) the log of the sum of exp(score / temperature) over all documents, for queries (q, length, d).
+
+        With it a score becomes the log-probability of a softmax over everything: score / temperature - log_sum_exp.
+        """
+        asked, counts = checked_queries(queries, mask, self.width, self.codec.device)
+        step = max(1, QUERY_TOKENS // max(1, asked.shape[1]))
+        divisors = torch.from_numpy(np.asarray(temperatures, np.float64)).to(self.codec.device)
+        totals = []
+        for part, count, divisor in zip(asked.split(step), counts.split(step), divisors.split(step), strict=True):
+            total = torch.full((len(part),), -torch.inf, dtype=torch.float64, device=self.codec.device)
+            for _, scores in self._scored(part, count):
+                total = torch.logaddexp(total, (scores.double() / divisor[:, None]).logsumexp(1))
+            totals.append(total.cpu().numpy())
+        return np.concatenate([np.empty(0), *totals])
+
+    def _scored(self, queries: Tensor, counts: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """The scores (q, n) of some documents after the others, and the slot of their first; -inf for deleted ones."""
+        asked = queries.flatten(0, 1)  # (q * length, d)
         step = max(1, CHUNK // max(1, len(asked)))
         for first, part, alive in self._parts:
             for begin in range(0, len(part), step):
@@ -200,8 +225,7 @@ class TokenIndex:
                 scores = self._total(maxima.view(len(documents), *counts.shape), counts).T  # (q, documents)
                 if alive is not None:
                     scores = scores.masked_fill(~alive[documents], -torch.inf)
-                running.add(scores, first + begin)
-        return running.result()
+                yield first + begin, scores
 
     def _search_candidates(self, query: Tensor, k: int, limit: int) -> ScoresAndRows:
         """Score the candidates for one query (length, d), all of whose tokens count: (1, k) and (1, k)."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from triever.errors import UsageError, nearest
 from triever.lab.toml_values import Table, check_keys, number, table
 
 TOLERANCE = 0.01
+MINUS = " - "
+"""What stands between two cells where the difference of their values is meant."""
 N = TypeVar("N", bound="Named")
+Side: TypeAlias = tuple[str, str]
+"""The label of a cell, and that of the one that is subtracted from it; "" for none."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,16 @@ class Expected:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two cells: `less` should be below `more`, or, unless `strict`, not above it."""
+    """Two cells: `less` should be below `more`, or, unless `strict`, not above it.
+
+    Where another cell is subtracted from one of them, it is about how much more that one has.
+    """
 
     less: str
     more: str
     strict: bool
+    less_minus: str = ""
+    more_minus: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,8 @@ def expected_values(expect: Table, by: Judging, cells: Sequence[Named]) -> Itera
 def order_of(statement: str, by: Judging, cells: Sequence[Named]) -> Order:
     """The order that a statement such as `a < b <= c` expects.
 
-    Each sign gives all pairs of cells that differ only in what the statement names.
+    Each sign gives all pairs of cells that differ only in what the statement names. A side may be a difference of two
+    cells, `a - b < c - d`; then every name has to be that of one cell.
     """
     measure, splits, comparison = _scope(statement, by)
     terms = re.split(r"\s+(<=|<|>=|>)\s+", comparison)
@@ -94,10 +104,36 @@ def order_of(statement: str, by: Judging, cells: Sequence[Named]) -> Order:
     pairs: list[Pair] = []
     for start in range(0, len(terms) - 2, 2):
         left, sign, right = terms[start : start + 3]
-        for less, more in _matched(statement, left, right, cells):
-            first, second = (less, more) if sign[0] == "<" else (more, less)
-            pairs.append(Pair(first.label, second.label, strict=len(sign) == 1))
+        strict = len(sign) == 1
+        sides = _differences(statement, left, right, cells)
+        if not sides:
+            matched = _matched(statement, left, right, cells)
+            sides = [((less.label, ""), (more.label, "")) for less, more in matched]
+        for one, other in sides:
+            (less, less_minus), (more, more_minus) = (one, other) if sign[0] == "<" else (other, one)
+            pairs.append(Pair(less, more, strict, less_minus, more_minus))
     return Order(statement, measure, splits, tuple(pairs))
+
+
+def _differences(statement: str, left: str, right: str, cells: Sequence[Named]) -> list[tuple[Side, Side]]:
+    """Both sides, if one of them is a difference; else nothing."""
+    labels = {cell.label for cell in cells}
+    terms = [term.split(MINUS) if term not in labels else [term] for term in (left, right)]
+    if max(map(len, terms)) > 2:
+        raise UsageError(f"the order {statement!r} subtracts more than one cell", 'write it as "a - b < c - d"')
+    if max(map(len, terms)) == 1:
+        return []
+    one, other = ([_only(term, statement, cells) for term in side] for side in terms)
+    return [((one[0], one[1] if one[1:] else ""), (other[0], other[1] if other[1:] else ""))]
+
+
+def _only(term: str, statement: str, cells: Sequence[Named]) -> str:
+    """The label of the one cell that a term names."""
+    selected = select(term, cells, f"the order {statement!r}")
+    if len(selected) > 1:
+        problem = f"the order {statement!r} names {len(selected)} cells by {term!r}"
+        raise UsageError(problem, f"in a difference, name one cell, such as {selected[0].label!r}")
+    return selected[0].label
 
 
 def _matched(statement: str, left: str, right: str, cells: Sequence[Named]) -> list[tuple[Named, Named]]:

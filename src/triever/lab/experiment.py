@@ -160,9 +160,10 @@ def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, 
     data, systems = run.cell.data, {run.cell.label: retriever}
     reports = {}
     for split in data.test:
-        retriever.search_many(dataset.queries(split)[:WARM], recipe.hits)
+        first = dataset.queries(split)[:WARM]
+        retriever.search_many(first, recipe.hits)
         hits: dict[str, Hits] = {}
-        measures = measurable(retriever, recipe.measures)
+        measures = measurable(retriever, recipe.measures, first)
         report = compare(systems, dataset, split, measures, k=recipe.hits, keep=hits.__setitem__)
         if recipe.keeps_runs:
             write_run(folder / run.hits_file(split), hits[run.cell.label], tag=file_name(run.cell.label))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from triever.arguments import as_path
+from triever.evaluation.picture import draw_lines
 from triever.files import atomic
 from triever.lab.results import Section, sections
 from triever.lab.tables import FAILS, HOLDS, MISSING, OPEN, RecipeTable
@@ -32,17 +33,24 @@ Each result has its command beside it."""
 
 def pages(folder: str | Path) -> dict[str, str]:
     """The texts of all pages by their paths: `results.md`, the index, and `results/NAME.md`."""
+    return _texts(sections(folder))
+
+
+def _texts(made: Iterable[Section]) -> dict[str, str]:
     grouped: dict[str, list[Section]] = {}
-    for section in sections(folder):
+    for section in made:
         grouped.setdefault(section.page, []).append(section)
-    made = {_path(name): _page(name, group) for name, group in grouped.items()}
-    return {INDEX: _index(grouped), **made}
+    texts = {_path(name): _page(name, group) for name, group in grouped.items()}
+    return {INDEX: _index(grouped), **texts}
 
 
 def write_pages(folder: str | Path, out: str | Path) -> list[Path]:
-    """Write all pages below `out` and return their paths, that of the index first."""
-    paths = []
-    for name, text in pages(folder).items():
+    """Write all pages and their pictures below `out`, and return the paths of the pages, that of the index first."""
+    made, paths = sections(folder), []
+    for section in made:
+        if section.table and section.picture:
+            draw_lines(section.table.panels(), (as_path(out) / _path(section.page)).with_name(section.picture))
+    for name, text in _texts(made).items():
         path = as_path(out) / name
         with atomic(path) as file:
             file.write(text.encode())
@@ -55,7 +63,7 @@ def _path(name: str) -> str:
 
 
 def _page(name: str, group: Iterable[Section]) -> str:
-    return "\n\n".join([f"# Results: {name}", *(section.markdown() for section in group)]) + "\n"
+    return "\n\n".join([f"# Results: {name}", *(section.markdown(pictures=True) for section in group)]) + "\n"
 
 
 def _index(grouped: Mapping[str, Sequence[Section]]) -> str:

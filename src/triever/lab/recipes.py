@@ -17,9 +17,9 @@ from triever.errors import UsageError, nearest
 from triever.evaluation.measures import check as check_measures
 from triever.lab.axes import axes_of
 from triever.lab.cells import Cell, digest, file_name
-from triever.lab.expect import Expected, Judging, Order, expected_values, order_of
+from triever.lab.expect import Expected, Judging, Order, Pair, expected_values, order_of
 from triever.lab.layout import cells_of
-from triever.lab.tables import Plan, PlannedOrder, PlannedPair, PlannedRun, PlannedValue
+from triever.lab.tables import Plan, PlannedOrder, PlannedPair, PlannedPlot, PlannedRun, PlannedValue
 from triever.lab.toml_values import (
     Table,
     check_keys,
@@ -40,7 +40,7 @@ HITS = 100
 """How many hits a run searches for each question, unless the recipe sets another number."""
 CHANGING = (
     *("data", "system", "parts", "axes", "cells", "without", "headline", "seeds"),
-    *("measures", "hits", "runs", "timeout", "expect"),
+    *("measures", "hits", "runs", "timeout", "plot", "expect"),
 )
 """What a setting may change."""
 EXPECT = ("measure", "split", "tolerance", "values", "order")
@@ -83,6 +83,7 @@ class Recipe:
     split: str
     values: tuple[Expected, ...]
     order: tuple[Order, ...]
+    plot: str = ""  # the axis that a picture shows from left to right
 
     def runs(self, only: str = "", seeds: Sequence[int] = ()) -> list[Run]:
         """All runs, or those of the cells and seeds asked for. They go seed by seed, so the table is full early."""
@@ -122,6 +123,7 @@ class Recipe:
             ],
             "values": [_planned_value(value) for value in self.values],
             "order": [_planned_order(order) for order in self.order],
+            **({"plot": _planned_plot(self.plot, self.cells)} if self.plot else {}),
         }
 
     def _run(self, cell: Cell, seed: int) -> Run:
@@ -130,6 +132,19 @@ class Recipe:
         more |= {"runs": True} if self.keeps_runs else {}
         definition = {**cell.definition(), "measures": self.measures, "seed": seed, **more}
         return Run(cell, seed, f"{file_name(cell.label)}-seed{seed}.json", digest(definition))
+
+
+def _planned_plot(axis: str, cells: Sequence[Cell]) -> PlannedPlot:
+    """The cells of the grid as lines: a step for each value of the axis, a line for each combination of the others."""
+    lines: dict[str, dict[str, str]] = {}
+    for cell in cells:
+        if axis in cell.values:
+            called: dict[str, str] = {}
+            for name, of_axis in cell.names.items():
+                called.setdefault(of_axis, name)  # the first name of a value is the one that labels have
+            step = called.pop(axis)
+            lines.setdefault(", ".join(called.values()) or step.partition("=")[0], {})[step] = cell.label
+    return {"axis": axis, "lines": lines}
 
 
 def _planned_value(expected: Expected) -> PlannedValue:
@@ -146,8 +161,17 @@ def _planned_order(order: Order) -> PlannedOrder:
         "statement": order.statement,
         "measure": order.measure,
         "splits": order.splits,
-        "pairs": tuple(PlannedPair(less=pair.less, more=pair.more, strict=pair.strict) for pair in order.pairs),
+        "pairs": tuple(map(_planned_pair, order.pairs)),
     }
+
+
+def _planned_pair(pair: Pair) -> PlannedPair:
+    planned = PlannedPair(less=pair.less, more=pair.more, strict=pair.strict)
+    if pair.less_minus:
+        planned["less_minus"] = pair.less_minus
+    if pair.more_minus:
+        planned["more_minus"] = pair.more_minus
+    return planned
 
 
 def find(recipe: str | Path) -> Path:
@@ -244,7 +268,16 @@ def _recipe(name: str, setting: str, values: Table) -> Recipe:
         split=by.split,
         values=tuple(expected_values(values["expect"], by, cells)),
         order=tuple(order_of(line, by, cells) for line in texts(values["expect"].get("order", []), "order")),
+        plot=_plotted(values),
     )
+
+
+def _plotted(values: Table) -> str:
+    """The axis to plot, "" if there is none to be plotted."""
+    axis = text(values.get("plot", ""), "plot")
+    if axis and axis not in values["axes"]:
+        raise UsageError(f"plot = {axis!r} is not an axis", nearest(axis, values["axes"]))
+    return axis
 
 
 def _judged_by(expect: Table, measures: Sequence[str], cells: Sequence[Cell]) -> Judging:

@@ -112,11 +112,13 @@ class Section:
     made_by: str  # the words of the command, without its options
     table: RecipeTable | None = None  # for a recipe
     unlisted: int = 0  # results in the recipe's folder that its list of cells lacks
+    picture: str = ""  # the name of the file with its picture, beside the page; "" for none
     report: Report | None = None  # for a comparison
 
-    def markdown(self) -> str:
-        """The section under its heading."""
-        return f"## {self.title}\n\n{self.body}"
+    def markdown(self, *, pictures: bool = False) -> str:
+        """The section under its heading, and below it what shows its picture, if that is wanted."""
+        shown = f"\n\n![{self.title}]({self.picture})" if pictures and self.picture else ""
+        return f"## {self.title}\n\n{self.body}{shown}"
 
 
 def render(folder: str | Path) -> str:
@@ -204,10 +206,11 @@ def _recipe_section(folder: Path) -> Section | None:
     command = shlex.join(["triever", "experiment", plan["name"], "--setting", plan["setting"]])
     title = f"**{plan['title']}**" + (f": {plan['about']}" if plan["about"] else "")
     more = f"{UNLISTED}\n\n{unlisted.markdown()}" if unlisted.rows else ""
+    picture = f"{plan['name'].rpartition('/')[2]}-{plan['setting']}.svg" if table.panels() else ""
     parts = [f"`{command}`", title, table.markdown(), more, _origins([*table.rows, *unlisted.rows])]
     name, body = f"{plan['name']}, {plan['setting']}", "\n\n".join(filter(None, parts))
     leftover = sum(len(row.results) for row in unlisted.rows)
-    return Section(plan["name"], name, body, "triever experiment", table, leftover)
+    return Section(plan["name"], name, body, "triever experiment", table, leftover, picture)
 
 
 UNLISTED = (

@@ -14,6 +14,7 @@ from statistics import fmean, stdev
 from typing import NotRequired, TypedDict
 
 from triever.errors import DataError
+from triever.evaluation.picture import Bars
 from triever.evaluation.report import ScoreRecord
 from triever.evaluation.seen import SeenScores
 from triever.printable import mean_text
@@ -51,11 +52,16 @@ class PlannedValue(TypedDict):
 
 
 class PlannedPair(TypedDict):
-    """Two cells by their labels: `less` should be below `more`, or, unless `strict`, not above it."""
+    """Two cells by their labels: `less` should be below `more`, or, unless `strict`, not above it.
+
+    What `less_minus` and `more_minus` name is subtracted from them.
+    """
 
     less: str
     more: str
     strict: bool
+    less_minus: NotRequired[str]
+    more_minus: NotRequired[str]
 
 
 class PlannedOrder(TypedDict):
@@ -67,7 +73,14 @@ class PlannedOrder(TypedDict):
     pairs: Sequence[PlannedPair]
 
 
-class Plan(TypedDict):
+class PlannedPlot(TypedDict):
+    """The cells of a picture: for each of its lines the steps from left to right, and the cell of each."""
+
+    axis: str
+    lines: dict[str, dict[str, str]]
+
+
+class EveryPlan(TypedDict):
     """What the table of a recipe holds in one setting."""
 
     name: str
@@ -80,6 +93,12 @@ class Plan(TypedDict):
     cells: list[PlannedCell]
     values: list[PlannedValue]
     order: list[PlannedOrder]
+
+
+class Plan(EveryPlan, total=False):  # NotRequired is not seen where annotations are texts, and a test of keys needs it
+    """The same, and a picture where the recipe asks for one."""
+
+    plot: PlannedPlot
 
 
 class RunReport(TypedDict):
@@ -129,6 +148,22 @@ class Measured:
     @property
     def mean(self) -> float:
         return fmean(self.means)
+
+    def minus(self, other: Measured) -> Measured:
+        """How much more it is than another one: for each seed if both have the same number of them, else of the means.
+
+        The interval is as wide as both together, as if nothing were known of how they vary with each other.
+        """
+        first, second = self, other
+        if len(self.means) != len(other.means):
+            first, second = (
+                Measured((each.mean,), (fmean(each.lows),), (fmean(each.highs),)) for each in (self, other)
+            )
+        return Measured(
+            tuple(one - two for one, two in zip(first.means, second.means, strict=True)),
+            tuple(low - high for low, high in zip(first.lows, second.highs, strict=True)),
+            tuple(high - low for high, low in zip(first.highs, second.lows, strict=True)),
+        )
 
     def span(self, by_seeds: bool) -> tuple[float, float]:
         """The lowest and the highest mean of the seeds, or else the mean interval."""
@@ -239,7 +274,7 @@ class RecipeTable:
         plan["order"] = [
             order
             for order in plan["order"]
-            if all(pair["less"] in cells and pair["more"] in cells for pair in order["pairs"])
+            if all(cell in cells for pair in order["pairs"] for side in _sides(pair) for cell in side)
         ]
         return RecipeTable(plan, tuple(row for row in self.rows if row.cell in cells))
 
@@ -268,9 +303,7 @@ class RecipeTable:
             counted = f"{verdicts.count(HOLDS)} of {len(verdicts)}" if len(verdicts) > 1 else ""
             unclear = [
                 (f"{split}: " if len(splits) > 1 else "")
-                + ", ".join(
-                    f"{cell} {self._short(cell, split, order['measure'])}" for cell in (pair["less"], pair["more"])
-                )
+                + ", ".join(f"{' - '.join(side)} {self._short(side, split, order['measure'])}" for side in _sides(pair))
                 for (pair, split), pair_verdict in zip(cases, verdicts, strict=True)
                 if pair_verdict in (FAILS, OPEN)
             ]
@@ -302,6 +335,29 @@ class RecipeTable:
         lines = [*self._value_lines(), *self._order_lines(), *(f"- failed: {line}" for line in self.failed)]
         return "\n\n".join([*tables, *(["\n".join(lines)] if lines else [])])
 
+    def panels(self) -> list[Bars]:
+        """What a picture shows, if the plan has one: a panel for each measure on the plan's split."""
+        plot, split = self.plan.get("plot"), self.plan["split"]
+        if not plot or not any(split in row.splits for row in self.rows):
+            return []
+        steps = list(dict.fromkeys(step for line in plot["lines"].values() for step in line))
+        labels = [step.rpartition("=")[2] for step in steps]
+        return [
+            Bars(
+                f"{measure} by {plot['axis']}",
+                labels,
+                {
+                    name: [self._mean([line[step]], split, measure) if step in line else None for step in steps]
+                    for name, line in plot["lines"].items()
+                },
+            )
+            for measure in self.plan["measures"]
+        ]
+
+    def _mean(self, side: Sequence[str], split: str, measure: str) -> float | None:
+        measured = self._measured(side, split, measure)
+        return measured.mean if measured else None
+
     def _line(self, row: Row, measure: str) -> dict[str, str]:
         measured = row.measured(self.plan["split"], measure)
         wanted = self._expected(row.cell, measure)
@@ -326,16 +382,20 @@ class RecipeTable:
         values = self.plan["values"]
         return next((value for value in values if (value["cell"], value["measure"]) == (cell, measure)), None)
 
-    def _measured(self, cell: str, split: str, measure: str) -> Measured | None:
-        row = next(row for row in self.rows if row.cell == cell)
-        return row.measured(split, measure)
+    def _measured(self, side: Sequence[str], split: str, measure: str) -> Measured | None:
+        """One measure of a cell, or of how much more it has than a second one."""
+        rows = {row.cell: row for row in self.rows}
+        measured, *others = (rows[cell].measured(split, measure) for cell in side)
+        for other in others:
+            measured = measured.minus(other) if measured and other else None
+        return measured
 
     def _pair_verdict(self, pair: PlannedPair, split: str, measure: str) -> str:
-        less, more = (self._measured(cell, split, measure) for cell in (pair["less"], pair["more"]))
+        less, more = (self._measured(side, split, measure) for side in _sides(pair))
         return verdict(less, more, strict=pair["strict"]) if less and more else MISSING
 
-    def _short(self, cell: str, split: str, measure: str) -> str:
-        measured = self._measured(cell, split, measure)
+    def _short(self, side: Sequence[str], split: str, measure: str) -> str:
+        measured = self._measured(side, split, measure)
         return mean_text(measured.mean) if measured else ""
 
     def _means(self, row: Row) -> dict[str, dict[str, float]]:
@@ -371,6 +431,12 @@ class RecipeTable:
             f"- {line['verdict']}: `{line['order']}`" + (f" ({line['why']})" if line["why"] else "")
             for line in self.verdicts()
         ]
+
+
+def _sides(pair: PlannedPair) -> list[list[str]]:
+    """The cells of both sides of a comparison: one of each, or one and what is subtracted from it."""
+    both = (pair["less"], pair.get("less_minus")), (pair["more"], pair.get("more_minus"))
+    return [[cell for cell in side if cell] for side in both]
 
 
 def aligned(rows: Sequence[Mapping[str, object]]) -> str:

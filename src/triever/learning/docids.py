@@ -25,24 +25,30 @@ from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.docids.branches import Branches
 from triever.docids.code_use import code_warnings
-from triever.docids.schemes import Atomic, Docid, Scheme
+from triever.docids.schemes import Atomic, Docid, Pieces, Scheme, Title
 from triever.docids.trie import Trie
 from triever.engines import docids as docid_engines
 from triever.engines.base import Engine
 from triever.engines.clusters import ClusterEngine
 from triever.engines.docid_search import SearchOptions
-from triever.engines.docids import DocidEngine, Docids, Reading, entries_of, vectors_of
+from triever.engines.docids import DocidEngine, Docids, Reading, ReadsTexts, entries_of, vectors_of
 from triever.engines.encoded import DenseEngine
 from triever.engines.titles import TitleEngine
 from triever.errors import UsageError
 from triever.index.top import shared
 from triever.index.vectors import IndexOptions
 from triever.learning.encoders import check_lengths, check_memory, device_name, new_encoder
+from triever.models.adapters import AdapterOptions, check_library, is_new
 from triever.models.backbones import SCRATCH, Backbone, load_backbone
+from triever.models.causal import ROOM
 from triever.models.decoders import DecoderOptions, check_backbone, docid_model, takes_vectors
 from triever.models.docid_model import DocidModel, laid_out
 from triever.models.encoder import Encoder, EncoderShape
+from triever.models.language_model import end_of
 from triever.models.precision import device_of
+from triever.models.prompts import Prompts
+from triever.models.seeds import seeded
+from triever.models.token_decoder import token_decoder
 from triever.models.tokens import Tokens
 from triever.progress import phase
 from triever.ranks import reciprocal_rank
@@ -110,19 +116,6 @@ class Course(NamedTuple):
     rounds: Callable[[int], Batches]
 
 
-class ReadsTexts(Protocol):
-    """A model whose training texts are cut and tokenised as its encoder wants them."""
-
-    @property
-    def encoder(self) -> Encoder:
-        """What reads."""
-        ...
-
-    def at_most(self, wanted: int) -> int:
-        """How many tokens of a text can be read, up to as many as are wanted."""
-        ...
-
-
 class Taught(Protocol):
     """What views are made for: a model, and how queries are read for it."""
 
@@ -172,6 +165,7 @@ class DocidRetriever(Retriever[R]):
     training: DocidTuning = option(DocidTuning(), "how it is trained")
     search_options: SearchOptions = option(SearchOptions(), "how docids are searched")
     device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
+    adapter: AdapterOptions = option(AdapterOptions(), "new weights inside of what reads, which may stay as it is")
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -180,6 +174,14 @@ class DocidRetriever(Retriever[R]):
         check_lengths(self.read_length, self.document_length)
         if self.decoder.rows == "vectors":
             self._check_rows()
+        if self.search_options.think and not self.writes_tokens:
+            problem = f"search_options.think = {self.search_options.think} needs a language model that writes titles"
+            raise UsageError(problem, "set docids=title, docids.tokenizer=backbone and a causal backbone")
+
+    @property
+    def writes_tokens(self) -> bool:
+        """Whether docids are written in the tokens of a language model."""
+        return False
 
     def _check_rows(self) -> None:
         """Refuse to begin output rows as vectors where there are none that would do."""
@@ -279,16 +281,33 @@ class DocidTeaching(Generic[E]):
     """Whether what writes has to attend to the states of what reads."""
     by_vectors: bool = False
     """Whether documents have vectors, whatever their scheme is."""
+    prompts: Prompts | None = None
+    """What queries are put into where titles are in the backbone's own tokens; None: symbols are no tokens."""
 
     def check(self, dataset: Dataset, store: DocumentStore) -> None:
         """Refuse what is known to be impossible before any text is read."""
         options = self.options
+        check_library(options.adapter)
         if options.training.steps:
             names = view_names(options, dataset, store.expanded)
             check_shares(names, options.views.weights or [1.0] * len(names), options.training.batch)
         if backbone := self.known_backbone():
             decoder = self.decoder(backbone) if self.decoder else options.decoder
             check_backbone(backbone, decoder, attends=self.attends)
+            self._check_tokens(backbone)
+
+    def _check_tokens(self, backbone: Backbone) -> None:
+        """Refuse a backbone that cannot write titles in its own tokens behind a prompt, where it should."""
+        if self.prompts is None:
+            return
+        if not backbone.causal:
+            problem = f"docids.tokenizer = backbone needs a causal language model, and {backbone.name} is none"
+            raise UsageError(problem, "name one such as smollm2, or use the system contextual")
+        end_of(backbone)  # which refuses one that cannot end a title
+        needed = sum(map(len, self.prompts.asking.around(backbone.tokenizer)))
+        if backbone.longest and needed >= backbone.longest - ROOM:
+            problem = f"the prompt has {needed} tokens, and {backbone.name} reads {backbone.longest} with a title"
+            raise UsageError(problem, "set a shorter prompt, or choose another backbone")
 
     def known_backbone(self) -> Backbone | None:
         """What is going to read; scratch, which suits every decoder, is made from texts and not known yet."""
@@ -303,6 +322,8 @@ class DocidTeaching(Generic[E]):
     def reading(self) -> Reading:
         """How the encoder that docids are made with reads texts."""
         dense = self.options.dense
+        if self.prompts:
+            return Reading(prompt=self.prompts.asking.template, thinking=self.prompts.thinking.template)
         return Reading(dense.query_prefix, dense.document_prefix, dense.document_length) if dense else Reading()
 
     # Beginning
@@ -312,7 +333,8 @@ class DocidTeaching(Generic[E]):
     ) -> tuple[Docids[DocidModel], np.ndarray, Tensor | None]:
         """What is trained, the docids (documents, longest) that it is taught, and the vectors they were made from."""
         placer, vectors = self.placed(dataset, store, work)
-        scheme = copy.deepcopy(self.options.docids)  # the option stays as it was given
+        self._check_tokens(placer.backbone)
+        scheme = self._scheme(placer)
         with phase(f"making {scheme.kind} docids"):
             docids = scheme.fit(list(store), vectors, placer.device)
             trie = Trie.of(entries_of(docids, scheme.others(vectors, docids), range(len(docids))))
@@ -334,18 +356,38 @@ class DocidTeaching(Generic[E]):
         texts = (document.full_text for document in store)
         backbone = load_backbone(options.backbone, texts=texts, fetch=options.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 0, "none", unit=True)
-        placer = new_encoder(backbone, shape, options.training.seed, device_name(options.device))
+        as_it_comes = AdapterOptions(freeze=True) if options.adapter.freezes else None  # so that it is not saved whole
+        placer = new_encoder(backbone, shape, options.training.seed, device_name(options.device), as_it_comes)
         return placer, vectors_of(placer, self.reading, store) if wanted else None
+
+    def _scheme(self, placer: Encoder) -> Scheme:
+        """What gives docids, yet to be fitted; the option stays as it was given."""
+        scheme, backbone = copy.deepcopy(self.options.docids), placer.backbone
+        if self.prompts is None or not isinstance(scheme, Title):
+            return scheme
+        return scheme.written_by(Pieces(backbone.tokenizer.inner, end_of(backbone), self.prompts.asking.end))
 
     def _places(self, scheme: Scheme) -> bool:
         """Whether documents get their docids by a vector, or, new ones at least, the rows of their docids."""
         return self.by_vectors or scheme.needs_vectors or isinstance(scheme, Atomic)
 
     def _model(self, scheme: Scheme, placer: Encoder) -> DocidModel:
+        if self.prompts:
+            model = token_decoder(placer, scheme.width)
+            self.adapt(model.encoder)
+            return model.to(placer.device)
         options, reader = self.options, copy.deepcopy(placer)
         rows = scheme.rows() if takes_vectors(placer, options.decoder) else None
         model = docid_model(reader, scheme.width, options.decoder, rows, options.training.seed, single=scheme.single)
+        self.adapt(model.encoder)
         return model.to(device_name(options.device)).eval()
+
+    def adapt(self, reader: Encoder) -> None:
+        """Put the adapter into what reads, where one is asked for."""
+        options = self.options
+        if options.adapter != AdapterOptions():
+            with seeded(options.training.seed):
+                reader.adapt(options.adapter)
 
     def read(self, snapshot: artifact.Snapshot, *, spells: bool = False) -> Docids[DocidModel]:
         """The model and the docids of an artifact; a ValueError if they do not fit each other.
@@ -432,6 +474,8 @@ class DocidTeaching(Generic[E]):
         weights = weights or self.options.views.weights or [1.0] * len(views)
         encoder = model.encoder
         longest = max(self.options.read_length, self.options.views.length)
+        if self.prompts:
+            longest += sum(map(len, self.prompts.asking.around(encoder.tokenizer)))
         parameters = sum(weight.numel() for weight in model.parameters())
         symbols = options.batch * np.count_nonzero(targets != IGNORED) / max(1, len(targets))
         logits = math.ceil(symbols * model.shape.width / model.shape.shards)
@@ -443,11 +487,16 @@ class DocidTeaching(Generic[E]):
     def rate_share(self, model: DocidModel, options: DocidTuning) -> Callable[[str], float]:
         """The reader's share of the learning rate; one that is to stay as it is learns nothing.
 
-        An encoder that goes through the training beside the model learns as the reader does.
+        An encoder that goes through the training beside the model learns as the reader does. An adapter is new, and
+        learns at the full rate.
         """
         share = 1.0 if self.options.begins_anew else options.reader_share
-        model.reader.requires_grad_(share > 0)
-        return lambda name: share if name.startswith(("reader.", "model.reader.", "encoder.")) else 1.0
+        model.encoder.let_learn(backbone=share > 0)
+        readers = ("reader.", "model.reader.", "encoder.")
+        whole = not model.has_own_symbols  # then all of it but an adapter came with the backbone
+        if whole and not model.shape.tied:
+            model.output.requires_grad_(share > 0 and not self.options.adapter.freezes)
+        return lambda name: share if (whole or name.startswith(readers)) and not is_new(name) else 1.0
 
     # What stands for documents
 
@@ -471,8 +520,8 @@ class DocidTeaching(Generic[E]):
         return views, held if held is not None and len(held) else None
 
     def _query_tokens(self, docids: Taught, queries: Sequence[str]) -> Tokens:
-        length, prefix = docids.queries
-        return Tokens.of((prefix + query for query in queries), docids.model.encoder.tokenizer, length)
+        length, _ = docids.queries
+        return docids.reading.query_tokens(docids.model, queries, length)
 
     def _generated(self, docids: Taught, store: DocumentStore) -> Generated:
         written = written_pairs(store, self.options.views.questions)
@@ -484,8 +533,7 @@ class DocidTeaching(Generic[E]):
     def _chunks(self, docids: Taught, store: DocumentStore, name: str, work: Path | None) -> Chunks:
         options, model = self.options, docids.model
         tokenizer, views = model.encoder.tokenizer, options.views
-        # Without the space at its end, which belongs to the word behind it where it counts at all.
-        prefix = tokenizer.ids([docids.reading.query_prefix.rstrip()], special=False)[0]
+        before, after = docids.reading.around(tokenizer)
         folder = work / "documents" / name if work else None
         # What is read in pieces may be longer than what can be read at once.
         texts = (document.full_text for document in store)
@@ -493,8 +541,9 @@ class DocidTeaching(Generic[E]):
         tokens = Tokens.of(texts, tokenizer, length, folder)
         count = 0 if name == "first" else views.count
         fresh = name != "first" and views.fresh
-        longest = model.at_most(views.length + len(prefix))
-        return Chunks(tokens, tokenizer, longest, count, fresh, options.training.seed, prefix)
+        special = len(tokenizer.before) + len(tokenizer.after)
+        longest = model.at_most(views.length + len(before) + len(after) - special)
+        return Chunks(tokens, tokenizer, longest, count, fresh, options.training.seed, (before, after))
 
     def _texts_of(self, docids: Taught, store: DocumentStore) -> dict[str, View]:
         """What there is of documents without judged queries."""

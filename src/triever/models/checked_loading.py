@@ -19,25 +19,30 @@ BUFFER_BYTES = 2**26
 """So many bytes a module may have that are not saved with it, such as masks and positions."""
 
 
-def opened_module(make: Callable[[], M], tensors: Mapping[str, Tensor], noun: str) -> M:
-    """The module that `make` makes, with these tensors in it; a ValueError if it is not the one that they are of."""
+def opened_module(
+    make: Callable[[], M], tensors: Mapping[str, Tensor], noun: str, saved_as: Callable[[str], str] = str
+) -> M:
+    """The module that `make` makes, with these tensors in it; a ValueError if it is not the one that they are of.
+
+    `saved_as` gives the name that one of the module's tensors was saved under, where that is another.
+    """
     with torch.random.fork_rng(devices=[]):  # opening something must not change what chance does next
         with torch.device("meta"):
             planned = make()
-        _require_same(planned, tensors, noun)
+        _require_same(planned, tensors, noun, saved_as)
         module = make()
-    module.load_state_dict(tensors)
+    module.load_state_dict({name: tensors[saved_as(name)] for name in module.state_dict()})
     return module.eval()
 
 
-def _require_same(planned: nn.Module, tensors: Mapping[str, Tensor], noun: str) -> None:
-    state = planned.state_dict()
+def _require_same(planned: nn.Module, tensors: Mapping[str, Tensor], noun: str, saved_as: Callable[[str], str]) -> None:
+    state = {saved_as(name): tensor for name, tensor in planned.state_dict().items()}
     for name in sorted({*state, *tensors}):
         require(name in tensors, f"the {noun} lacks the weights {name}")
         require(name in state, f"the {noun} has no place for the weights {name}")
         shape, saved = tuple(state[name].shape), tuple(tensors[name].shape)
         require(shape == saved, f"the weights {name} of the {noun} have the shape {saved}, not {shape}")
-    unsaved = sum(buffer.nbytes for name, buffer in planned.named_buffers() if name not in state)
+    unsaved = sum(buffer.nbytes for name, buffer in planned.named_buffers() if saved_as(name) not in state)
     require(unsaved <= BUFFER_BYTES, f"the {noun} asks for {unsaved} bytes that are not saved with it")
 
 

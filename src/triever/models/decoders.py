@@ -17,16 +17,18 @@ from triever.artifact import Snapshot, Writer, opening
 from triever.config import build, option, validate
 from triever.errors import UsageError
 from triever.models import encoder as encoders
+from triever.models.adapters import backbone_tensors
 from triever.models.backbones import Backbone
 from triever.models.bert import BertDecoder, BertShape, copy_layers
 from triever.models.causal import CausalDecoder, CausalShape
 from triever.models.checked_loading import opened_module, require_sizes
 from triever.models.cross_decoder import CrossDecoder
-from triever.models.docid_model import DocidModel, SymbolShape
+from triever.models.docid_model import DocidModel, SymbolShape, words_of
 from triever.models.encoder import Encoder
 from triever.models.layers import DecoderLayer
 from triever.models.seeds import seeded
 from triever.models.t5 import T5, T5Shape, renamed
+from triever.models.token_decoder import TokenDecoder
 from triever.validation import require
 
 HEAD = 64
@@ -154,7 +156,7 @@ def cross_decoder(
         if brings_decoder(reader.backbone):
             _take_decoder(model, reader)
         if isinstance(model, BertDecoder):
-            copy_layers(model, reader.module.state_dict())
+            copy_layers(model, backbone_tensors(reader.module))
         if shape.pooled:
             _start(model, rows)
         return model
@@ -225,6 +227,7 @@ FORMS: Mapping[str, tuple[type[SymbolShape], type[DocidModel]]] = {
     "t5": (T5Shape, T5),
     "bert": (BertShape, BertDecoder),
     "causal": (CausalShape, CausalDecoder),
+    "tokens": (CausalShape, TokenDecoder),
 }
 """The kinds of models by the name that an artifact knows them by."""
 
@@ -249,10 +252,13 @@ def read(snapshot: Snapshot) -> DocidModel:
         require(min(sizes, default=1) > 0 and shape.start >= 0, "the decoder has sizes below 1")
         require(shape.start < max(shape.width, shape.inputs) + 1, "the decoder starts from a symbol that it has not")
         require(shape.d_model == reader.backbone.hidden, "the decoder is not as wide as what reads for it")
-        require(reader.backbone.causal == (kind is CausalDecoder), "the decoder is not of the kind of its reader")
+        is_causal = issubclass(kind, CausalDecoder)
+        require(reader.backbone.causal == is_causal, "the decoder is not of the kind of its reader")
         # The reader stands for itself only behind it: what is compared and loaded here is the decoder.
         model = opened_module(lambda: kind(shape, nn.Identity()), tensors, "decoder")
         model.reader = reader
+        known = model.has_own_symbols or shape.width <= len(words_of(reader))
+        require(known, "the decoder writes more tokens than its reader knows")
         _require_writing(model)
     return model.eval()
 

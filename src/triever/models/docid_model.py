@@ -74,9 +74,19 @@ class DocidModel(nn.Module, ABC, Generic[S]):
         super().__init__()
         self.shape = shape
         self.reader = reader
-        table = FixedRows if shape.fixed else nn.Embedding
-        self.symbols = table(shape.inputs or max(shape.width, shape.start + 1), shape.d_model)
+        self.add_symbols()
         self.add_layers()
+        self.add_output()
+        self.reset()
+
+    def add_symbols(self) -> None:
+        """Add the rows that symbols are read as."""
+        shape, table = self.shape, FixedRows if self.shape.fixed else nn.Embedding
+        self.symbols = table(shape.inputs or max(shape.width, shape.start + 1), shape.d_model)
+
+    def add_output(self) -> None:
+        """Add the rows that symbols are written with, where they are not those that they are read as."""
+        shape = self.shape
         if not shape.tied:
             whole = shape.shards <= 1
             self.output = (
@@ -84,7 +94,6 @@ class DocidModel(nn.Module, ABC, Generic[S]):
                 if whole
                 else ShardedRows(shape.d_model, shape.width, shape.shards)
             )
-        self.reset()
 
     # What a kind of model has to bring.
 
@@ -231,6 +240,11 @@ class DocidModel(nn.Module, ABC, Generic[S]):
     def start_row(self) -> Tensor:
         """(d_model,) what every docid starts from."""
         return self.symbols.weight[self.shape.start].detach()
+
+    @property
+    def has_own_symbols(self) -> bool:
+        """Whether symbols are read as rows of their own, and not as the tokens of the backbone that they are."""
+        return True
 
     def split_rows(self) -> tuple[list[Tensor], list[Tensor]]:
         """The rows of docid symbols, those that are written with and those that are read, and all other weights."""

@@ -11,9 +11,9 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -23,8 +23,17 @@ from torch.nn import functional
 from triever.artifact import Snapshot, Writer, opening
 from triever.config import build, option, to_dict, validate
 from triever.errors import DataError, UsageError
+from triever.models.adapters import (
+    AdapterOptions,
+    adapter_weights,
+    attach,
+    backbone_tensors,
+    is_new,
+    plain_name,
+)
 from triever.models.backbones import Backbone
 from triever.models.checked_loading import opened_module, require_sizes
+from triever.models.named_backbones import NamedBackbone, weights_hash
 from triever.models.precision import fast_dtype
 from triever.models.tokens import TextTokenizer, Tokens, by_length, in_pieces
 from triever.progress import track
@@ -40,6 +49,8 @@ smaller work has to wait for it."""
 OTHER_PIECES = 2
 IN_MEMORY = 2**30
 """Bytes of token vectors that are held in memory; more than that lie in a file without a name, and are mapped."""
+MODULE = "module."
+"""What the names of the backbone's weights begin with."""
 Call: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Put: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 Choose: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -65,9 +76,20 @@ class EncoderShape:
 
 
 class Encoder(nn.Module):
-    """`encoder(ids, mask)` is one vector for each text: `Encoder(load_backbone("minilm"))`."""
+    """`encoder(ids, mask)` is one vector for each text: `Encoder(load_backbone("minilm"))`.
 
-    def __init__(self, backbone: Backbone, shape: EncoderShape | None = None, *, empty: bool = False) -> None:
+    An adapter may stand inside the backbone, which may have to stay as it is. If it can be found again by its name,
+    neither checkpoints nor artifacts hold its weights then.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        shape: EncoderShape | None = None,
+        *,
+        empty: bool = False,
+        adapter: AdapterOptions | None = None,
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         self.shape = shape or EncoderShape(pooling="last" if backbone.causal else "mean")
@@ -75,6 +97,40 @@ class Encoder(nn.Module):
         self.size = self.shape.size or backbone.hidden
         self.projection = _projection(self.shape.projection, backbone.hidden, self.size)
         self.longest = backbone.longest
+        self.adapter = AdapterOptions()
+        self.named: NamedBackbone | None = None  # what the backbone's weights are, where an artifact may name them
+        if adapter is not None and adapter != self.adapter:
+            if adapter.freezes and not empty:
+                self.named = NamedBackbone.of(backbone, self.module.state_dict())
+            self.adapt(adapter)
+
+    def adapt(self, options: AdapterOptions) -> Self:
+        """Put an adapter into the backbone; it changes nothing before it is trained."""
+        if self.adapter.kind != "none":
+            problem = f"the encoder of {self.backbone.name} has an adapter already ({self.adapter.kind})"
+            raise UsageError(problem, "leave adapter.kind out")
+        attach(self.module, options, self.backbone.name)
+        self.adapter = options
+        if not options.freezes:
+            self.named = None
+        return self.requires_grad_()
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Let its weights learn, or not; those of a backbone that is to stay as it is never do."""
+        super().requires_grad_(requires_grad)
+        for tensor in self.frozen_tensors():
+            tensor.requires_grad_(False)
+        return self
+
+    def let_learn(self, *, backbone: bool) -> None:
+        """Let the adapter learn, if there is one, and the rest of it only where the backbone is to learn."""
+        self.requires_grad_(backbone)
+        for weight in adapter_weights(self.module):
+            weight.requires_grad_()
+
+    def frozen_tensors(self) -> list[Tensor]:
+        """The weights of a backbone that stays as it is."""
+        return [*backbone_tensors(self.module).values()] if self.adapter.freezes else []
 
     @property
     def device(self) -> torch.device:
@@ -138,7 +194,7 @@ def turned(encoder: Encoder, matrix: Tensor) -> Encoder:
     is_plain = encoder.shape.projection == "none"
     shape = replace(encoder.shape, size=encoder.size, projection="linear") if is_plain else encoder.shape
     other = Encoder(encoder.backbone, shape, empty=True)
-    other.module = encoder.module
+    other.module, other.adapter, other.named = encoder.module, encoder.adapter, encoder.named
     if not is_plain:
         other.projection = copy.deepcopy(encoder.projection)
     last = other.projection[-1] if isinstance(other.projection, nn.Sequential) else other.projection
@@ -339,16 +395,38 @@ def source_of(model: Begun) -> str:
     return f"{model.backbone.source} (licence: {model.backbone.licence})"
 
 
+def adapter_facts(encoder: Encoder) -> dict[str, int]:
+    """How many weights its adapter has, if there is one, for a card."""
+    count = sum(weight.numel() for weight in adapter_weights(encoder.module))
+    return {"adapter weights": count} if count else {}
+
+
 def one_token(tokenizer: TextTokenizer) -> tuple[Tensor, Tensor]:
     """The ids and the mask of the shortest text that there is, to see whether a model can read."""
     return torch.tensor([[tokenizer.pad]]), torch.ones(1, 1, dtype=torch.long)
 
 
 def write(encoder: Encoder, writer: Writer, role: str = "encoder") -> None:
-    """Put an encoder into an artifact, with all that opening it needs."""
-    writer.json(role, {"backbone": encoder.backbone.to_state(), "shape": to_dict(encoder.shape)})
+    """Put an encoder into an artifact, with all that opening it needs.
+
+    A backbone that stayed as it was is named if it can be found by its name; else its weights are written too.
+    """
+    state = {"backbone": encoder.backbone.to_state(), "shape": to_dict(encoder.shape)}
+    tensors = {plain_name(name): tensor for name, tensor in encoder.state_dict().items()}
+    if encoder.adapter != AdapterOptions():
+        state["adapter"] = to_dict(encoder.adapter)
+    if named := _named(encoder):
+        state["named"] = asdict(named)
+        tensors = {name: tensor for name, tensor in tensors.items() if is_new(name) or not name.startswith(MODULE)}
+    writer.json(role, state)
     writer.json(f"{role}_tokenizer", json.loads(encoder.tokenizer.to_str()))
-    writer.tensors(f"{role}_weights", encoder.state_dict())
+    writer.tensors(f"{role}_weights", tensors)
+
+
+def _named(encoder: Encoder) -> NamedBackbone | None:
+    """The name of the backbone, unless its weights have changed after all: then they are nowhere else."""
+    named = encoder.named
+    return named if named and named.sha256 == weights_hash(backbone_tensors(encoder.module)) else None
 
 
 def read(snapshot: Snapshot, role: str = "encoder") -> Encoder:
@@ -356,9 +434,18 @@ def read(snapshot: Snapshot, role: str = "encoder") -> Encoder:
     with opening(snapshot.path, role):
         state, tensors = snapshot.json(role), snapshot.tensors(f"{role}_weights")
         tokenizer = TextTokenizer.from_state(snapshot.json(f"{role}_tokenizer"))
+        adapter = build(AdapterOptions, state.get("adapter", {}))
+        named = build(NamedBackbone, state["named"]) if "named" in state else None
+        if named:
+            require(adapter.freezes, f"the {role} has no backbone of its own, and none that stays as it is")
+            found = named.tensors(snapshot.backbone, snapshot.path)
+            tensors = {**{f"{MODULE}{name}": tensor for name, tensor in found.items()}, **tensors}
         require_sizes(state["backbone"]["config"], tensors, role)
         backbone, shape = Backbone.from_state(state["backbone"], tokenizer), build(EncoderShape, state["shape"])
-        encoder = opened_module(lambda: Encoder(backbone, shape, empty=True), tensors, role)
+        encoder = opened_module(
+            lambda: Encoder(backbone, shape, empty=True, adapter=adapter), tensors, role, plain_name
+        )
+        encoder.named = named
         words = encoder.module.get_input_embeddings().weight  # ty: ignore[call-non-callable]
         require(tokenizer.size <= len(words), f"the {role} reads {len(words)} tokens, its tokenizer has more")
         with torch.inference_mode():  # settings of a backbone that cannot be show only when it reads something

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triever.models.causal import selected
 from triever.models.generator import of_candidates
+from triever.models.prompt_tree import selected
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,15 @@ class TextTokenizer:
         room = None if limit is None else limit - added
         return [[*before, *encoding.ids[:room], *after] for encoding in self._encoded(list(texts))]
 
+    def cut(self, texts: Sequence[str], limit: int) -> list[str]:
+        """The texts, each of them cut behind its first so many tokens."""
+        kept = []
+        for text in texts:
+            whole = text.encode("utf-8", "replace").decode("utf-8")  # half a character becomes a question mark
+            ends = [end for _, end in self._tokenizer.encode(whole, add_special_tokens=False).offsets]
+            kept.append(text if len(ends) <= limit else text[: max(ends[:limit], default=0)])
+        return kept
+
     def _encoded(self, texts: list[str]) -> list[Any]:
         try:
             return self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)

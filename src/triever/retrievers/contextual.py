@@ -233,6 +233,7 @@ class Contextual(DocidRetriever[TitleEngine]):
         options = self._decoder_for(encoder.backbone)
         table: Table = "fixed" if self.vocabulary.k else "tied"
         model = cross_decoder(copy.deepcopy(encoder), width, options, None, self.training.seed, table=table)
+        self._teaching.adapt(model.encoder)
         with torch.no_grad():
             words = words_of(encoder)
             # A T5 may have rows for more tokens than its tokenizer knows.
@@ -297,7 +298,12 @@ class Contextual(DocidRetriever[TitleEngine]):
         """A copy of the encoder of the vocabulary that goes through the training, where that makes it anew (Async)."""
         if not self.vocabulary.every or not self.vocabulary.k or not self.training.steps:
             return None
-        return copy.deepcopy(engine.docids.placer).requires_grad_(False) if engine.docids.placer else None
+        if engine.docids.placer is None:
+            return None
+        encoder = copy.deepcopy(engine.docids.placer)
+        if encoder.adapter.kind == "none":  # it is going to take the weights of the reader
+            self._teaching.adapt(encoder)
+        return encoder.requires_grad_(False)
 
     def _renewing_course(self, encoder: Encoder, lesson: Lesson[TitleEngine]) -> Course:
         """The model with the encoder of its vocabulary, so that both are in checkpoints; both change between rounds."""

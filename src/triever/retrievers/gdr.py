@@ -257,7 +257,11 @@ class GDR(NodeRetriever[ClusterEngine | NodeEngine]):
         """The document encoder that is trained, where one is: at first, the one that documents are placed by."""
         if not (self.joint and self.training.steps and self.losses.contrastive):
             return None
-        return copy.deepcopy(docids.placer).requires_grad_(True) if docids.placer else None
+        if docids.placer is None:
+            return None
+        encoder = copy.deepcopy(docids.placer).requires_grad_(True)
+        self._teaching.adapt(encoder)
+        return encoder
 
     def _finished(self, engine: ClusterEngine, store: DocumentStore) -> ClusterEngine:
         engine = self._with_vectors_of_now(engine, store)

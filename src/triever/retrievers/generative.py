@@ -12,16 +12,21 @@ from pathlib import Path
 from typing import ClassVar
 
 from triever import artifact
+from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
+from triever.docids.schemes import Title
 from triever.engines.docids import DocidEngine
 from triever.engines.node_docids import is_numbered
 from triever.engines.nodes import NodeEngine
+from triever.errors import UsageError
 from triever.learning.docids import DocidTeaching, likelihood
 from triever.learning.nodes import NodeRetriever
+from triever.models.adapters import AdapterOptions
 from triever.models.decoders import DecoderOptions, brings_decoder
 from triever.models.docid_model import laid_out
+from triever.models.prompts import Prompts
 
 
 @dataclass(eq=False)
@@ -29,6 +34,40 @@ class Generative(NodeRetriever[DocidEngine | NodeEngine]):
     """Generative retrieval: `Generative(docids=Semantic(), training=DocidTuning(steps=4000)).fit(data)`."""
 
     kind: ClassVar[str] = "generative"
+
+    prompt: str = option(
+        "",
+        "with titles in the backbone's own tokens: what stands around a query, question (the default), paper, or a "
+        "template with {query} in it",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.writes_tokens:
+            self._check_tokens()
+        elif self.prompt:
+            problem = "a prompt is for titles that a language model writes in its own tokens"
+            raise UsageError(problem, "set docids=title and docids.tokenizer=backbone, or leave prompt out")
+
+    def _check_tokens(self) -> None:
+        """Refuse what a language model that writes its own tokens cannot be combined with."""
+        Prompts.of(self.prompt)  # which checks the template
+        hint = "leave it out, or leave docids.tokenizer out"
+        if self.asks_for_nodes:
+            raise UsageError("rows of nodes score no tokens of titles, but docids.tokenizer = backbone", hint)
+        if self.vectors is not None:
+            raise UsageError("vectors = dense has no effect on titles in the tokens of a backbone", hint)
+        if self.decoder.rows == "random" or self.decoder.shards > 1:
+            problem = "decoder.rows and decoder.shards are about rows of symbols, but docids.tokenizer = backbone"
+            raise UsageError(problem, hint)
+        if self.training.steps and self.training.reader == 0:
+            problem = "training.reader = 0 leaves nothing to learn, because the backbone writes titles itself"
+            raise UsageError(problem, "set training.steps=0, or raise training.reader")
+
+    @property
+    def writes_tokens(self) -> bool:
+        """Whether titles are written in the tokens of the backbone."""
+        return isinstance(self.docids, Title) and self.docids.in_tokens
 
     def _uses_nodes(self) -> bool:
         """Whether nodes have rows: where they are asked for, and by default where vectors are worth beginning with."""
@@ -41,9 +80,10 @@ class Generative(NodeRetriever[DocidEngine | NodeEngine]):
     def _leaves_room_for_nodes(self) -> bool:
         """Whether nothing that is set has a meaning for rows of symbols only."""
         search, training = self.search_options, self.training
-        searched = search.method == "free" or search.normalisation == "vocabulary"
+        searched = search.writes_freely or search.normalisation == "vocabulary"
         trained = training.add_steps > 0 or training.normalisation == "trie"
-        plain = self.decoder == DecoderOptions() and not is_numbered(self.docids)
+        plain = (self.decoder, self.adapter) == (DecoderOptions(), AdapterOptions())
+        plain = plain and not is_numbered(self.docids) and not self.writes_tokens
         return plain and not searched and not trained
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> DocidEngine | NodeEngine:
@@ -52,10 +92,10 @@ class Generative(NodeRetriever[DocidEngine | NodeEngine]):
             return self.node_teaching(dataset).learn(dataset, store, work)
         self._teaching.check(dataset, store)
         docids, targets, _ = self._teaching.begun(dataset, store, work)
-        engine = DocidEngine(docids, self.search_options)
+        engine = DocidEngine(docids, replace(self.search_options, think=0))  # a training is without thoughts
         trained = self._teaching.train(engine, targets, dataset, store, work)
         laid_out(docids.model)
-        return replace(engine, docids=replace(docids, trained=trained))
+        return DocidEngine(replace(docids, trained=trained), self.search_options)
 
     def tuned(
         self, engine: DocidEngine | NodeEngine, documents: Sequence[Document], store: DocumentStore
@@ -84,4 +124,4 @@ class Generative(NodeRetriever[DocidEngine | NodeEngine]):
 
     @property
     def _teaching(self) -> DocidTeaching[DocidEngine]:
-        return DocidTeaching(self, likelihood)
+        return DocidTeaching(self, likelihood, prompts=Prompts.of(self.prompt) if self.writes_tokens else None)

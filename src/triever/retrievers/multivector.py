@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -31,13 +31,16 @@ class MultiVector(EncoderRetriever[LateEngine]):
 
     kind: ClassVar[str] = "multivector"
 
-    size: int = option(128, "width of the token vectors by a linear projection; 0 is that of the backbone")
+    size: int = option(128, "width of the token vectors by a projection; 0 is that of the backbone")
+    projection: Literal["linear", "two-layer"] = option(
+        "linear", "what changes the width: linear, orthogonal at first; or two-layer, as dense retrieval has it"
+    )
     augment: bool = option(False, "fill queries up with mask tokens, which learn to stand for words not said")
     punctuation: bool = option(False, "keep vectors of punctuation in documents")
     index: TokenOptions = option(TokenOptions(), "how token vectors are kept and searched")
 
     def _shape(self, backbone: Backbone) -> EncoderShape:
-        return EncoderShape("mean", self.size, "linear" if self.size else "none", unit=True)
+        return EncoderShape("mean", self.size, self.projection if self.size else "none", unit=True)
 
     def _encoder(self, store: DocumentStore) -> Encoder:
         encoder = super()._encoder(store)

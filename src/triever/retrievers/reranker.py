@@ -65,6 +65,7 @@ class Reranked(Retriever[RerankedEngine]):
         if self.negatives.source != Negatives().source:
             problem = f"negatives.source = {self.negatives.source!r} has no effect: the first stage finds the negatives"
             raise UsageError(problem, "leave negatives.source out, and choose first instead")
+        self.negatives.check_not_shared("a cross-encoder compares the candidates of each query by themselves")
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> RerankedEngine:
         """Learn the first stage, then train the cross-encoder on its wrong hits."""

@@ -19,6 +19,9 @@ from triever.models.generator import Cache, Generator, Hidden
 from triever.search.recorder import Recorder
 from triever.search.scores import Normalisation, child_scores
 
+SCORES = 2**24
+"""The most scores of symbols that are computed at once for the rest of docids."""
+
 
 @dataclass(frozen=True)
 class BeamOptions:
@@ -203,7 +206,9 @@ class _Search:
         if not self.options.finish or self.options.normalisation != "vocabulary":
             return beams
         flat = beams.state.reshape(beams.rows, -1)
-        lone = (self.walk.alone(flat) & beams.logprob.reshape(-1).isfinite()).nonzero()[:, 0]
+        # Those that cannot enter the pool any more are dropped later on.
+        hopeful = beams.logprob > self._reachable()[:, None]
+        lone = (self.walk.alone(flat) & hopeful.reshape(-1)).nonzero()[:, 0]
         if not len(lone):
             return beams
         scored, length = self._score_tails(beams, parent, cache, flat[lone], lone)
@@ -221,10 +226,14 @@ class _Search:
         symbols, length = self.walk.tails(state)
         last = beams.tokens.reshape(beams.rows, -1)[lone, -1:]
         _, hidden = self.generator.extend(cache, parent[lone], torch.cat([last, symbols[:, :-1]], 1))
-        logits = self.generator.logits(hidden).float() / self.options.temperature
-        each = logits.gather(2, symbols[..., None])[..., 0] - logits.logsumexp(2)
         counts = torch.arange(symbols.shape[1], device=symbols.device) < length[:, None]
-        return torch.where(counts, each, 0.0).sum(1), length
+        # Not for places behind the ends of docids, and some at a time: a vocabulary may be wide.
+        each, places = torch.zeros(counts.shape, device=symbols.device), counts.nonzero()
+        for piece in places.split(max(1, SCORES // self.generator.width)):
+            at = tuple(piece.T)
+            logits = self.generator.logits(hidden[at]).float() / self.options.temperature
+            each[at] = logits.gather(1, symbols[at][:, None])[:, 0] - logits.logsumexp(1)
+        return each.sum(1), length
 
     def _add(self, state: Tensor, logprob: Tensor, length: int | Tensor) -> None:
         """Add prefixes to the pool, which keeps the best."""
@@ -243,15 +252,19 @@ class _Search:
 
     def _hopeful(self, beams: _Beams, parent: Tensor) -> tuple[_Beams, Tensor]:
         """The beams that can still enter the pool, because probabilities only shrink; each query gets equally many."""
-        # What a prefix weighs is an estimate under `documents`, and no bound for what lies below it.
-        shrinks = not self.options.length_penalty and not self._by_documents
-        threshold = self._threshold()[:, None] if shrinks else -torch.inf
-        hopeful = beams.logprob.masked_fill(beams.logprob <= threshold, -torch.inf)
+        hopeful = beams.logprob.masked_fill(beams.logprob <= self._reachable()[:, None], -torch.inf)
         count = int(hopeful.isfinite().sum(1).max())
         best, at = hopeful.topk(count, dim=1)
         state = beams.state.gather(1, at[..., None].expand(-1, -1, beams.state.shape[2]))
         tokens = beams.tokens.gather(1, at[..., None].expand(-1, -1, beams.tokens.shape[2]))
         return _Beams(state, best, tokens), parent.view_as(beams.logprob).gather(1, at).reshape(-1)
+
+    def _reachable(self) -> Tensor:
+        """(queries,) the log-probability that a prefix must exceed, so that something below it can enter the pool."""
+        threshold = self._threshold()
+        # What a prefix weighs is an estimate under `documents`, and no bound for what lies below it.
+        shrinks = not self.options.length_penalty and not self._by_documents
+        return threshold if shrinks else torch.full_like(threshold, -torch.inf)
 
     def back_off(self, cache: Cache, depth: int | None) -> None:
         """Search again from the best dropped prefixes, to make up for a wrong turn early on."""

@@ -3,6 +3,10 @@
 A prefix that has left the trie can no longer become a docid. It still stays in the beam until it ends, with a stop
 symbol or at the length of the longest docid; that is the cost of free decoding. Probabilities are over all symbols, as
 in a plain `generate`: over the symbols of the trie alone, no prefix could leave the trie.
+
+What was written and does not exist can be mapped: it stands for all documents whose docids begin with its longest
+prefix that exists, and these have equal shares of its probability. It stands for none if no docid begins with its
+first symbol.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ class Written:
 
     walk: Walk
     state: Tensor  # (queries, width, parts)
+    reached: Tensor  # (queries, width, parts) the state of the longest prefix that exists
     logprob: Tensor
 
     @property
@@ -40,13 +45,23 @@ class Written:
 
         With `ties`, all documents that tie with the k-th are there too, so that the caller can order them.
         """
+        return self._documents(self.state, self.valid, k, ties)
+
+    def mapped(self, k: int, *, ties: bool = False) -> list[tuple[list[tuple[int, float]], int, int]]:
+        """The same, where a sequence that is no docid stands for the documents below its longest prefix that exists."""
+        return self._documents(self.reached, self.valid | (self.reached > 0).any(-1), k, ties)  # 0 is the root
+
+    def _documents(
+        self, state: Tensor, counts: Tensor, k: int, ties: bool
+    ) -> list[tuple[list[tuple[int, float]], int, int]]:
+        """The same, for the documents below states (queries, width, parts), of which some count (queries, width)."""
         results = []
-        columns = (self.state.cpu().numpy(), self.logprob.double().cpu().numpy(), self.valid.cpu().numpy())
-        for states, logprobs, valid in zip(*columns, strict=True):
+        columns = (each.cpu().numpy() for each in (state, counts, self.valid, self.logprob.double()))
+        for states, counted, valid, logprobs in zip(*columns, strict=True):
             written = np.isfinite(logprobs)
-            kept = valid & written
+            kept = counted & written
             hits = best(masses(self.walk, states[kept], logprobs[kept]), k, ties=ties)
-            results.append((hits, int(written.sum() - kept.sum()), int(written.sum())))
+            results.append((hits, int((written & ~valid).sum()), int(written.sum())))
         return results
 
 
@@ -66,9 +81,9 @@ def free(
     """
     options = options or BeamOptions()
     queries = len(hidden)
-    state = walk.root(queries)[:, None]
+    state = reached = walk.root(queries)[:, None]
     logprob = torch.zeros(queries, 1, device=walk.device)
-    done_state, done = state[:, :0], logprob[:, :0]
+    done_state, done_reached, done = state[:, :0], reached[:, :0], logprob[:, :0]
     deepest = _deepest(walk)
     for depth in range(deepest):
         width = logprob.shape[1]
@@ -77,10 +92,11 @@ def free(
         top, at = total.view(queries, -1).topk(min(options.width, width * generator.width), dim=1)
         parent, token = at // generator.width, at % generator.width
         state = _followed(walk, state, parent, token, depth)
+        reached = torch.where(_inside(state)[..., None], state, _of(reached, parent))
         over = _inside(state) & walk.ended(state)
         if stop is not None:
             over |= token == stop
-        done_state = torch.cat([done_state, state], 1)
+        done_state, done_reached = torch.cat([done_state, state], 1), torch.cat([done_reached, reached], 1)
         done = torch.cat([done, top.masked_fill(~over, -torch.inf)], 1)
         logprob = top.masked_fill(over, -torch.inf)
         if depth + 1 == deepest or not logprob.isfinite().any():
@@ -89,9 +105,10 @@ def free(
         cache, states = generator.extend(cache, (first + parent).flatten(), token.flatten()[:, None])
         hidden = states[:, -1]
     # The sequences that have not ended are as long as the longest docid.
-    whole, scores = torch.cat([done_state, state], 1), torch.cat([done, logprob], 1)
+    scores = torch.cat([done, logprob], 1)
     top, at = scores.topk(min(options.width, scores.shape[1]), dim=1)
-    return Written(walk, whole.gather(1, at[..., None].expand(-1, -1, whole.shape[2])), top)
+    states = _of(torch.cat([done_state, state], 1), at), _of(torch.cat([done_reached, reached], 1), at)
+    return Written(walk, *states, top)
 
 
 def _deepest(walk: Walk) -> int:
@@ -104,10 +121,15 @@ def _inside(state: Tensor) -> Tensor:
     return (state >= 0).any(-1)
 
 
+def _of(state: Tensor, places: Tensor) -> Tensor:
+    """(queries, n, parts) the states at these places (queries, n)."""
+    return state.gather(1, places[..., None].expand(-1, -1, state.shape[2]))
+
+
 def _followed(walk: Walk, state: Tensor, parent: Tensor, token: Tensor, depth: int) -> Tensor:
     """(queries, width, parts) the states of prefixes after one more symbol, -1 in all parts outside the trie."""
     parts = state.shape[2]
-    before = state.gather(1, parent[..., None].expand(-1, -1, parts)).reshape(-1, parts)
+    before = _of(state, parent).reshape(-1, parts)
     # A prefix that is already outside looks up the root instead, and stays outside.
     outside = ~_inside(before)
     children = walk.children(before.masked_fill(outside[:, None], 0), depth)

@@ -41,6 +41,7 @@ class ClusterNegatives(Negatives):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_not_shared("a text is compared with its cluster and with all documents of its batch")
         if self.inside < 0 or self.beta <= 0:
             problem = f"a value of negatives is too small: inside = {self.inside}, beta = {self.beta}"
             raise UsageError(problem, "set inside to 0 or more, and beta above 0")

@@ -1,9 +1,10 @@
 """Training pairs: queries with the rows of their relevant documents, and batches of them with negatives.
 
 A batch holds queries, their positives, and negatives; every document of a batch is a negative of every query that it
-is not relevant to. A copy of a relevant document is no negative either, even if nobody judged the copy. With a teacher,
-each query brings some of the teacher's best documents too. These are no negatives of that query: the teacher says what
-they are worth.
+is not relevant to. With `in_batch=False` a query has no negatives but those that were drawn for it and those that were
+drawn for the whole batch. A copy of a relevant document is no negative either, even if nobody judged the copy. With a
+teacher, each query brings some of the teacher's best documents too. These are no negatives of that query: the teacher
+says what they are worth.
 """
 
 from __future__ import annotations
@@ -44,11 +45,18 @@ class Negatives:
     source: str = option("bm25", "what finds the hard ones: bm25 once, or the model itself before every round")
     depth: int = option(50, "hard ones are drawn from this many of the first hits that are not relevant")
     skip: int = option(0, "hits at the very top to leave out, because they may be relevant without a judgement")
+    shared: int = option(0, "random documents that are drawn once for a batch, as negatives of all its queries")
+    in_batch: bool = option(True, "whether what a batch holds for one query is a negative of the others too")
 
     def __post_init__(self) -> None:
         validate(self)
         if self.source not in ("bm25", "model"):
             raise UsageError(f"negatives.source = {self.source!r} is not one of the choices", "use bm25 or model")
+        if self.shared < 0:
+            raise UsageError(f"negatives.shared = {self.shared} should not be negative", "0 draws none")
+        if not (self.in_batch or self.count or self.shared):
+            problem = "negatives.in_batch = false leaves queries without negatives"
+            raise UsageError(problem, "set negatives.count or negatives.shared, or leave negatives.in_batch out")
         if self.count < 0 or self.depth < 1 or self.skip < 0 or not 0 <= self.hard <= 1:
             raise UsageError(
                 f"a value of negatives is out of range: count = {self.count}, depth = {self.depth}, "
@@ -60,6 +68,18 @@ class Negatives:
     def mined(self) -> int:
         """How many of a query's negatives are mined."""
         return round(self.count * self.hard)
+
+    def check(self, documents: int) -> None:
+        """Refuse to draw more different documents for a batch than there are."""
+        if self.shared > documents:
+            problem = f"negatives.shared = {self.shared:,}, but there are {documents:,} documents"
+            raise UsageError(problem, f"set negatives.shared to {documents} at most")
+
+    def check_not_shared(self, why: str) -> None:
+        """Refuse options of batches that share documents, where no batch does."""
+        if self.shared or not self.in_batch:
+            problem = f"negatives.shared and negatives.in_batch have no effect: {why}"
+            raise UsageError(problem, "leave both out")
 
     def searched(self, documents: int) -> int:
         """The number of hits to search for among `documents` documents; relevant ones and their copies fall out."""
@@ -202,7 +222,10 @@ class PairBatches:
         positive = np.array([chance.choice(self.pairs.of(query)) for query in queries])
         negatives = self._negatives(queries, chance)
         candidates, taught = self._candidates(queries, positive, chance)
-        documents = np.concatenate([positive, negatives.ravel(), candidates.ravel()])
+        shared = self._shared(chance)
+        documents = np.concatenate([positive, negatives.ravel(), candidates.ravel(), shared])
+        owners = [np.repeat(np.arange(len(queries)), each) for each in (1, negatives.shape[1], candidates.shape[1])]
+        owner = np.concatenate([*owners, np.full(len(shared), -1)])
         query_ids, query_mask = self.queries.padded(queries, self.pad)
         document_ids, document_mask = self.documents.padded(documents, self.pad)
         batch = {
@@ -211,11 +234,12 @@ class PairBatches:
             "document_ids": document_ids,
             "document_mask": document_mask,
             "positive": torch.arange(len(queries)),
-            "excluded": torch.from_numpy(self._excluded(queries, documents, candidates)),
+            "excluded": torch.from_numpy(self._excluded(queries, documents, candidates, owner)),
         }
         if self.teaching is None:
             return batch
-        columns = np.arange(len(documents) - candidates.size, len(documents)).reshape(candidates.shape)
+        first = len(queries) + negatives.size
+        columns = np.arange(first, first + candidates.size).reshape(candidates.shape)
         all_columns = np.concatenate([np.arange(len(queries))[:, None], columns], 1)
         return batch | {"candidates": torch.from_numpy(all_columns), "taught": torch.from_numpy(taught)}
 
@@ -231,6 +255,10 @@ class PairBatches:
         if self.mined is None or not self.negatives.mined:
             return drawn
         return with_chosen(drawn, self.mined[queries], self.negatives.mined, chance)
+
+    def _shared(self, chance: np.random.Generator) -> np.ndarray:
+        """(shared,) different rows that are drawn for all queries together."""
+        return chance.choice(len(self.documents), self.negatives.shared, replace=False)
 
     def _candidates(
         self, queries: np.ndarray, positive: np.ndarray, chance: np.random.Generator
@@ -251,10 +279,19 @@ class PairBatches:
         of_drawn = np.where(drawn >= 0, np.take_along_axis(logprobs, drawn, 1), -np.inf)
         return candidates, np.concatenate([of_positive, of_drawn], 1).astype(np.float32)
 
-    def _excluded(self, queries: np.ndarray, documents: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        """(queries, documents) whether a document is relevant to a query or taught for it, or a copy of one that is."""
+    def _excluded(
+        self, queries: np.ndarray, documents: np.ndarray, candidates: np.ndarray, owner: np.ndarray
+    ) -> np.ndarray:
+        """(queries, documents) whether a document is no negative of a query.
+
+        It is relevant to the query or taught for it, or a copy of one that is. With `in_batch=False` it may also have
+        been drawn for another query: `owner` (documents,) is the place of that query, -1 for what was drawn for all.
+        """
         known = [np.concatenate([self.pairs.of(query), own]) for query, own in zip(queries, candidates, strict=True)]
-        return np.stack([among(documents, rows, self.same) for rows in known])
+        excluded = np.stack([among(documents, rows, self.same) for rows in known])
+        if self.negatives.in_batch:
+            return excluded
+        return excluded | ((owner >= 0) & (owner != np.arange(len(queries))[:, None]))
 
 
 def with_chosen(drawn: np.ndarray, pool: np.ndarray, count: int, chance: np.random.Generator) -> np.ndarray:

@@ -187,6 +187,7 @@ class PairTraining:
         train_on, held = held_out(self.pairs, self.options.holdout)
         if not len(train_on):
             raise UsageError("all training queries are held out", "lower training.holdout")
+        self.negatives.check(len(self.documents))
         self._train, self._held = ((pairs, self.queries(pairs.texts)) for pairs in (train_on, held))
 
     @property

@@ -133,7 +133,7 @@ def questions_of(views: Mapping[str, View]) -> dict[str, Labelled | Generated]:
 class Chunks:
     """Pieces of documents: fresh ones each time, `count` fixed ones, or with `count` 0 only the beginning.
 
-    They stand for queries, so each begins with the prefix that the model expects before every query.
+    They stand for queries, so each has around it what the model expects around every query.
     """
 
     documents: Tokens  # with the special tokens before and after every text
@@ -142,7 +142,8 @@ class Chunks:
     count: int
     fresh: bool
     seed: int = 0
-    prefix: Sequence[int] = ()
+    around: tuple[Sequence[int], Sequence[int]] | None = None
+    """What stands before and behind each piece; None: what stands before and behind documents."""
 
     def __len__(self) -> int:
         return len(self.documents) * (1 if self.fresh or not self.count else self.count)
@@ -160,19 +161,15 @@ class Chunks:
 
     def _pieces(self, rows: np.ndarray, share: np.ndarray) -> Tokens:
         special = len(self.tokenizer.before)  # tokens before the text of a document
-        before, after = self._around
+        before, after = self.around or (self.tokenizer.before, self.tokenizer.after)
         room = max(0, self.length - len(before) - len(after))
-        inner = self.documents.starts[rows + 1] - self.documents.starts[rows] - special - len(after)
+        inner = self.documents.starts[rows + 1] - self.documents.starts[rows] - special - len(self.tokenizer.after)
         length = np.clip(inner, 0, room)
         first = (share * (inner - length + 1)).astype(np.int64)
         pieces, begin = framed(length, before, after, self.documents.flat.dtype)
         source = self.documents.starts[rows] + special + first
         pieces.flat[places(begin, length)] = self.documents.flat[places(source, length)]
         return pieces
-
-    @property
-    def _around(self) -> tuple[Sequence[int], Sequence[int]]:
-        return [*self.tokenizer.before, *self.prefix], self.tokenizer.after
 
     def covered(self) -> np.ndarray:
         """The rows of all documents that are not empty."""

@@ -12,7 +12,7 @@ from triever.docids.schemes.codebook import Codebook
 from triever.docids.schemes.naive import Naive
 from triever.docids.schemes.pieces import UNKNOWN, learn_pieces, load_pieces
 from triever.docids.schemes.semantic import Semantic
-from triever.docids.schemes.title import Title
+from triever.docids.schemes.title import Pieces, Title
 
 SCHEMES |= {scheme.kind: scheme for scheme in (Atomic, Cluster, Codebook, Naive, Semantic, Title)}
 
@@ -25,6 +25,7 @@ __all__ = [
     "load_pieces",
     "Naive",
     "Numbering",
+    "Pieces",
     "Scheme",
     "scheme_class",
     "SCHEMES",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from torch import Tensor
@@ -18,7 +19,7 @@ from triever.docids.quantize import Device
 from triever.docids.schemes.base import Docid, Scheme
 from triever.docids.schemes.pieces import learn_pieces, load_pieces
 from triever.errors import UsageError
-from triever.validation import Json, opened_tokenizer
+from triever.validation import Json, opened_tokenizer, require
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -26,24 +27,67 @@ if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
 
 
+BACKBONE = "backbone"
+"""The tokenizer that is named so is that of a language model, which writes titles in its own tokens."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What makes symbols of titles: a tokenizer, the symbol that ends every title, and what a title stands behind."""
+
+    tokenizer: Any  # of the tokenizers library, which is imported late
+    stop: int
+    behind: str | None = None  # None: nothing, titles are tokenised by themselves
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Pieces:
+        """With a stop symbol that follows the last piece; some tokenizers have gaps in their ids."""
+        return cls(tokenizer, 1 + max(tokenizer.get_vocab().values(), default=-1))
+
+    @cached_property
+    def width(self) -> int:
+        """How many symbols there are."""
+        return 1 + max([self.stop, *self.tokenizer.get_vocab().values()])
+
+    def symbols(self, names: Sequence[str]) -> list[list[int]]:
+        """The pieces of titles, without the end."""
+        if self.behind is None:
+            return [encoding.ids for encoding in self.tokenizer.encode_batch(list(names), add_special_tokens=False)]
+        return [[piece for piece in pieces if piece != self.stop] for pieces in self._in_context(self.behind, names)]
+
+    def _in_context(self, behind: str, names: Sequence[str]) -> Iterator[list[int]]:
+        """The tokens that titles have behind a text, which are others than those of a title that begins a text."""
+        space = "" if behind[-1:].isspace() else " "
+        texts = [space + " ".join(name.split()) for name in names]
+        before = self.tokenizer.encode(behind, add_special_tokens=False).ids
+        wholes = self.tokenizer.encode_batch([behind + text for text in texts], add_special_tokens=False)
+        for text, whole in zip(texts, wholes, strict=True):
+            apart = whole.ids[: len(before)] == before
+            yield whole.ids[len(before) :] if apart else self.tokenizer.encode(text, add_special_tokens=False).ids
+
+
 @dataclass(eq=False)
 class Title(Scheme):
     """The title as word pieces, and a stop symbol. Equal titles share a docid, and a title may be a prefix of another.
 
-    With a backbone's tokenizer, symbol i is the backbone's token i, and the stop symbol comes after the last.
+    With a backbone's tokenizer, symbol i is the backbone's token i, and the stop symbol comes after the last. Where a
+    language model writes titles in its own tokens, they are tokenised as they stand behind its prompt, and the token
+    that ends a text is the stop symbol.
     """
 
     kind: ClassVar[str] = "title"
     if_tied: ClassVar[str] = "set docids=semantic, or give every document a title of its own"
 
     vocabulary: int = option(8000, "largest number of word pieces, which are learned from the titles")
-    tokenizer: str = option("", "a folder or tokenizer.json whose pieces to use; empty learns them from the titles")
+    tokenizer: str = option(
+        "",
+        "a folder or tokenizer.json whose pieces to use; backbone: a causal backbone writes titles in its own tokens; "
+        "empty learns them from the titles",
+    )
     most: int = option(64, "largest number of pieces in a docid; titles that agree in all of these share a docid")
 
-    _given: Any = field(
-        default=None, init=False, repr=False
-    )  # a Tokenizer, which options cannot name: it is imported late
-    _pieces: tuple[Any, int] | None = field(default=None, init=False, repr=False)  # tokenizer, stop symbol
+    _given: Pieces | None = field(default=None, init=False, repr=False)
+    _pieces: Pieces | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         config.validate(self)
@@ -57,51 +101,63 @@ class Title(Scheme):
     def by(cls, tokenizer: Tokenizer, most: int = 64) -> Title:
         """A scheme with the pieces of a given tokenizer."""
         made = cls(most=most)
-        made._given = tokenizer
+        made._given = Pieces.of(tokenizer)
+        return made
+
+    def written_by(self, pieces: Pieces) -> Title:
+        """The same scheme for a language model that writes titles in these, which are its tokens."""
+        made = replace(self)
+        made._given = pieces
         return made
 
     @property
+    def in_tokens(self) -> bool:
+        """Whether titles are in the tokens of the language model that writes them."""
+        return self.tokenizer == BACKBONE
+
+    @property
     def width(self) -> int:
-        return self.stop + 1
+        return self._fitted.width
 
     @property
     def stop(self) -> int:
-        return self._fitted[1]
+        return self._fitted.stop
 
     @property
-    def _fitted(self) -> tuple[Tokenizer, int]:
+    def _fitted(self) -> Pieces:
         if self._pieces is None:
             raise UsageError("the word pieces are not learned yet", "call fit first")
         return self._pieces
 
     def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
         names = [_name(document) for document in documents]
-        self._pieces = _with_stop(self._given or self._new_tokenizer(names))
-        tokenizer, stop = self._pieces
-        encoded = tokenizer.encode_batch(names, add_special_tokens=False)
-        return [(*encoding.ids[: self.most], stop) for encoding in encoded]
+        self._pieces = self._given or Pieces.of(self._new_tokenizer(names))
+        return self._docids(names)
+
+    def _docids(self, names: Sequence[str]) -> list[Docid]:
+        return [(*symbols[: self.most], self.stop) for symbols in self._fitted.symbols(names)]
 
     def _new_tokenizer(self, names: Sequence[str]) -> Tokenizer:
+        if self.in_tokens:
+            problem = "tokenizer = backbone needs a causal language model that writes the titles"
+            raise UsageError(problem, "use the system generative with a causal backbone such as smollm2")
         return load_pieces(self.tokenizer) if self.tokenizer else learn_pieces(names, self.vocabulary)
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
-        tokenizer, stop = self._fitted
-        return (*tokenizer.encode(_name(document), add_special_tokens=False).ids[: self.most], stop)
+        return self._docids([_name(document)])[0]
 
     def readable(self, docid: Docid) -> str:
-        tokenizer, _ = self._fitted
+        tokenizer = self._fitted.tokenizer
         return " ".join(_escaped(tokenizer.id_to_token(symbol) or "") for symbol in docid[:-1])
 
     def symbol(self, symbol: int) -> str:
-        tokenizer, stop = self._fitted
-        return "end" if symbol == stop else tokenizer.id_to_token(symbol) or ""
+        return "end" if symbol == self.stop else self._fitted.tokenizer.id_to_token(symbol) or ""
 
     def has_symbols(self, symbols: np.ndarray) -> bool:
-        tokenizer, stop = self._fitted
-        return {*tokenizer.get_vocab().values(), stop}.issuperset(symbols.tolist())
+        return {*self._fitted.tokenizer.get_vocab().values(), self.stop}.issuperset(symbols.tolist())
 
     def parse(self, text: str) -> Docid:
-        tokenizer, stop = self._fitted
+        tokenizer = self._fitted.tokenizer
         pieces = [_unescaped(piece) for piece in text.split(" ")] if text else []
         symbols: list[int] = []
         for piece in pieces:
@@ -109,20 +165,24 @@ class Title(Scheme):
             if symbol is None:
                 raise UsageError(f"{piece!r} is not one of the word pieces", "write the docid as Triever shows it")
             symbols.append(symbol)
-        return (*symbols, stop)
+        return (*symbols, self.stop)
 
     def write(self, writer: Writer) -> dict[str, Json]:
         # It gets its own file: a backbone's tokenizer has megabytes, and every change rewrites the manifest.
-        writer.json("docid_pieces", json.loads(self._fitted[0].to_str()))
-        return {}
+        pieces = self._fitted
+        writer.json("docid_pieces", json.loads(pieces.tokenizer.to_str()))
+        return {} if pieces.behind is None else {"stop": pieces.stop, "behind": pieces.behind}
 
     def read(self, snapshot: Snapshot, state: dict[str, Json]) -> None:
-        self._pieces = _with_stop(opened_tokenizer(snapshot.json("docid_pieces")))
+        tokenizer = opened_tokenizer(snapshot.json("docid_pieces"))
+        self._pieces = _read_pieces(tokenizer, state) if self.in_tokens else Pieces.of(tokenizer)
 
 
-def _with_stop(tokenizer: Tokenizer) -> tuple[Tokenizer, int]:
-    """The tokenizer and the stop symbol, which follows the last piece; some tokenizers have gaps in their ids."""
-    return tokenizer, 1 + max(tokenizer.get_vocab().values(), default=-1)
+def _read_pieces(tokenizer: Tokenizer, state: dict[str, Json]) -> Pieces:
+    stop, behind = state.get("stop"), state.get("behind")
+    require(type(stop) is int and 0 <= stop < 2**31, "the symbol that ends its titles is no number")
+    require(isinstance(behind, str), "what its titles stand behind is no text")
+    return Pieces(tokenizer, cast("int", stop), cast("str", behind))
 
 
 def _escaped(piece: str) -> str:

@@ -1,0 +1,102 @@
+"""Prompts and the titles behind them are tokenised as the whole text is, and never lose their own words."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from triever.docids.schemes import Pieces
+from triever.models.backbones import learn_tokenizer
+from triever.models.prompts import ASK, PROMPTS, Prompt, Prompts
+from triever.models.tokens import TextTokenizer
+
+TEXTS = [ASK, 'Question: who was born in Paris? Paris Hilton (film), New York\'s "Big Apple"\nThe title is here'] * 3
+
+
+def byte_level(add_prefix_space: bool) -> TextTokenizer:
+    """As GPT-2 and Llama 3 have it."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        TEXTS, trainers.BpeTrainer(special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False)
+    )
+    return TextTokenizer(tokenizer, pad=0, after=[0])
+
+
+def with_blanks() -> TextTokenizer:
+    """As Llama 2 has it: a blank is a part of a word, and one is put before every text."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<end>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    letters = sorted({letter for text in TEXTS for letter in text} | {"▁"})
+    pieces = {piece: at for at, piece in enumerate(["<end>", *letters, "▁P", "▁Pa", "▁Par", "▁Pari", "▁Paris"])}
+    merges = [("▁", "P"), ("▁P", "a"), ("▁Pa", "r"), ("▁Par", "i"), ("▁Pari", "s")]
+    tokenizer.model = models.BPE(vocab=pieces, merges=merges, unk_token="<end>")
+    return TextTokenizer(tokenizer, pad=0, before=[0], after=[0])
+
+
+TOKENIZERS = {
+    "bytes": byte_level(False),
+    "bytes with a prefix": byte_level(True),
+    "blanks": with_blanks(),
+    "scratch": learn_tokenizer(TEXTS, 400),
+}
+WORDS = st.text("PParis Hlton(),'New\n?", max_size=14)
+
+
+def pieces(name: str, prompt: Prompt) -> Pieces:
+    return Pieces(TOKENIZERS[name].inner, TOKENIZERS[name].after[-1], prompt.end)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(title=WORDS.filter(str.strip), query=WORDS)
+def test_a_title_has_the_tokens_that_it_has_behind_the_prompt(name: str, title: str, query: str) -> None:
+    tokenizer, clean = TOKENIZERS[name], " ".join(title.split())
+    for template in (*PROMPTS.values(), "{query} The title is: ", "{query}\nTitle:\n"):
+        prompt = Prompt(template)
+        (symbols,) = pieces(name, prompt).symbols([title])
+        if prompt.template.endswith("{query}") and (query != query.rstrip() or not query):
+            continue  # blanks at the end of a query, which a title would follow, belong to no word
+        space = "" if prompt.template.endswith("\n") else " "
+        whole = prompt.template.replace("{query}", query) + space + clean
+        assert [*prompt.ids(tokenizer, [query], 10_000)[0], *symbols] == [
+            *tokenizer.before,
+            *tokenizer.ids([whole], special=False)[0],
+        ]
+
+
+def test_paris_behind_a_prompt_is_one_word() -> None:
+    (symbols,) = pieces("blanks", Prompts.of("").asking).symbols(["Paris"])
+    assert TOKENIZERS["blanks"].pieces(symbols) == ["▁Paris"]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(
+    query=st.text("Paris who? ☃", max_size=60), room=st.integers(0, 40), template=st.sampled_from([*PROMPTS.values()])
+)
+def test_a_long_query_is_cut_and_the_words_around_it_never(name: str, query: str, room: int, template: str) -> None:
+    tokenizer, prompt = TOKENIZERS[name], Prompt(template)
+    around = [len(part) for part in prompt.around(tokenizer)]
+    limit = len(prompt.ids(tokenizer, [""], 10_000)[0]) + room
+    (ids,) = prompt.ids(tokenizer, [query], limit)
+    whole = prompt.ids(tokenizer, [query], 10_000)[0]
+    assert len(ids) <= limit
+    assert ids == whole or len(ids) < len(whole)
+    assert len(whole) > limit or ids == whole
+    text, words = tokenizer.text(ids), ASK.lower() if name == "scratch" else ASK
+    assert words.replace(" ", "") in text.replace("▁", "").replace(" ", "")
+    assert sum(around) <= limit + 1
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(text=st.text("Paris who? ☃\ud800", max_size=30), limit=st.integers(0, 12))
+def test_a_text_is_cut_behind_its_first_tokens(name: str, text: str, limit: int) -> None:
+    tokenizer = TOKENIZERS[name]
+    (short,) = tokenizer.cut([text], limit)
+    assert text.startswith(short)
+    assert short == text or len(tokenizer.ids([text], special=False)[0]) > limit
+    if limit >= 4 and short != text:  # a letter may have several tokens
+        assert short
