@@ -1,7 +1,7 @@
 """The pictures in docs/page.md, of a server for the documentation of Python: `python -m tests.page_pictures`.
 
-What is served is fitted once and kept in a folder: BM25, dense retrieval with MiniLM as it comes, a small model that
-writes semantic docids, and an answerer with SmolLM2. It needs Chromium, and Pillow for small files.
+What is served is fitted once and kept in a folder: BM25, dense retrieval with MiniLM as it comes, generative retrieval
+as the quickstart trains it, and an answerer with SmolLM2. It needs Chromium, and Pillow for small files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from PIL import Image
 
 from tests.serve.browser import PHONE, ROOT, WIDE, Tab, browser, tab
 from tests.serve.running import KEY, options, running
-from triever import BM25, Dataset, DecoderOptions, Dense, DocidTuning, Generative, Retriever, Semantic, ViewOptions
+from triever import BM25, Dataset, Dense, DocidTuning, Generative, Retriever, SearchOptions, Semantic, ViewOptions, load
 from triever.artifact import is_artifact
 from triever.data.cache import cache_folder
 from triever.data.datasets import load_dataset
@@ -34,15 +34,14 @@ def dense(data: Dataset) -> Retriever:
 
 
 def generative(data: Dataset, folder: Path) -> Retriever:
-    """A bag of words that writes docids: small enough for some minutes on a processor."""
+    """Semantic docids whose rows begin as vectors, as the quickstart trains them in a few minutes."""
     return Generative(
-        backbone="scratch:hidden=256,layers=0,vocabulary=8000",
-        vectors=folder / "dense",  # ty: ignore[invalid-argument-type]
         docids=Semantic(branch=20, leaf=20),
-        decoder=DecoderOptions(layers=1, rows="random"),
-        views=ViewOptions(names=("labelled", "generated", "chunks"), length=24),
-        document_length=64,
-        training=DocidTuning(steps=600, batch=256, rounds=2, learning_rate=3e-3, normalisation="trie"),
+        vectors=load(folder / "dense"),
+        passages=0,
+        views=ViewOptions(names=("labelled",)),
+        training=DocidTuning(steps=150, batch=256, rounds=3, learning_rate=4e-3),
+        search_options=SearchOptions(width=50),
     ).fit(data)
 
 
