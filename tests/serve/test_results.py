@@ -143,13 +143,14 @@ def test_answers_are_the_librarys() -> None:
 
 
 def test_the_page(server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert server.client.get("/").text == (front.PAGE / "index.html").read_text(encoding="utf-8")
+    monkeypatch.setattr(front, "PAGE", tmp_path)  # where nothing was built yet, there is a plain page
     page = server.client.get("/")
     assert page.headers["content-type"].startswith("text/html")
     assert "<strong>one</strong>: bm25, 10 documents" in page.text
     (tmp_path / "assets").mkdir()
     (tmp_path / "index.html").write_text("<!doctype html><title>built</title>")
     (tmp_path / "assets" / "page.js").write_text("let x = 1;")
-    monkeypatch.setattr(front, "PAGE", tmp_path)
     with running({"one": bm25()}) as built:
         assert "built" in built.client.get("/").text
         script = built.client.get("/assets/page.js")
@@ -158,7 +159,8 @@ def test_the_page(server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.long
-def test_names_on_the_page_are_escaped() -> None:
+def test_names_on_the_plain_page_are_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "PAGE", tmp_path)
     with running({"<script>alert(1)</script>": bm25()}) as server:
         assert "<script>" not in server.client.get("/").text
 
