@@ -47,7 +47,7 @@ pages: $(VENV)/.dev
 
 # The page of the server, from web/ into the package. It needs Node 20, which nothing else does: what it builds is committed.
 page:
-	cd web && npm ci --no-audit --no-fund && npm test && npm run build
+	cd web && npm install --no-audit --no-fund && npm test && npm run build
 
 clean:
 	rm -rf web/node_modules $(VENV) site dist .pytest_cache .ruff_cache .hypothesis
