@@ -154,7 +154,8 @@ class Remote:
         hits = tuple(_hit(hit) for hit in values["hits"])
         for hit in hits:
             hit.came_from(Found(self.documents, query))
-        return Result(hits, values.get("note", ""), values.get("certificate", ""), values.get("trace"))
+        told = {key: values[key] for key in ("note", "certificate", "answer", "thought") if key in values}
+        return Result(hits, **told)
 
 
 class RemoteAnswerer(Remote):

@@ -45,6 +45,19 @@ def test_a_client_explains(server: Running) -> None:
     assert there.to_dict() == here.to_dict()
 
 
+@pytest.mark.long
+def test_a_client_is_told_what_was_thought() -> None:
+    backbone = "scratch:causal=true,hidden=32,layers=1,heads=2,vocabulary=1000"
+    training, docids = triever.DocidTuning(steps=0), triever.Title(tokenizer="backbone")
+    thinking = triever.Generative(backbone=backbone, docids=docids, training=training).fit(dataset())
+    thinking = thinking.searching(think=4)
+    with running({"thinking": thinking}) as server:
+        here, there = thinking.search(QUERIES[0], 3), triever.connect(server.url).search(QUERIES[0], 3)
+    assert here.thought
+    assert there.thought == here.thought
+    assert [hit.id for hit in there] == [hit.id for hit in here]
+
+
 def test_a_retriever_is_named_by_its_address(server: Running) -> None:
     remote = triever.connect(f"{server.url}/a%20b%2F%C3%BC")
     assert remote.search("zebra", 1) == (bm25(Document("z", "A zebra by the water.")).search("zebra", 1))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from triever.commands.lab import run_bench
-from triever.commands.options import Json, Out, ServeBenchSettings, ServeSettings, Split
+from triever.commands.options import Json, Out, ReadAs, ServeBenchSettings, ServeSettings, Split
 from triever.commands.shared import open_data
 from triever.config import assignments, build, from_words
 from triever.errors import UsageError
@@ -76,6 +76,7 @@ def bench_serve(
         str, typer.Option("--data", metavar="DATA", help="The dataset whose questions are asked.")
     ] = "python",
     split: Split = "test",
+    read_as: ReadAs = "",
     set_: ServeBenchSettings = None,
     out: Out = None,
     json_: Json = False,
@@ -85,6 +86,6 @@ def bench_serve(
     from triever.serve.bench import ServeBenchOptions
     from triever.serve.bench import bench_serve as measure
 
-    queries = [query.text for query in open_data(data).queries(split)]
+    queries = [query.text for query in open_data(data, read_as=read_as).queries(split)]
     options = from_words(ServeBenchOptions, set_)
     run_bench(lambda: measure(labels(models or ()), queries, options), out, json_)

@@ -272,7 +272,6 @@ class Result(Sequence[Hit]):
     hits: tuple[Hit, ...] = ()
     note: str = ""
     certificate: str = ""
-    trace: Any = None
     answer: str | None = None
     thought: str = ""
 

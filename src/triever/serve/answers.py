@@ -19,12 +19,8 @@ Show: TypeAlias = Literal["ids", "snippet", "text"]
 def result_values(result: Result, query: str, show: Show) -> dict[str, Any]:
     """The hits of a query, and what else the search has returned."""
     values: dict[str, Any] = {"query": query, "hits": [hit_values(hit, show) for hit in result]}
-    extra = {"note": result.note, "certificate": result.certificate, "answer": result.answer, "trace": result.trace}
-    return values | {key: _plain(value) for key, value in extra.items() if value not in ("", None)}
-
-
-def _plain(value: Any) -> Any:
-    return value.to_dict() if hasattr(value, "to_dict") else value
+    extra = {"note": result.note, "certificate": result.certificate, "answer": result.answer, "thought": result.thought}
+    return values | {key: value for key, value in extra.items() if value}
 
 
 def hit_values(hit: Hit, show: Show) -> dict[str, Any]:

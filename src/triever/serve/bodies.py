@@ -155,6 +155,8 @@ class ResultAnswer(Answer):
     hits: list[HitAnswer]
     note: str = ""
     certificate: str = ""
+    answer: str | None = None
+    thought: Annotated[str, Field(description="What a language model wrote before it searched, if it was to.")] = ""
 
 
 class SearchAnswer(Answer):

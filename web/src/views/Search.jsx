@@ -48,13 +48,14 @@ function Found({ value, k }) {
       </Empty>
     );
   if (results.length > 1) return <Columns columns={results} k={k} />;
-  const [{ hits, retriever, note, certificate }] = results;
+  const [{ hits, retriever, note, certificate, thought }] = results;
   return (
     <section aria-label={`Results of ${retriever}`}>
       <p class="summary" role="status">
         {many(hits.length, "document")} by {retriever}
         {note && <> · {note}</>}
         {certificate && <> · {sentence(certificate)}</>}
+        {thought && <> · It thought first: “{thought}”</>}
       </p>
       <ol class="hits">
         {hits.map((hit, at) => (
