@@ -1,0 +1,9 @@
+"""Adapters: retrievers of Triever inside of other frameworks. Each needs its own extra, such as `triever[langchain]`.
+
+    sources.py      what every adapter takes: a saved folder, a server's address, or a retriever
+    extra.py        what is said where the package of a framework is missing
+    langchain.py    a retriever for LangChain
+    mcp.py          an MCP server, which gives language models tools to search with
+
+Nothing here is imported by `import triever`. A module needs its framework as soon as it is imported.
+"""
