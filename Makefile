@@ -72,11 +72,11 @@ $(VENV)/.dev: $(VENV)/.core
 # through a .pth file, behind its own: PyTorch is not installed twice, and pip changes nothing in .venv.
 $(VENV_ALL)/bin/python: | $(VENV)/.dev
 	$(VENV)/bin/python -m venv $(VENV_ALL)
-	$(VENV)/bin/python -c 'import sysconfig; print(f"import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})")' \
+	$(VENV)/bin/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 		> $$($(VENV_ALL)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/core.pth
 
 # One after the other: what is missing for one framework leaves the others as they are.
-FRAMEWORKS := 'langchain-core langchain-tests' 'mcp'
+FRAMEWORKS := 'langchain-core langchain-tests' mcp
 PIP_ALL := $(VENV_ALL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	--only-binary :all:
 $(VENV_ALL)/.frameworks: constraints.txt | $(VENV_ALL)/bin/python
