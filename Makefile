@@ -76,7 +76,7 @@ $(VENV_ALL)/bin/python: | $(VENV)/.dev
 		> $$($(VENV_ALL)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/core.pth
 
 # One after the other: what is missing for one framework leaves the others as they are.
-FRAMEWORKS := 'langchain-core langchain-tests' mcp
+FRAMEWORKS := 'langchain-core langchain-tests' mcp llama-index-core haystack-ai
 PIP_ALL := $(VENV_ALL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	--only-binary :all:
 $(VENV_ALL)/.frameworks: constraints.txt | $(VENV_ALL)/bin/python
