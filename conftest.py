@@ -6,7 +6,13 @@ from importlib.util import find_spec
 
 SERVER = ("fastapi", "prometheus_client", "uvicorn")
 SERVER_MODULES = ("app", "bench", "bodies", "defaults", "guard", "metrics", "refusals", "served")
-FRAMEWORKS = {"haystack": "haystack", "langchain": "langchain_core", "llamaindex": "llama_index", "mcp": "mcp"}
+FRAMEWORKS = {
+    "haystack": "haystack",
+    "langchain": "langchain_core",
+    "llamaindex": "llama_index",
+    "mcp": "mcp",
+    "pyterrier": "pyterrier",
+}
 """For each adapter the package that it needs."""
 
 collect_ignore = [] if all(map(find_spec, SERVER)) else [f"src/triever/serve/{name}.py" for name in SERVER_MODULES]

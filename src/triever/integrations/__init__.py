@@ -5,6 +5,7 @@
     langchain.py    a retriever for LangChain
     llamaindex.py   a retriever for LlamaIndex
     haystack.py     a component for Haystack
+    pyterrier.py    a transformer for PyTerrier
     mcp.py          an MCP server, which gives language models tools to search with
 
 Nothing here is imported by `import triever`. A module needs its framework as soon as it is imported.
