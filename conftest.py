@@ -1,9 +1,21 @@
-"""Where the server is not installed, its modules are not looked through for examples: they could not be imported."""
+"""Where an extra is not installed, its modules are not looked through for examples: they could not be imported."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-needed = ("fastapi", "prometheus_client", "uvicorn")
-modules = ("app", "bench", "bodies", "defaults", "guard", "metrics", "refusals", "served")
-collect_ignore = [] if all(map(find_spec, needed)) else [f"src/triever/serve/{module}.py" for module in modules]
+SERVER = ("fastapi", "prometheus_client", "uvicorn")
+SERVER_MODULES = ("app", "bench", "bodies", "defaults", "guard", "metrics", "refusals", "served")
+FRAMEWORKS = {
+    "haystack": "haystack",
+    "langchain": "langchain_core",
+    "llamaindex": "llama_index",
+    "mcp": "mcp",
+    "pyterrier": "pyterrier",
+}
+"""For each adapter the package that it needs."""
+
+collect_ignore = [] if all(map(find_spec, SERVER)) else [f"src/triever/serve/{name}.py" for name in SERVER_MODULES]
+collect_ignore += [
+    f"src/triever/integrations/{adapter}.py" for adapter, package in FRAMEWORKS.items() if not find_spec(package)
+]

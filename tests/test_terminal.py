@@ -246,6 +246,7 @@ WORDS: dict[str, list[list[str]]] = {
     ],
     "status": [[M], [M, "--json"], [G], [NASTY]],
     "serve": [[NASTY], [M, "--set", f"{NASTY}=1"], [M, "--host", NASTY], [M, "--key-file", NASTY]],
+    "mcp": [[NASTY], [M, "--port", NASTY]],
     "weights list": [[], ["--json"]],
     "weights install": [[NASTY]],
     "docids info": [

@@ -245,7 +245,8 @@ def _prepare() -> None:
 
 def _import_everything() -> None:
     for module in pkgutil.walk_packages(triever.__path__, "triever."):
-        if not module.name.rpartition(".")[2].startswith("_"):
+        adapter = module.name.startswith("triever.integrations.")  # for a framework that no other command needs
+        if not adapter and not module.name.rpartition(".")[2].startswith("_"):
             extra = (ImportError,) if module.name.startswith("triever.serve.") else ()  # it may not be installed
             with contextlib.suppress(*extra):
                 importlib.import_module(module.name)

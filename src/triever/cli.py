@@ -60,6 +60,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "sync": use.sync,
     "status": use.status,
     "serve": serve.serve,
+    "mcp": serve.mcp,
     "weights": {"list": learn.weights_list, "install": learn.weights_install},
     "docids": {"info": lab.docids_info, "browse": use.docids_browse},
     "bench": {

@@ -1,4 +1,4 @@
-"""Commands that serve retrievers over HTTP, and measure how fast that is."""
+"""Commands that serve retrievers over HTTP or to language models, and measure how fast that is."""
 
 from __future__ import annotations
 
@@ -68,6 +68,33 @@ def _key(path: Path | None) -> str:
     if path and not key:
         raise UsageError(f"--key-file {path} is empty", "write a key into it")
     return key
+
+
+def mcp(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            help="Folders that `triever fit` has written, or addresses of a server's retrievers; NAME=FOLDER gives one "
+            "another name than its folder's.",
+            show_default=False,
+        ),
+    ],
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Listen on this port of 127.0.0.1, at /mcp, instead of standard input."),
+    ] = None,
+) -> None:
+    """Give a language model tools to search saved retrievers: an MCP server, over standard input and output."""
+    from triever.integrations.mcp import create_server
+    from triever.lab.systems import labels
+
+    server = create_server(labels(models))
+    if port is None:
+        server.run()
+        return
+    note(f"listening on http://127.0.0.1:{port}/mcp")
+    server.run("streamable-http", port=port, stateless_http=True, json_response=True)
 
 
 def bench_serve(
