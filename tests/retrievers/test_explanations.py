@@ -11,7 +11,7 @@ from tests.retrievers.contract import DOCUMENTS, QUERIES, dataset
 from tests.retrievers.test_reatt import reatt
 from triever import BM25, Dense, Explanation, Fused, Generative, MultiVector, Semantic, TokenOptions
 from triever.docids.schemes import Title
-from triever.engines.panels import Beam, Matches
+from triever.engines.panels import Beam, Matches, matched
 from triever.models.decoders import DecoderOptions
 from triever.retrievers.contextual import Contextual, SpellingOptions, VocabularyOptions
 from triever.training.tuning import DocidTuning
@@ -177,3 +177,9 @@ def test_a_composite_shows_the_panels_of_its_parts() -> None:
     panels = fused.explain(QUERIES[0], 3).panels
     assert [panel.kind for panel in panels] == ["matches", "beam"]
     assert [panel.system for panel in panels] == list(fused.engine.names)
+
+
+def test_a_token_that_a_text_does_not_have_is_unknown() -> None:
+    hit = matched("a", [0, 2, -1], [0.5, 0.25, 9.0], ["tea"])
+    assert (hit.document, hit.weights) == (("tea", "?", "?"), (0.5, 0.0, 0.25))
+    assert hit.links == ((0, 0, 0.5), (1, 2, 0.25))

@@ -44,7 +44,8 @@ def written_out(toy: Toy, listed: list[Pair], options: BeamOptions, keep: int) -
             for prefix, mass in beams.items()
             for symbol, more in after(toy, prefix, listed, options.normalisation).items()
         }
-        below = {prefix: [docid for docid in docids if docid[: len(prefix)] == prefix] for prefix in children}
+        # Documents that share a docid are two, and neither is alone.
+        below = {prefix: [docid for docid, _ in listed if docid[: len(prefix)] == prefix] for prefix in children}
         alone = {prefix for prefix in children if options.finish and len(below[prefix]) == 1}
         final = {prefix for prefix in children if prefix in docids or (prefix in alone and not over_all)}
         pool += [(children[prefix], prefix) for prefix in final]

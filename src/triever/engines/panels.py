@@ -19,6 +19,8 @@ LINES = 8
 """Lengths of a beam that are printed."""
 IN_LINE = 3
 """Prefixes of one length that are printed, besides those of the first hit."""
+UNKNOWN = "?"
+"""A token of which nothing but its vector is known."""
 Outcome: TypeAlias = Literal["kept", "ended", "pruned"]
 """What became of a prefix: others were written behind it, or it became a docid that was ranked, or it was dropped."""
 
@@ -210,10 +212,12 @@ def matched(hit: str, positions: Sequence[int], scores: Sequence[float], documen
     `positions` has where that token stands in the document, -1 where nothing fits.
     """
     pairs = [*zip(positions, scores, strict=True)]
-    weights = [0.0] * len(document)
+    # A stranger's artifact may hold other texts than those that its vectors were made from.
+    tokens = (*document, *[UNKNOWN] * (max(positions, default=-1) + 1 - len(document)))
+    weights = [0.0] * len(tokens)
     for position, score in pairs:
         if position >= 0:
             weights[position] += score
     links = tuple((at, position, score) for at, (position, score) in enumerate(pairs) if position >= 0)
     query = tuple(score if position >= 0 else 0.0 for position, score in pairs)
-    return HitMatches(hit, query, tuple(document), tuple(weights), links)
+    return HitMatches(hit, query, tokens, tuple(weights), links)
