@@ -158,6 +158,19 @@ async def batched(jobs: Sequence[tuple[int, int]], most: int) -> list[list[str]]
     return calls
 
 
+def test_who_was_alone_does_not_wait_for_others() -> None:
+    """With a window of a minute, a request behind one that was alone is answered at once."""
+
+    async def asked() -> list[list[str]]:
+        batcher = Batcher(lambda: bm25_once, window=60_000, most=2, queue=10, observe=lambda *_: None)
+        jobs = [Job(0, words, lambda _, texts: [*texts], lambda _, values: values) for words in (["a", "b"], ["c"])]
+        answers = [await asyncio.wait_for(batcher.submit(job), 30) for job in jobs]
+        await batcher.close()
+        return answers
+
+    assert asyncio.run(asked()) == [["a", "b"], ["c"]]
+
+
 bm25_once: Any = None
 
 

@@ -1,7 +1,8 @@
 """Requests of several clients, searched together: one batcher, with one thread, for each retriever.
 
 A query waits for a few milliseconds; what has come by then and asks for the same is one call of the retriever. While
-the thread is busy, queries gather, so that under load nobody waits for the window. The queue is bounded. Who has left,
+the thread is busy, queries gather, so that under load nobody waits for the window. Whoever was alone in the last call
+does not wait either. The queue is bounded. Who has left,
 or has waited too long, is taken out of it before anything is computed. Knows nothing of HTTP.
 """
 
@@ -55,6 +56,7 @@ class Batcher:
         self._window, self._most, self._limit = window / 1000, most, queue
         self._jobs: dict[Job[Any], None] = {}  # in the order of their arrival
         self._some, self._enough = asyncio.Event(), asyncio.Event()
+        self._several = True  # whether the last call was for more than one request, so that others may be on their way
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="triever-search")
         self._task = asyncio.create_task(self._work())
 
@@ -99,6 +101,7 @@ class Batcher:
             await self._gather(loop)
             batch = self._take(loop.time())
             if batch:
+                self._several = len(batch) > 1
                 outcomes = await loop.run_in_executor(self._thread, self._compute, batch)
                 for job, outcome in zip(batch, outcomes, strict=True):
                     _tell(job, outcome)
@@ -106,7 +109,7 @@ class Batcher:
     async def _gather(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait until the oldest job has waited for the window, or until there are enough."""
         first = next(iter(self._jobs), None)
-        left = first.arrived + self._window - loop.time() if first and self._most > 1 else 0
+        left = first.arrived + self._window - loop.time() if first and self._most > 1 and self._several else 0
         if left <= 0 or self.waiting >= self._most:
             return
         self._enough.clear()
