@@ -17,7 +17,8 @@ exactly that. Anything that is not a TrieverError is a bug in Triever.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -43,6 +44,17 @@ class MissingExtra(UsageError):
     def __init__(self, feature: str, install: str) -> None:
         super().__init__(f"{feature} needs a package that is not installed", f"run: {install}")
         self.args = (feature, install)
+
+
+@contextmanager
+def needed_for(feature: str, install: str) -> Generator[None]:
+    """Inside of the block packages of an extra are imported; where one is missing, this says how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("triever"):
+            raise
+        raise MissingExtra(feature, install) from error
 
 
 class UnknownKind(UsageError):

@@ -142,7 +142,7 @@ class Remote:
         self.documents.forget()
 
     def _send(self, method: str, documents: Iterable[Document], where: str) -> None:
-        new = [_document_values(document) for document in listed(documents, Document, where, "documents")]
+        new = [document_values(document) for document in listed(documents, Document, where, "documents")]
         if new:
             self._connection.call(method, "/v1/documents", {"retriever": self.name, "documents": new})
             self.documents.forget()
@@ -333,11 +333,12 @@ def _hit(values: Mapping[str, Any]) -> Hit:
     return Hit(values["id"], values["score"], values.get("docid"), values.get("logprob"), tuple(span) if span else None)
 
 
-def _document_values(document: Document) -> dict[str, Any]:
+def document_values(document: Document) -> dict[str, Any]:
+    """A document as plain values, as servers and clients send it to each other."""
     return {
         "id": document.id,
-        "text": document.text,
         "title": document.title,
+        "text": document.text,
         "expansions": list(document.expansions),
         "metadata": dict(document.metadata),
     }

@@ -17,12 +17,11 @@ if REPORTS not in os.environ:
     if loaded := sys.modules.get("haystack.telemetry._telemetry"):  # imported before us, when it was not switched off
         vars(loaded)["telemetry"] = None
 
-from triever.errors import UsageError  # noqa: E402
-from triever.integrations.extra import needed  # noqa: E402
+from triever.errors import UsageError, needed_for  # noqa: E402
 from triever.integrations.sources import Passage, Source, opened, passages  # noqa: E402
 from triever.remote import Remote, Searcher  # noqa: E402
 
-with needed("Haystack", "haystack"):
+with needed_for("the adapter for Haystack", "pip install 'triever[haystack]'"):
     from haystack import Document, component, default_from_dict, default_to_dict
 
 

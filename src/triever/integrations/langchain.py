@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from triever.integrations.extra import needed
+from triever.errors import needed_for
 from triever.integrations.sources import Passage, opened, passages
 
-with needed("LangChain", "langchain"):
+with needed_for("the adapter for LangChain", "pip install 'triever[langchain]'"):
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
     from langchain_core.documents import Document
     from langchain_core.retrievers import BaseRetriever

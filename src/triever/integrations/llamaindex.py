@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from triever.integrations.extra import needed
+from triever.errors import needed_for
 from triever.integrations.sources import Passage, Source, opened, passages
 
-with needed("LlamaIndex", "llamaindex"):
+with needed_for("the adapter for LlamaIndex", "pip install 'triever[llamaindex]'"):
     from llama_index.core.retrievers import BaseRetriever
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 

@@ -11,15 +11,14 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-from triever.errors import TrieverError, UsageError, nearest
-from triever.integrations.extra import needed
+from triever.errors import TrieverError, UsageError, nearest, needed_for
 from triever.integrations.sources import Source, opened, with_documents
-from triever.remote import Searcher
+from triever.remote import Searcher, document_values
 from triever.retriever import Asks
-from triever.serve.answers import document_values, result_values, to_json
+from triever.serve.answers import result_values, to_json
 from triever.version import __version__
 
-with needed("MCP", "mcp"):
+with needed_for("the adapter for MCP", "pip install 'triever[mcp]'"):
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import ToolAnnotations

@@ -7,10 +7,10 @@ from typing import Any
 
 from triever.arguments import whole
 from triever.data.records import Result
-from triever.integrations.extra import needed
+from triever.errors import needed_for
 from triever.integrations.sources import Source, opened, with_documents
 
-with needed("PyTerrier", "pyterrier"):
+with needed_for("the adapter for PyTerrier", "pip install 'triever[pyterrier]'"):
     import pandas as pd
     import pyterrier as pt
 

@@ -1,6 +1,5 @@
 """The server: saved retrievers over HTTP, for people and programs. It needs the extra `triever[serve]`.
 
-    extra.py     what is said where the extra is missing
     options.py   what can be set
     batches.py   requests of several clients, searched together
     served.py    one retriever that is served: loaded, watched, exchanged, changed
@@ -26,9 +25,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from triever.errors import needed_for
 from triever.retriever import Retriever
-from triever.serve.extra import missing
-from triever.serve.options import ServeOptions
+from triever.serve.options import EXTRA, ServeOptions
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 def create_app(retrievers: Mapping[str, Retriever | str | Path], options: ServeOptions | None = None) -> FastAPI:
     """The server of these retrievers by name, as an ASGI application: each is a retriever, or a saved folder."""
-    try:
+    with needed_for(*EXTRA):
         from triever.serve.app import create_app as create
-    except ModuleNotFoundError as error:
-        raise missing(error) from error
     return create(retrievers, options or ServeOptions())

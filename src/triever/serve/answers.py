@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from triever import config
-from triever.data.records import Document, Hit, Result
+from triever.data.records import Hit, Result
 from triever.data.snippets import Snippet
 from triever.retriever import ROOT, Asks, Retriever
 
@@ -39,17 +39,6 @@ def hit_values(hit: Hit, show: Show) -> dict[str, Any]:
 def _snippet_values(snippet: Snippet) -> dict[str, Any]:
     """The text of a snippet, where it begins in the document, and where words of the query stand in it."""
     return {"text": snippet.text, "start": snippet.start, "matches": [list(match) for match in snippet.matches]}
-
-
-def document_values(document: Document) -> dict[str, Any]:
-    """A document."""
-    return {
-        "id": document.id,
-        "title": document.title,
-        "text": document.text,
-        "expansions": list(document.expansions),
-        "metadata": dict(document.metadata),
-    }
 
 
 def described(retriever: Retriever) -> dict[str, Any]:

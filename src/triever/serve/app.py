@@ -25,8 +25,9 @@ from triever.arguments import table
 from triever.data.filters import Filter
 from triever.data.records import Document
 from triever.errors import TrieverError, UsageError
+from triever.remote import document_values
 from triever.retriever import Asks, Explanation, Retriever
-from triever.serve.answers import document_values, hit_values, result_values, to_json
+from triever.serve.answers import hit_values, result_values, to_json
 from triever.serve.batches import DeadlinePassed, Job, QueueFull
 from triever.serve.guard import Guard
 from triever.serve.metrics import Metrics

@@ -38,7 +38,16 @@ Timeout = Annotated[
 ]
 
 
-class SearchRequest(Request):
+class HitsRequest(Request):
+    """A request for hits."""
+
+    k: Hits = 10
+    where: Where = None
+    show: ShowField = "snippet"
+    timeout: Timeout = None
+
+
+class SearchRequest(HitsRequest):
     """One query, or many."""
 
     model_config = ConfigDict(
@@ -53,13 +62,9 @@ class SearchRequest(Request):
     retriever: Retriever = None
     query: Annotated[str | None, Field(description="A query; give this, or `queries`.")] = None
     queries: Annotated[list[str] | None, Field(description="Several queries.", min_length=1)] = None
-    k: Hits = 10
-    where: Where = None
-    show: ShowField = "snippet"
-    timeout: Timeout = None
 
 
-class CompareRequest(Request):
+class CompareRequest(HitsRequest):
     """One query for several retrievers."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "merge several sorted lists", "k": 5}]})
@@ -67,22 +72,14 @@ class CompareRequest(Request):
         list[str] | None, Field(description="Names of retrievers; without any, all of them.", min_length=1)
     ] = None
     query: Annotated[str, Field(description="The query.")]
-    k: Hits = 10
-    where: Where = None
-    show: ShowField = "snippet"
-    timeout: Timeout = None
 
 
-class ExplainRequest(Request):
+class ExplainRequest(HitsRequest):
     """A query whose hits are explained."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "merge several sorted lists", "k": 1}]})
     retriever: Retriever = None
     query: Annotated[str, Field(description="The query.")]
-    k: Hits = 10
-    where: Where = None
-    show: ShowField = "snippet"
-    timeout: Timeout = None
 
 
 class AnswerRequest(Request):

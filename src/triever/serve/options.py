@@ -9,6 +9,8 @@ from triever import config
 from triever.config import option
 from triever.errors import UsageError
 
+EXTRA = ("the server", "pip install 'triever[serve]'")
+"""What needs packages that a plain installation does not have, and what installs them."""
 LOCAL = ("127.0.0.1", "localhost", "::1")
 """Names of this machine for itself."""
 

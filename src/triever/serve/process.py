@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from triever import artifact
 from triever.config import build
-from triever.errors import UsageError
-from triever.serve.extra import missing
-from triever.serve.options import ServeOptions
+from triever.errors import UsageError, needed_for
+from triever.serve.options import EXTRA, ServeOptions
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -35,12 +34,10 @@ BACKLOG = 2048
 
 def run(folders: Mapping[str, str | Path], options: ServeOptions, tell: Callable[[str], None]) -> None:
     """Serve saved retrievers by name, or the default ones, until a signal comes; `tell` is called with the address."""
-    try:
+    with needed_for(*EXTRA):
         import fastapi  # noqa: F401
         import prometheus_client  # noqa: F401
         import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise missing(error) from error
     for folder in folders.values():  # a wrong path is told here, and not by a log
         with artifact.read(folder, check=False):
             pass
