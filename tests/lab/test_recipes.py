@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -483,6 +484,33 @@ def test_a_recipe_that_is_not_there_names_its_neighbour(tmp_path: Path, monkeypa
         read("mine/own", "smoke")
 
 
+def test_a_recipe_that_is_like_another_is_that_one_with_its_changes(tmp_path: Path) -> None:
+    by_hand = '[[cells]]\nlabel = "alone"\nkind = "dense"\ntraining = { steps = 3, batch = 4 }\n'
+    (tmp_path / "first.toml").write_text(HEAD + GRID + "axes.k1 = [1]\n" + by_hand, encoding="utf-8")
+    (tmp_path / "second.toml").write_text(
+        f'like = "{tmp_path / "first.toml"}"\ntitle = "other"\nseeds = [4]\n'
+        "[data]\ndocuments = 50\n[cells.alone]\ntraining = { steps = 9 }\n[settings.mini]\ntimeout = 5\n",
+        encoding="utf-8",
+    )
+    by_itself = recipe(
+        tmp_path,
+        'title = "other"\nseeds = [4]\ndata = { name = "python", documents = 50 }\n'
+        + GRID
+        + "axes.k1 = [1]\n"
+        + by_hand.replace("steps = 3", "steps = 9"),
+    )
+    like = read(tmp_path / "second.toml", "smoke")
+    assert replace(like, name="") == replace(by_itself, name="")
+    assert labels(read(tmp_path / "second.toml", "mini")) == [*labels(recipe(tmp_path, HEAD + GRID)), "alone"]
+
+
+def test_a_recipe_that_is_like_itself_is_one_sentence(tmp_path: Path) -> None:
+    for one, other in (("toy", "toys"), ("toys", "toy")):
+        (tmp_path / f"{one}.toml").write_text(f'like = "{tmp_path / other}.toml"\n', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"toys.toml: like = .* leads back to this recipe"):
+        read(tmp_path / "toy.toml", "smoke")
+
+
 def test_an_order_may_be_about_differences_of_cells(tmp_path: Path) -> None:
     text = HEAD + GRID + '[[cells]]\nlabel = "a - b"\nkind = "dense"\n[expect]\norder = ["%s"]\n'
     gains = "english, k1=1 - english, k1=0.5"
@@ -515,7 +543,9 @@ def test_a_plot_has_a_line_for_every_combination_of_the_other_axes(tmp_path: Pat
 
 @pytest.mark.parametrize("path", SHIPPED, ids=recipe_name)
 def test_a_shipped_recipe_can_be_read_in_all_its_settings(path: Path) -> None:
-    there = [setting for setting in SETTINGS if setting in config.read_toml(path)["settings"]]
+    raw = config.read_toml(path)
+    whole = raw if "like" not in raw else config.read_toml(find(raw["like"]))
+    there = [setting for setting in SETTINGS if setting in whole["settings"]]
     assert "smoke" in there
     for setting in there:
         assert read(path, setting).runs()

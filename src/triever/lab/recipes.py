@@ -45,6 +45,8 @@ CHANGING = (
 """What a setting may change."""
 EXPECT = ("measure", "split", "tolerance", "values", "order")
 KEYS = ("title", "about", *CHANGING, "settings")
+LIKE = "like"
+"""The key that names the recipe which a recipe changes."""
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 
@@ -197,9 +199,8 @@ def recipe_name(path: Path) -> str:
 def read(recipe: str | Path, setting: str) -> Recipe:
     """A recipe in one of its settings; every mistake in it is an error here, before anything runs."""
     path = find(recipe)
-    raw = config.read_toml(path)
+    raw = _with_likeness(path)
     with placed(f"{path.name}: "):
-        check_keys(raw, KEYS, "a recipe")
         settings = table_at(raw, "settings")
         check_keys(settings, SETTINGS, "settings", kind="a setting")
         for name, changes in settings.items():
@@ -208,6 +209,21 @@ def read(recipe: str | Path, setting: str) -> Recipe:
             hint = nearest(setting, settings) if settings else f"add one: [settings.{setting}]"
             raise UsageError(f"the recipe has no setting {setting!r}", hint)
         return _recipe(recipe_name(path), setting, changed(raw, settings[setting]))
+
+
+def _with_likeness(path: Path, seen: tuple[Path, ...] = ()) -> Table:
+    """What a recipe says, laid over the recipe that it is like, if it names one."""
+    raw, seen = config.read_toml(path), (*seen, path.resolve())
+    with placed(f"{path.name}: "):
+        check_keys(raw, (*KEYS, LIKE), "a recipe")
+        if LIKE not in raw:
+            return raw
+        other = find(text(raw[LIKE], LIKE))
+        if other.resolve() in seen:
+            raise UsageError(f"like = {raw[LIKE]!r} leads back to this recipe", "name one that is complete by itself")
+        own = {key: value for key, value in raw.items() if key != LIKE}
+        likeness = _with_likeness(other, seen)
+        return changed(likeness, own) | {"settings": over(table_at(likeness, "settings"), table_at(own, "settings"))}
 
 
 def changed(raw: Table, setting: Table) -> dict[str, Any]:
