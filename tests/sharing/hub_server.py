@@ -124,6 +124,7 @@ class _Refused(Exception):
 class _Handler(BaseHTTPRequestHandler):
     hub: HubServer
     protocol_version = "HTTP/1.1"
+    wbufsize = 2**16  # an answer leaves in one piece: otherwise the system waits before it sends the second
 
     def log_message(self, *_: object) -> None:
         pass

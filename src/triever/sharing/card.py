@@ -15,13 +15,15 @@ def readme(snapshot: artifact.Snapshot, repository: str) -> str:
     """The card of a retriever with the facts that the hub reads, and the commands that fetch it."""
     from huggingface_hub import ModelCardData
 
+    kind = snapshot.manifest.kind
     made_from = snapshot.manifest.state.get(MADE_FROM)
     weights = str(made_from.get(WEIGHTS, "")) if isinstance(made_from, dict) else ""
     facts = ModelCardData(
         library_name="triever",
-        tags=["triever", "information-retrieval", snapshot.manifest.kind],
+        tags=["triever", "information-retrieval", kind],
         base_model=_HUB_WEIGHTS.findall(weights) or None,
     )
+    card = snapshot.text("card") if snapshot.has("card") else f"# A Triever {kind}\n"  # a query writer has none
     name = repository.rpartition("/")[2]
     use = f"""## Use
 
@@ -31,4 +33,4 @@ triever pull {repository} --out {name}
 triever search {name} "your question"
 ```
 """
-    return f"---\n{facts.to_yaml()}\n---\n\n{snapshot.text('card')}\n{use}\n{MARK}\n"
+    return f"---\n{facts.to_yaml()}\n---\n\n{card}\n{use}\n{MARK}\n"

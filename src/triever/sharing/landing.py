@@ -48,7 +48,7 @@ class Landing:
         return entry.is_in(self.files) or (self.replace and entry.is_in(self.target))
 
     def take(self, arrived: Path, entry: artifact.ArtifactFile, shown: Path) -> None:
-        """Keep a file that has arrived if it is the one that was saved, else remove it; `shown` says where it is from."""
+        """Keep a file that has arrived, from `shown`, if it is the one that was saved; else remove it."""
         try:
             with open(arrived, "rb") as file:
                 entry.check(file, shown)
@@ -84,14 +84,20 @@ def landing(path: str | Path, *, replace: bool, keep: bool) -> Generator[Landing
     place = Landing(target, target.with_name(f".{target.name}.part"), replace)
     _refuse_strangers(place.beside)
     with as_sentence(target):
-        for folder in (place.files, place.scratch):
-            folder.mkdir(parents=True, exist_ok=True)
+        place.files.mkdir(parents=True, exist_ok=True)
         with locked(place.beside / artifact.LOCK):
             try:
+                _empty(place.scratch)
                 yield place
             finally:
                 if not keep or not place.files.is_dir() or not any(place.files.iterdir()):
                     shutil.rmtree(place.beside, ignore_errors=True)
+
+
+def _empty(folder: Path) -> None:
+    """Make a folder, without what a process that was killed has left in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
 
 
 def _refuse_strangers(beside: Path) -> None:
