@@ -79,10 +79,11 @@ $(VENV_ALL)/bin/python: | $(VENV)/.dev
 	$(VENV)/bin/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 		> $$($(VENV_ALL)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/core.pth
 
-# One after the other: what is missing for one framework leaves the others as they are. PyTerrier comes without what it
-# requires, and that by name: trec_eval has no wheel for Linux on ARM.
+# One after the other: what is missing for one framework leaves the others as they are. PyTerrier and MTEB come without what
+# they require, and that by name: trec_eval has no wheel for Linux on ARM.
 FRAMEWORKS := 'langchain-core langchain-tests' mcp llama-index-core haystack-ai \
-	'pandas ir-datasets deprecated more-itertools scipy jinja2 statsmodels dill lz4 beautifulsoup4' '--no-deps pyterrier'
+	'pandas ir-datasets deprecated more-itertools scipy jinja2 statsmodels dill lz4 beautifulsoup4' '--no-deps pyterrier' \
+	'datasets sentence-transformers polars scikit-learn scipy requests pydantic' '--no-deps mteb'
 PIP_ALL := $(VENV_ALL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	--only-binary :all:
 $(VENV_ALL)/.frameworks: constraints.txt | $(VENV_ALL)/bin/python

@@ -11,6 +11,7 @@ FRAMEWORKS = {
     "langchain": "langchain_core",
     "llamaindex": "llama_index",
     "mcp": "mcp",
+    "mteb": "mteb",
     "pyterrier": "pyterrier",
 }
 """For each adapter the package that it needs."""

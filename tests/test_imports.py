@@ -14,7 +14,18 @@ ORDER = [
     *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "changes", "ranks", "validation"),
     *("memory_parts", "config", "plugins", "parquet", "artifact", "work_folder"),
     *("data", "docids", "theory", "models", "search", "index", "training", "engines", "held", "retriever", "sync"),
-    *("remote", "learning", "retrievers", "queries", "evaluation", "lab", "serve", "integrations", "quickstart"),
+    *(
+        "sharing",
+        "remote",
+        "learning",
+        "retrievers",
+        "queries",
+        "evaluation",
+        "lab",
+        "serve",
+        "integrations",
+        "quickstart",
+    ),
     *("terminal", "commands", "cli"),
 ]
 SOURCE = Path(__file__).parent.parent / "src" / "triever"

@@ -44,6 +44,7 @@ PAGES = [
     "docs/query-writer.md",
     "docs/experiments.md",
     "docs/scale.md",
+    "docs/sharing.md",
     "docs/theory.md",
 ]
 LONG = {

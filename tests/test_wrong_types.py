@@ -77,6 +77,7 @@ def report() -> Report:
     return Report.of({"a": {"nDCG@10": {"q": 0.5}}, "b": {"nDCG@10": {"q": 0.25}}})
 
 
+CLOSED = "http://127.0.0.1:9"
 RUN = {"q1": {"tea": 1.0, "bread": 0.5}}
 ERRORS = {
     name
@@ -153,8 +154,24 @@ CALLS: dict[str, Callable[[Path], list[tuple[Call, dict[str, Any]]]]] = {
     "edit": lambda folder: [
         (lambda **words: edited(folder, **words), {"path": folder / "e", "wait": 0, "backbone": None})
     ],
+    "pack": lambda folder: [(triever.pack, {"model": packed(folder).with_suffix(""), "out": folder / "p.zip"})],
+    "unpack": lambda folder: [(triever.unpack, {"path": packed(folder), "out": folder / "u", "replace": True})],
+    "push": lambda folder: [
+        (
+            triever.push,
+            {"model": packed(folder).with_suffix(""), "repository": "a/b", "revision": "main", "endpoint": CLOSED},
+        )
+    ],
+    "pull": lambda folder: [
+        (triever.pull, {"repository": "a/b", "out": folder / "l", "revision": "main", "endpoint": CLOSED})
+    ],
     "load_dataset": lambda _: [(triever.load_dataset, {"name_or_path": "python"})],
 }
+
+
+def packed(folder: Path) -> Path:
+    fitted().save(folder / "packed")
+    return triever.pack(folder / "packed", folder / "packed.zip")
 
 
 def edited(folder: Path, **words: Any) -> None:
@@ -179,7 +196,7 @@ def test_options(name: str) -> None:
 def test_calls(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for call, usual in CALLS[name](tmp_path):
-        call(**usual) if name not in ("load", "connect") else None  # there is nothing
+        call(**usual) if name not in ("load", "connect", "push", "pull") else None  # there is nothing
         check(each(call, usual))
 
 

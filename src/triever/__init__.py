@@ -21,6 +21,8 @@ from triever.evaluation.report import Report, evaluate
 from triever.remote import Remote, connect
 from triever.retriever import Explanation, Retriever, edit, load
 from triever.retrievers.bm25 import BM25
+from triever.sharing.archive import pack, unpack
+from triever.sharing.hub import pull, push
 from triever.version import __version__
 
 if _typing.TYPE_CHECKING:
@@ -141,6 +143,9 @@ __all__ = [
     "MultiVector",
     "Naive",
     "Negatives",
+    "pack",
+    "pull",
+    "push",
     "Query",
     "QueryWriter",
     "ReaderTuning",
@@ -162,6 +167,7 @@ __all__ = [
     "TokenOptions",
     "TrieverError",
     "Tuning",
+    "unpack",
     "UsageError",
     "ViewOptions",
     "VocabularyOptions",

@@ -69,6 +69,28 @@ class ArtifactFile:
     sha256: str
     bytes: int
 
+    def is_in(self, folder: Path) -> bool:
+        """Whether a folder has this very file."""
+        try:
+            with open_regular(folder / self.file) as file:
+                self.check(file, folder)
+        except (OSError, ArtifactError):
+            return False
+        return True
+
+    def check(self, file: BufferedReader, shown: Path, *, hashes: bool = True) -> None:
+        """Compare an open file with what was saved. Errors name it below `shown`. The file is left at its start."""
+        size = os.fstat(file.fileno()).st_size
+        if size != self.bytes:
+            raise self.damaged(shown, f"has {size} bytes, but {self.bytes} were saved")
+        if hashes and hashlib.file_digest(file, "sha256").hexdigest() != self.sha256:
+            raise self.damaged(shown, "was changed after it was saved")
+        file.seek(0)
+
+    def damaged(self, shown: Path, problem: str) -> ArtifactError:
+        """An error that says what is wrong with the file."""
+        return ArtifactError(f"{shown / self.file} {problem}", RESAVE)
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -93,6 +115,7 @@ class Snapshot:
 
     path: Path
     manifest: Manifest
+    manifest_text: str = field(repr=False)  # as it is on the disk
     _open: dict[str, BufferedReader] = field(repr=False)
     _checked: set[str] = field(default_factory=set, repr=False)
     _check_hashes: bool = field(default=True, repr=False)
@@ -136,7 +159,7 @@ class Snapshot:
 
     def array(self, role: str) -> np.ndarray:
         """An array, memory-mapped."""
-        file = self._file(role)
+        file = self.file(role)
         try:
             return _map_array(file)
         except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError) as error:
@@ -147,7 +170,7 @@ class Snapshot:
         import pyarrow as pa
 
         try:
-            return _decoded(self._file(role), schema)
+            return _decoded(self.file(role), schema)
         except Flaw as flaw:
             raise self._damaged(role, f"does not hold a valid table: {flaw.problem}") from flaw
         except (pa.ArrowException, ValueError, OSError) as error:
@@ -159,7 +182,7 @@ class Snapshot:
         from safetensors.torch import load
 
         try:
-            tensors = load(self._file(role).read())
+            tensors = load(self.file(role).read())
         except (SafetensorError, KeyError) as error:  # KeyError: a type of numbers that this version does not know
             raise self._damaged(role, f"does not hold tensors: {error}") from error
         if (name := not_finite(tensors)) is not None:
@@ -169,14 +192,14 @@ class Snapshot:
     def json(self, role: str) -> Any:
         """A JSON value."""
         try:
-            return json.loads(self._file(role).read(), parse_constant=_refuse_constant)
+            return json.loads(self.file(role).read(), parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
             raise self._damaged(role, f"does not hold JSON: {error}") from error
 
     def text(self, role: str) -> str:
         """A text, such as the card."""
         try:
-            return self._file(role).read().decode("utf-8")
+            return self.file(role).read().decode("utf-8")
         except UnicodeDecodeError as error:
             raise self._damaged(role, f"does not hold text: {error}") from error
 
@@ -184,30 +207,22 @@ class Snapshot:
         """Check every file against its hash."""
         whole = replace(self, _inside=())
         for role in self.manifest.files:
-            whole._file(role)
+            whole.file(role)
 
-    def _file(self, role: str) -> BufferedReader:
-        """The file of a role, at its start; the first time, after its content has been checked."""
+    def file(self, role: str) -> BufferedReader:
+        """The open file of a role, at its start; the first time, after its content has been checked."""
         whole = _role(self._inside, role)
         if whole not in self._open:
             raise ArtifactError(f"{self.path / MANIFEST} lists no file for {whole}", RESAVE)
         file = self._open[whole]
         file.seek(0)
         if whole not in self._checked:
-            self._check(role, self.manifest.files[whole], file)
+            self.manifest.files[whole].check(file, self.path, hashes=self._check_hashes)
             self._checked.add(whole)
         return file
 
-    def _check(self, role: str, entry: ArtifactFile, file: BufferedReader) -> None:
-        size = os.fstat(file.fileno()).st_size
-        if size != entry.bytes:
-            raise self._damaged(role, f"has {size} bytes, but {entry.bytes} were saved")
-        if self._check_hashes and hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-            raise self._damaged(role, "was changed after it was saved")
-        file.seek(0)
-
     def _damaged(self, role: str, problem: str) -> ArtifactError:
-        return ArtifactError(f"{self.path / self.manifest.files[_role(self._inside, role)].file} {problem}", RESAVE)
+        return self.manifest.files[_role(self._inside, role)].damaged(self.path, problem)
 
 
 def _role(inside: tuple[str, ...], role: str) -> str:
@@ -308,9 +323,9 @@ def read(path: str | Path, *, check: bool = True) -> Snapshot:
     folder = as_path(path)
     while True:
         text = _manifest_text(folder)
-        manifest = _parse_manifest(folder, text)
+        manifest = parse_manifest(text, folder)
         try:
-            return Snapshot(folder, manifest, _open_all(folder, manifest), _check_hashes=check)
+            return Snapshot(folder, manifest, text, _open_all(folder, manifest), _check_hashes=check)
         except FileNotFoundError as error:
             # A writer may have replaced the manifest and swept the old files between our two reads.
             if _manifest_text(folder) == text:
@@ -329,6 +344,8 @@ def _open_all(folder: Path, manifest: Manifest) -> dict[str, BufferedReader]:
 
 def _manifest_text(folder: Path) -> str:
     if not _is_folder(folder):
+        if is_zip(folder):
+            raise ArtifactError(f"{folder} is a zip, not a folder", f"run: triever unpack {folder} --out FOLDER")
         problem = "is a file, not a saved folder" if os.path.lexists(folder) else "does not exist"
         raise ArtifactError(f"{folder} {problem}", "name a folder that `triever fit` or `save` has written")
     try:
@@ -358,7 +375,17 @@ def _is_folder(folder: Path) -> bool:
         raise ArtifactError(f"{folder} cannot be accessed: {error.strerror}", "check the path") from error
 
 
-def _parse_manifest(folder: Path, text: str) -> Manifest:
+def is_zip(path: Path) -> bool:
+    """Whether this is a file that begins as a zip does."""
+    try:
+        with open_regular(path) as file:
+            return file.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False
+
+
+def parse_manifest(text: str, folder: Path) -> Manifest:
+    """The manifest of a folder, or of what stands for one; errors name it below `folder`."""
     path = folder / MANIFEST
     try:
         raw = json.loads(text, parse_constant=_refuse_constant)
@@ -478,9 +505,24 @@ class Writer:
         }
         raw["digest"] = digest_of(raw)
         text = json.dumps(raw, indent=1, ensure_ascii=False)
-        temporary = self._write_temporary(lambda file: file.write(text.encode()))
+        self._finish(self._write_temporary(lambda file: file.write(text.encode())))
+
+    def adopt(self, source: Path, manifest: Manifest) -> None:
+        """Move an artifact in that lies in another folder of the same disk; files that are here already may lack there.
+
+        The files are moved first and the manifest last, so that a crash leaves the old state.
+        """
+        for entry in manifest.files.values():
+            if os.path.lexists(source / entry.file):
+                self._rename(source / entry.file, entry.file)
+            elif not entry.is_in(self._folder):
+                raise ArtifactError(f"{self._folder} was changed meanwhile", "run the same again")
+        self._files = dict(manifest.files)
+        self._finish(source / MANIFEST)
+
+    def _finish(self, manifest: Path) -> None:
         sync_folder(self._folder)  # the new files must be there before the manifest that names them
-        self._rename(temporary, MANIFEST)
+        self._rename(manifest, MANIFEST)
         sync_folder(self._folder)
         self._sweep()
 
@@ -636,4 +678,9 @@ def _was_manifest(folder: Path, names: Sequence[str]) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    return name.startswith(TEMPORARY) or bool(CONTENT_NAME.fullmatch(name))
+    return name.startswith(TEMPORARY) or is_content_name(name)
+
+
+def is_content_name(name: str) -> bool:
+    """Whether a file of this name is one that an artifact names by its content."""
+    return bool(CONTENT_NAME.fullmatch(name))

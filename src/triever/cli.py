@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from triever import plugins, progress, terminal
-from triever.commands import choose, data, lab, learn, measure, serve, use
+from triever.commands import choose, data, lab, learn, measure, serve, share, use
 from triever.commands.shared import is_first_process
 from triever.errors import TrieverError
 from triever.printable import printable, printable_lines
@@ -59,6 +59,10 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "delete": use.delete,
     "sync": use.sync,
     "status": use.status,
+    "push": share.push,
+    "pull": share.pull,
+    "pack": share.pack,
+    "unpack": share.unpack,
     "serve": serve.serve,
     "mcp": serve.mcp,
     "weights": {"list": learn.weights_list, "install": learn.weights_install},

@@ -75,7 +75,7 @@ def atomic(path: str | Path) -> Generator[BinaryIO, None, None]:
         return
     target = Path(os.path.realpath(target))
     temporary = _beside(target)
-    with _as_sentence(target), contextlib.ExitStack() as stack:
+    with as_sentence(target), contextlib.ExitStack() as stack:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "xb", buffering=_BUFFER) as file:
             stack.callback(_remove, temporary)  # it is ours, as it was not there before
@@ -92,7 +92,7 @@ def atomic_folder(path: str | Path) -> Generator[Path, None, None]:
     """The same for a folder; a folder at `path` must be empty."""
     target = as_path(path)
     temporary = _beside(target)
-    with _as_sentence(target), contextlib.ExitStack() as stack:
+    with as_sentence(target), contextlib.ExitStack() as stack:
         if os.path.exists(target) and (not target.is_dir() or any(target.iterdir())):
             raise DataError(f"{target} already exists", "name a new folder, or remove this one")
         temporary.mkdir(parents=True)
@@ -104,7 +104,7 @@ def atomic_folder(path: str | Path) -> Generator[Path, None, None]:
 
 
 @contextlib.contextmanager
-def _as_sentence(target: Path) -> Generator[None]:
+def as_sentence(target: Path) -> Generator[None]:
     """Turn a failure to write into an error in one sentence."""
     try:
         yield

@@ -55,6 +55,11 @@ def show(on: bool) -> None:
     _shown = on
 
 
+def is_shown() -> bool:
+    """Whether bars are shown, so that another library may draw its own."""
+    return _shown
+
+
 def tell(line: Callable[[str], object] | None, *, always: bool = False) -> None:
     """Where no bars are shown, give a line about long work to this function every few seconds; None: no more.
 
