@@ -43,8 +43,9 @@ def nameless(folder: str | Path | None, shape: tuple[int, ...], dtype: DTypeLike
 class GrowingArray:
     """A flat array whose length is known only at its end: `grown.append(block)`, and at last `grown.array()`."""
 
-    def __init__(self, dtype: DTypeLike, folder: str | Path | None = None) -> None:
+    def __init__(self, dtype: DTypeLike, folder: str | Path | None = None, limit: int | None = None) -> None:
         self.dtype = np.dtype(dtype)
+        self._limit = GROWN_IN_MEMORY if limit is None else limit  # bytes that stay in memory
         self._folder = folder
         self._blocks: list[np.ndarray] = []
         self._waiting = 0  # bytes of blocks in memory
@@ -60,7 +61,7 @@ class GrowingArray:
         self._blocks.append(kept)
         self._waiting += kept.nbytes
         self._count += kept.size
-        if self._waiting > GROWN_IN_MEMORY:
+        if self._waiting > self._limit:
             self._spill()
 
     def array(self) -> np.ndarray:
