@@ -154,6 +154,10 @@ class DocumentStore:
         """The documents from one row to before another."""
         return [_document(row) for row in self.table.slice(first, last - first).to_pylist()]
 
+    def in_order(self) -> StoredDocuments:
+        """All documents as a sequence."""
+        return StoredDocuments(self)
+
     def row(self, document_id: str) -> int:
         """The row of the document with this id."""
         row = self._rows.find(document_id)
@@ -251,6 +255,29 @@ class DocumentStore:
     @cached_property
     def _rows(self) -> _RowsById:
         return _RowsById(self.ids)
+
+
+class StoredDocuments(Sequence[Document]):
+    """The documents of a store in their order, which are made whenever they are asked for."""
+
+    def __init__(self, store: DocumentStore) -> None:
+        self._store = store
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        rows = range(len(self))[index]
+        if isinstance(rows, range):
+            return [self[row] for row in rows]
+        return self._store.slice(rows, rows + 1)[0]
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(self._store)
 
 
 class Ids(Sequence[str]):

@@ -28,6 +28,8 @@ from triever.memory_parts import Product, Products, Stored, Thing, scaled, width
 from triever.validation import INDICES, require, require_array, require_starts, require_within
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from triever.artifact import Snapshot, Writer
 
 
@@ -118,9 +120,16 @@ class Trie:
         """From (docid, document) pairs, which may be too many for memory."""
         if isinstance(pairs, Paths):
             return cls.whole(build(pairs))
-        grown, stream = GrowingPaths(), iter(pairs)
-        while block := list(islice(stream, BLOCK)):
-            grown.append(Paths.of(block))
+        stream = iter(pairs)
+        blocks = iter(lambda: list(islice(stream, BLOCK)), [])
+        return cls.of_blocks(map(Paths.of, blocks))
+
+    @classmethod
+    def of_blocks(cls, blocks: Iterable[Paths], folder: Path | None = None) -> Trie:
+        """From docids in blocks, which may be too many for memory: then they lie in files of the folder."""
+        grown = GrowingPaths(folder)
+        for block in blocks:
+            grown.append(block)
         return cls.whole(grown.trie())
 
     @classmethod
@@ -280,9 +289,13 @@ def _require_entries(arrays: Arrays, documents: np.ndarray) -> None:
     follows = (first[2:] == end[1:-1]) | eldest[2:-1]
     require(first[0] == 0 and end[0] == entries and meets and follows.all(), "the entries of the trie are not in order")
     _require_leaves(arrays, np.flatnonzero(child[1:] == child[:-1]))
-    rows = np.searchsorted(documents, document)
-    inside = rows < len(documents)
-    require(inside.all() and (documents[rows] == document).all(), "the trie has a document that is not there")
+    if len(documents) and documents[-1] - documents[0] == len(documents) - 1:  # every number, so that none is looked up
+        rows = document - documents[0]
+        known = rows.min(initial=0) >= 0 and rows.max(initial=0) < len(documents)
+    else:
+        rows = np.searchsorted(documents, document)
+        known = (rows < len(documents)).all() and (documents[rows] == document).all()
+    require(known, "the trie has a document that is not there")
     in_trie = np.zeros(len(documents), bool)
     in_trie[rows] = True
     require(in_trie.all(), "a document is not in the trie")
