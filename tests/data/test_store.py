@@ -111,3 +111,19 @@ def test_ids_whose_hashes_are_the_same_are_told_apart(monkeypatch: pytest.Monkey
     assert "d" not in store
     with pytest.raises(DataError, match="two documents have the id 'a'"):
         DocumentStore.of([Document(name, "x") for name in ("b", "a", "c", "a")])
+
+
+@given(corpora, st.integers(1, 9))
+def test_a_sample_is_evenly_spaced_and_all_where_they_are_few(corpus: list[Document], most: int) -> None:
+    store = DocumentStore.of(corpus)
+    step = next(step for step in range(1, 99) if len(corpus[::step]) <= most)
+    assert list(store.sample(most)) == corpus[::step]
+
+
+@given(corpora, st.integers(-9, 9), st.integers(-9, 9), st.integers(1, 3))
+def test_documents_in_their_order_are_a_list_of_them(corpus: list[Document], low: int, high: int, step: int) -> None:
+    documents = DocumentStore.of(corpus).in_order()
+    assert list(documents) == corpus
+    assert documents[low:high:step] == corpus[low:high:step]
+    if -len(corpus) <= low < len(corpus):
+        assert documents[low] == corpus[low]

@@ -36,6 +36,8 @@ SCHEMA = pa.schema(
     ]
 )
 BATCH = 4096
+LEARNED = 500_000
+"""A tokenizer is learned from at most so many texts: more of them hardly change what is common."""
 LETTERS, STARTS, EXPANSION_STARTS = "documents_letters", "documents_starts", "documents_expansions"
 """The files of documents: the letters of each column after the other in UTF-8, where those of each document begin, the
 last row being where its expansions do, and where each expansion begins among the letters."""
@@ -153,6 +155,15 @@ class DocumentStore:
     def slice(self, first: int, last: int) -> list[Document]:
         """The documents from one row to before another."""
         return [_document(row) for row in self.table.slice(first, last - first).to_pylist()]
+
+    def sample(self, most: int) -> DocumentStore:
+        """All of them, or of more than `most` documents fewer than that, evenly spaced."""
+        step = -(-len(self) // most)
+        return self if step <= 1 else DocumentStore(self.table.take(pa.array(range(0, len(self), step), pa.int64())))
+
+    def sample_texts(self) -> Iterator[str]:
+        """The texts that a tokenizer is learned from: all, or of very many documents a sample."""
+        return (document.full_text for document in self.sample(LEARNED))
 
     def in_order(self) -> StoredDocuments:
         """All documents as a sequence."""
@@ -273,7 +284,7 @@ class StoredDocuments(Sequence[Document]):
     def __getitem__(self, index: int | slice) -> Document | list[Document]:
         rows = range(len(self))[index]
         if isinstance(rows, range):
-            return [self[row] for row in rows]
+            return [*DocumentStore(self._store.table.take(pa.array(rows, pa.int64())))]
         return self._store.slice(rows, rows + 1)[0]
 
     def __iter__(self) -> Iterator[Document]:

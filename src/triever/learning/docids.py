@@ -361,8 +361,7 @@ class DocidTeaching(Generic[E]):
         if options.dense is not None:
             engine = options.dense.engine_for(dataset, store, work / "vectors" if work else None)
             return engine.encoder, shared(np.asarray(engine.index.vectors(), np.float32)) if wanted else None
-        texts = (document.full_text for document in store)
-        backbone = load_backbone(options.backbone, texts=texts, fetch=options.fetch)
+        backbone = load_backbone(options.backbone, texts=store.sample_texts(), fetch=options.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 0, "none", unit=True)
         as_it_comes = AdapterOptions(freeze=True) if options.adapter.freezes else None  # so that it is not saved whole
         placer = new_encoder(backbone, shape, options.training.seed, device_name(options.device), as_it_comes)

@@ -16,6 +16,7 @@ from torch import Tensor
 from triever import config
 from triever.config import option
 from triever.data.records import Document
+from triever.data.store import LEARNED
 from triever.docids.docid_list import DocidList
 from triever.docids.quantize import Device
 from triever.docids.schemes.base import Docid, Scheme
@@ -136,9 +137,10 @@ class Title(Scheme):
     def fit(
         self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None
     ) -> Sequence[Docid]:
-        names = _Names(documents)
-        self._pieces = self._given or Pieces.of(self._new_tokenizer(names))
-        stream = iter(names)
+        step = -(-len(documents) // LEARNED)
+        learned = _Names(documents[::step] if step > 1 else documents)
+        self._pieces = self._given or Pieces.of(self._new_tokenizer(learned))
+        stream = iter(_Names(documents))
         return DocidList.of(map(self._docids, iter(lambda: list(islice(stream, TITLES)), [])))
 
     def _docids(self, names: Sequence[str]) -> list[Docid]:
