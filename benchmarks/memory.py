@@ -406,12 +406,20 @@ def main() -> None:
     rows = [row for name, system in chosen.items() for row in measured(name, system, tuple(words.sizes))]
     emit(table([shown(row) for row in rows]))
     path = Path(__file__).with_suffix(".json")
-    before = json.loads(path.read_text(encoding="utf-8")) if words.only else {"rows": [], "peak_memory_mb": 0}
-    of_system = {name: [row for row in before["rows"] if row["system"] == name] for name in SYSTEMS}
-    of_system |= {name: [row for row in rows if row["system"] == name] for name in chosen}
-    record = results.benchmark(["python", "benchmarks/memory.py"], [row for name in SYSTEMS for row in of_system[name]])
-    peak = max(before["peak_memory_mb"], results.peak_memory_mb() or 0)
-    results.write(path, {**record, "peak_memory_mb": peak})
+    if words.only:
+        results.write(path, renewed(json.loads(path.read_text(encoding="utf-8")), rows))
+        return
+    record = results.benchmark(["python", "benchmarks/memory.py"], rows)
+    results.write(path, {**record, "peak_memory_mb": results.peak_memory_mb()})
+
+
+def renewed(before: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record with these rows in place of earlier ones of the same systems; each says what it was made with."""
+    names = {row["system"] for row in rows}
+    marked = [{**row, "renewed_with": results.surroundings()} for row in rows]
+    both = [*(row for row in before["rows"] if row["system"] not in names), *marked]
+    order = [*SYSTEMS]
+    return {**before, "rows": sorted(both, key=lambda row: order.index(row["system"]))}
 
 
 if __name__ == "__main__":

@@ -178,12 +178,12 @@ def run(name: str, count: int, folder: Path) -> list[dict[str, Any]]:
     """A row for each step, each from a process of its own."""
     if name in SYSTEMS and not (corpus := folder / f"corpus-{count}.jsonl").exists():
         write_corpus(corpus, count)
-    rows = []
+    rows, made_with = [], results.surroundings()
     for step in STEPS[name]:
         command = [sys.executable, __file__, name, str(count), "--step", step.__name__, "--folder", str(folder)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        rows.append({"name": name, "step": step.__name__, "count": count, **json.loads(done.stdout)})
-        emit(table(rows[-1:]))
+        rows.append({"name": name, "step": step.__name__, "count": count, **json.loads(done.stdout), **made_with})
+        emit(table([{key: value for key, value in rows[-1].items() if key not in made_with}]))
     return rows
 
 
@@ -195,8 +195,7 @@ def keep(rows: list[dict[str, Any]]) -> None:
     kept = [row for row in before if (row["name"], row["step"], row["count"]) not in new]
     both = sorted([*kept, *rows], key=lambda row: (row["name"], row["count"], row["step"]))
     about = "Generated documents of 4 words of a title and 12 of a text; other work went on beside it."
-    command = ["python", "benchmarks/scale.py", "NAME", "COUNT"]
-    results.write(path, {**results.benchmark(command, both), "about": about})
+    results.write(path, {"command": "python benchmarks/scale.py NAME COUNT", "about": about, "rows": both})
 
 
 def main() -> None:
