@@ -15,6 +15,7 @@ A document has 100 words (those that are left without stop words), 120 tokens, a
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -66,6 +67,10 @@ MINILM = {
     "num_attention_heads": 12,
     "intermediate_size": 1536,
     "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
     "pad_token_id": 0,
 }
 WORDS, COMMON, TOKENS, TITLE, KEPT = 100, 300, 120, 4, 5
@@ -125,10 +130,10 @@ def documents(count: int) -> Built:
         "id": pa.array(numbers),
         "title": pa.array(np.char.add("title ", numbers)),
         "text": texts.cast(pa.large_string()),
-        "expansions": pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(count, np.int64))),
         "metadata": pa.array([""]).take(pa.array(np.zeros(count, np.int64))),
+        "expansions": pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(count, np.int64))),
     }
-    store = DocumentStore(pa.table(columns, SCHEMA))
+    store = DocumentStore(pa.table(columns).cast(SCHEMA))
     return Built(store.stored(), store.products)
 
 
@@ -395,14 +400,26 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--only", default="", help="only systems with this text in their name; then no file is written")
+    parser.add_argument("--only", default="", help="only systems with this text in their name; the rows of others stay")
     words = parser.parse_args()
     chosen = {name: system for name, system in SYSTEMS.items() if words.only in name}
     rows = [row for name, system in chosen.items() for row in measured(name, system, tuple(words.sizes))]
     emit(table([shown(row) for row in rows]))
-    if not words.only:
-        record = results.benchmark(["python", "benchmarks/memory.py"], rows)
-        results.write(Path(__file__).with_suffix(".json"), {**record, "peak_memory_mb": results.peak_memory_mb()})
+    path = Path(__file__).with_suffix(".json")
+    if words.only:
+        results.write(path, renewed(json.loads(path.read_text(encoding="utf-8")), rows))
+        return
+    record = results.benchmark(["python", "benchmarks/memory.py"], rows)
+    results.write(path, {**record, "peak_memory_mb": results.peak_memory_mb()})
+
+
+def renewed(before: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record with these rows in place of earlier ones of the same systems; each says what it was made with."""
+    names = {row["system"] for row in rows}
+    marked = [{**row, "renewed_with": results.surroundings()} for row in rows]
+    both = [*(row for row in before["rows"] if row["system"] not in names), *marked]
+    order = [*SYSTEMS]
+    return {**before, "rows": sorted(both, key=lambda row: order.index(row["system"]))}
 
 
 if __name__ == "__main__":

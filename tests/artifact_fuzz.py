@@ -434,6 +434,8 @@ def peak() -> int:
 def run(count: int, seed: int = 0, only: str = "") -> list[str]:
     """So many mutations from a seed on, each of the next artifact; all that was wrong."""
     names = [name for name in sorted(path.stem for path in golden.FOLDER.glob("*.zip")) if name.startswith(only)]
+    # Those of the format that is written now come first; few mutations do not reach the earlier ones.
+    names = sorted(names, key=lambda name: not name.endswith(f"-{artifact.VERSION}"))[: max(1, count // 2)]
     signal.signal(signal.SIGALRM, _too_long)
     faulthandler.dump_traceback_later(3600, exit=True)
     problems = []

@@ -1,4 +1,6 @@
-"""The tables of docs/scale.md, made from what benchmarks/memory.py has written: `python -m tests.scale_page`.
+"""The tables of docs/scale.md, made from what two benchmarks have written: `python -m tests.scale_page`.
+
+`memory.py` counts and computes bytes, `scale.py` runs what is large.
 
 The text around them is written by hand; each table stands between two comments that name it.
 """
@@ -17,10 +19,13 @@ from triever.memory_parts import PARTS, Line, fitted, readable
 
 ROOT = Path(__file__).parent.parent
 PAGE, RESULT = ROOT / "docs" / "scale.md", ROOT / "benchmarks" / "memory.json"
+RUNS = ROOT / "benchmarks" / "scale.json"
 MARKED = re.compile(r"<!-- made: ([a-z ]+) -->\n.*?<!-- end -->", re.DOTALL)
 DOCUMENTS = "documents"
 SIZES = (10**7, 10**8, 10**9)
 GB, MANY = 10**9, 10**10
+ONE_MACHINE = 24 * 2**30
+COMPUTED = ("bm25", "dense, float32", "dense, ivfpq", "multivector, 2 bits", "generative, codebook", "gdr")
 MACHINES, GPUS = (64 * GB, 512 * GB), (80 * GB, 141 * GB)
 MODEL = ("weights", "docid rows")
 ON_GPU = (*MODEL, "walk")
@@ -277,6 +282,73 @@ def learned(scale: Scale) -> str:
     return table(rows)
 
 
+def runs(_scale: Scale) -> str:
+    """What `benchmarks/scale.py` has run of fits and searches."""
+    rows = [row for row in _runs() if row["step"] in ("fit", "search")]
+    return table(_run_row(row) for row in rows)
+
+
+def _run_row(row: Mapping[str, Any]) -> dict[str, str]:
+    fits = row["step"] == "fit"
+    timed = f"{_seconds(row['fit_s'])} and {_seconds(row['save_s'])} to save" if fits else _search_times(row)
+    return {
+        "system": {"bm25": "BM25", "titles": "titles in a trie", "dense": "dense, flat"}[row["name"]],
+        "documents": f"{row['count']:,}",
+        "step": "fit and save" if fits else "load and search",
+        "time": timed,
+        "memory": readable(row["memory_mb"] * 2**20),
+        "with pages of files": readable(row["with_files_mb"] * 2**20),
+        "on disk": f"{readable(row['bytes'])}, {row['bytes_a_document']:,.0f} bytes each" if fits else "",
+    }
+
+
+def _search_times(row: Mapping[str, Any]) -> str:
+    return f"{_seconds(row['load_s'])} to load, {row['search_ms']:.0f} ms a search"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:,.0f} s"
+
+
+def tries(_scale: Scale) -> str:
+    """What `benchmarks/scale.py` has run of tries."""
+    return table(
+        {
+            "docids": f"{row['count']:,}",
+            "build": _seconds(row["build_s"]),
+            "save": _seconds(row["save_s"]),
+            "open, all checked": _seconds(row["open_s"]),
+            "memory": readable(row["memory_mb"] * 2**20),
+            "with pages of files": readable(row["with_files_mb"] * 2**20),
+            "bytes a docid": f"{row['bytes_a_docid']:.1f}",
+        }
+        for row in _runs()
+        if row["step"] == "trie"
+    )
+
+
+def _runs() -> list[dict[str, Any]]:
+    return json.loads(RUNS.read_text(encoding="utf-8"))["rows"]
+
+
+def machine(scale: Scale) -> str:
+    """The largest numbers of documents for one machine of 24 GiB, computed."""
+    documents = scale.line(DOCUMENTS, lambda grown: grown.memory)
+    rows = []
+    for name in COMPUTED:
+        memory = scale.line(name, lambda grown: grown.memory)
+        fast = scale.line(name, lambda grown: grown.memory + grown.searched)
+        with_lookup = [Line(line.fixed, line.each + documents.each) for line in (fast, memory)]
+        rows.append(
+            {
+                "system": name,
+                "all that a search reads in memory": _most(with_lookup[0], ONE_MACHINE),
+                "mapped files left on disk": _most(with_lookup[1], ONE_MACHINE),
+            }
+        )
+    return table(rows)
+
+
 BLOCKS: dict[str, Callable[[Scale], str]] = {
     "answer": answer,
     "parts": parts,
@@ -287,6 +359,9 @@ BLOCKS: dict[str, Callable[[Scale], str]] = {
     "stops": stops,
     "reads": reads,
     "learned": learned,
+    "runs": runs,
+    "tries": tries,
+    "machine": machine,
 }
 
 

@@ -277,7 +277,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "newer format": (
         lambda f: edit_manifest(f, lambda raw: raw.update(version=99)),
-        r"manifest\.json has format version 99, .* up to 1; run: pip install --upgrade triever",
+        r"manifest\.json has format version 99, .* up to 2; run: pip install --upgrade triever",
     ),
     **{
         f"format version {version}": (

@@ -11,7 +11,19 @@ from pathlib import Path
 import pytest
 
 ORDER = [
-    *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "changes", "ranks", "validation"),
+    *(
+        "errors",
+        "version",
+        "printable",
+        "arguments",
+        "progress",
+        "files",
+        "arrays",
+        "disk_arrays",
+        "changes",
+        "ranks",
+        "validation",
+    ),
     *("memory_parts", "config", "plugins", "parquet", "artifact", "work_folder"),
     *("data", "docids", "theory", "models", "search", "index", "training", "engines", "held", "retriever", "sync"),
     *(

@@ -1,7 +1,7 @@
 """The one on-disk format: a folder that is always the old state or the new one, never a mixture.
 
     manifest.json                     what this is, and every file with its hash; replacing it is the commit
-    documents-3f9a0c1be5d27744.parquet   every other file is named by its content and never changed
+    documents_letters-3f9a0c1be5d27744.npy   every other file is named by its content and never changed
     .lock                             held by the one process that writes
 
 A writer puts new files beside the old ones and then replaces the manifest in one step, so a crash
@@ -23,7 +23,7 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from io import BufferedReader
 from pathlib import Path
@@ -39,10 +39,12 @@ from triever.validation import not_finite, require_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import DTypeLike
     from torch import Tensor
 
 FORMAT = "triever"
-VERSION = 1
+VERSION = 2
+"""Version 1 had documents in a Parquet table, which is still read."""
 MANIFEST = "manifest.json"
 LOCK = ".lock"
 TEMPORARY = ".writing-"
@@ -463,6 +465,17 @@ class Writer:
     def array(self, role: str, array: np.ndarray) -> None:
         """Add an array."""
         self._put(role, "npy", lambda file: np.lib.format.write_array(file, np.asarray(array), allow_pickle=False))
+
+    def blocks(self, role: str, dtype: DTypeLike, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> None:
+        """Add an array of this shape whose numbers come in blocks, each of which is written before the next is made."""
+        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+
+        def write(file: IO[bytes]) -> None:
+            np.lib.format.write_array_header_1_0(file, header)
+            for block in blocks:
+                file.write(np.ascontiguousarray(block, dtype).data)
+
+        self._put(role, "npy", write)
 
     def table(self, role: str, table: pa.Table) -> None:
         """Add a table."""

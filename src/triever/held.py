@@ -34,6 +34,7 @@ PASSAGES = "passages"
 """What the parts of the memory that passages take are called, and their number on a card."""
 
 E = TypeVar("E", bound=Engine)
+T = TypeVar("T")
 Tuned = Callable[[E, Sequence[Document], DocumentStore], E]
 """Trains an engine on documents that it has just placed, where that is wanted."""
 
@@ -189,7 +190,11 @@ class Held(Generic[E]):
         parts = {**self.engine.stored(), **self.store.stored()}
         if self.cut is None:
             return parts
-        return {**parts, **inside(PASSAGES, self.searched.stored()), "spans": [self.cut.owners, self.cut.spans]}
+        return {
+            **parts,
+            **inside(PASSAGES, _copied(self.searched.stored())),
+            "spans": [self.cut.owners, self.cut.spans],
+        }
 
     def products(self, then: int) -> dict[str, Products]:
         """The same computed from numbers alone, for `then` documents of the same kind."""
@@ -199,9 +204,14 @@ class Held(Generic[E]):
             return parts
         return {
             **parts,
-            **inside(PASSAGES, self.searched.products(rows)),
+            **inside(PASSAGES, _copied(self.searched.products(rows))),
             "spans": [Product(rows, "passages", 24, "three numbers of 8")],
         }
+
+
+def _copied(parts: dict[str, T]) -> dict[str, T]:
+    """The parts of a store of passages, whose texts are not mapped from a file."""
+    return {"copied texts" if part == "texts" else part: value for part, value in parts.items()}
 
 
 @dataclass(frozen=True)

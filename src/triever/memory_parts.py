@@ -60,9 +60,9 @@ PARTS = {
     "placing": About("what gives docids to new documents", "none"),
     "terms": About("the words of each document, from which weights are made anew", "none", mapped=True),
     "spans": About("which document each passage is of, and where it stands in the text", "some"),
-    "ids": About("the ids of documents", "some"),
     "rows by id": About("the row of each id, by which documents are looked up", "some"),
-    "texts": About("the documents themselves", "none"),
+    "copied texts": About("the texts of passages, which are cut out anew when a model is opened", "none"),
+    "texts": About("the documents themselves, with their ids", "none", mapped=True),
 }
 """Every part that a retriever may have, by its name."""
 

@@ -42,7 +42,7 @@ from triever.data.cutting import Cut
 from triever.data.datasets import Dataset
 from triever.data.records import Answer, Document, Query, Result, normalise
 from triever.data.splits import named_splits
-from triever.data.store import SCHEMA, DocumentStore
+from triever.data.store import DocumentStore
 from triever.engines.base import Engine, Parts
 from triever.engines.panels import Beam, Panel
 from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
@@ -466,7 +466,7 @@ class Retriever(ABC, Generic[E]):
 
     def _save(self, held: Held[E], writer: artifact.Writer) -> None:
         made_from = _made_from(held)
-        writer.table("documents", held.store.table)
+        held.store.write(writer)
         writer.text("card", self._card(held, made_from))
         state = held.engine.write(writer)
         state |= {"origin": dict(held.origin), "documents": len(held.store), "fingerprint": held.store.fingerprint}
@@ -583,7 +583,7 @@ def _opened(snapshot: artifact.Snapshot) -> Retriever[Any]:
     manifest, state = snapshot.manifest, snapshot.manifest.state
     _refuse_paths(system(manifest.kind), manifest.options)
     retriever = config.build(system(manifest.kind), _with_earlier(manifest.options, manifest.kind))
-    store = DocumentStore.opened(snapshot.table("documents", SCHEMA), snapshot.documents)
+    store = DocumentStore.read(snapshot)
     store.fingerprint = require_text(state, "fingerprint")
     snapshot.text("card")  # which people read, so that it is checked as all else is
     hashes = {role: entry.sha256 for role, entry in manifest.files.items()}

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import mmap
+import tempfile
+from pathlib import Path
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from triever import artifact, disk_arrays
 from triever.data.records import Document, wrong_id
 from triever.data.store import DocumentStore
 from triever.errors import DataError, UsageError
+from triever.memory_parts import counted
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 documents = st.builds(
@@ -55,3 +62,68 @@ def test_mistakes_are_named() -> None:
 def test_half_of_a_letter_is_named(document: Document) -> None:
     with pytest.raises(DataError, match=r"document 'odd' holds '\\ud...', half of a surrogate pair; decode"):
         DocumentStore.of([Document("a", "fine"), document])
+
+
+def saved(store: DocumentStore, folder: Path) -> DocumentStore:
+    """The same, written into an artifact and read from it."""
+    with artifact.writing(folder) as writer:
+        store.write(writer)
+        writer.commit("documents", {}, {"documents": len(store)}, "test")
+    with artifact.read(folder) as snapshot:
+        return DocumentStore.read(snapshot)
+
+
+@given(corpora, st.data())
+def test_what_is_read_from_an_artifact_is_what_was_written(corpus: list[Document], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(corpus)))
+    gone = data.draw(st.sets(st.sampled_from([document.id for document in corpus]))) if corpus else set()
+    store = DocumentStore.of(corpus[:cut]).with_added(corpus[cut:]).without(gone)  # in several pieces
+    with tempfile.TemporaryDirectory() as folder:
+        again = saved(store, Path(folder) / "one")
+        assert list(again) == list(store)
+        assert [again.row(document_id) for document_id in again.ids] == [*range(len(again))]
+        assert list(saved(again, Path(folder) / "two")) == list(store)
+
+
+def test_what_is_read_stays_on_the_disk(tmp_path: Path) -> None:
+    store = saved(DocumentStore.of(Document(f"d{at}", "tea " * at, f"title {at}") for at in range(300)), tmp_path)
+    assert counted(store.stored()["texts"]).memory == 0
+    assert all(isinstance(array.base, np.memmap | mmap.mmap) for array in store.arrays if array.size)
+    added = store.with_added([Document("new", "milk")])
+    assert 0 < counted(added.stored()["texts"]).memory < 200, "only what was added is in memory"
+    assert added.document("d7").text == "tea " * 7
+
+
+def test_texts_that_are_too_many_for_memory_lie_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = [Document(f"d{at}", "tea " * at, f"title {at}", (f"tea {at}?",)) for at in range(300)]
+    monkeypatch.setattr(disk_arrays, "GROWN_IN_MEMORY", 100)
+    monkeypatch.setattr("triever.data.store.BATCH", 7)
+    store = DocumentStore.of(corpus)
+    assert list(store) == corpus
+    texts = store.stored()["texts"]
+    assert counted(texts).mapped > 0.99 * counted(texts).bytes
+
+
+def test_ids_whose_hashes_are_the_same_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triever.data.store.hash", len, raising=False)
+    store = DocumentStore.of([Document(name, "x") for name in ("b", "aa", "a", "c")])
+    assert [store.row(name) for name in ("a", "b", "c", "aa")] == [2, 0, 3, 1]
+    assert "d" not in store
+    with pytest.raises(DataError, match="two documents have the id 'a'"):
+        DocumentStore.of([Document(name, "x") for name in ("b", "a", "c", "a")])
+
+
+@given(corpora, st.integers(1, 9))
+def test_a_sample_is_evenly_spaced_and_all_where_they_are_few(corpus: list[Document], most: int) -> None:
+    store = DocumentStore.of(corpus)
+    step = next(step for step in range(1, 99) if len(corpus[::step]) <= most)
+    assert list(store.sample(most)) == corpus[::step]
+
+
+@given(corpora, st.integers(-9, 9), st.integers(-9, 9), st.integers(1, 3))
+def test_documents_in_their_order_are_a_list_of_them(corpus: list[Document], low: int, high: int, step: int) -> None:
+    documents = DocumentStore.of(corpus).in_order()
+    assert list(documents) == corpus
+    assert documents[low:high:step] == corpus[low:high:step]
+    if -len(corpus) <= low < len(corpus):
+        assert documents[low] == corpus[low]

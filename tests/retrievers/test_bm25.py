@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import BM25, Dataset, Document
+from triever.arrays import starts_of
 from triever.data.words import bm25s, words
+from triever.engines import word_weights
 from triever.engines.lexical import Terms, Weighting, weights
 
 
@@ -133,6 +135,39 @@ def test_the_weights_are_those_of_bm25s(method: str) -> None:
     np.testing.assert_array_equal(found["indptr"], expected["indptr"])
     np.testing.assert_array_equal(found["indices"], expected["indices"])
     np.testing.assert_allclose(found["data"], expected["data"], rtol=1e-5)
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(0, 5), max_size=5), min_size=1, max_size=12).filter(any),
+    block=st.integers(1, 9),
+    method=st.sampled_from(["lucene", "robertson", "atire"]),
+)
+def test_weights_that_are_merged_from_blocks_are_those_of_bm25s(rows: list[list[int]], block: int, method: str) -> None:
+    flat, starts = np.array([word for row in rows for word in row], np.int32), starts_of([len(row) for row in rows])
+    formula = word_weights.Formula(method, 0.9, 0.4)
+    whole = word_weights.word_weights(starts, flat, 6, formula)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(word_weights, "BLOCK", block)
+        found = word_weights.word_weights(starts, flat, 6, formula)
+    for part, array in found.items():
+        assert array.tobytes() == whole[part].tobytes()
+        assert array.dtype == whole[part].dtype
+    judge = bm25s().BM25(k1=0.9, b=0.4, method=method)
+    expected = judge.build_index_from_ids(range(6), rows, show_progress=False)
+    lengths = np.diff(found["indptr"])
+    known = np.flatnonzero(lengths)  # atire divides by the number of documents with a word, also where there are none
+    assert np.array_equal(lengths[known], np.diff(expected["indptr"])[known])
+    for word in known.tolist():
+        ours = _column(found, word)
+        theirs = _column(expected, word)
+        assert list(ours) == list(theirs)
+        assert list(ours.values()) == pytest.approx(list(theirs.values()), rel=1e-5, abs=1e-7)
+
+
+def _column(matrix: dict[str, np.ndarray], word: int) -> dict[int, float]:
+    """The weights of a word by row."""
+    low, high = matrix["indptr"][word : word + 2]
+    return dict(zip(matrix["indices"][low:high].tolist(), matrix["data"][low:high].tolist(), strict=True))
 
 
 def test_a_jax_that_cannot_start_is_left_alone(tmp_path: Path) -> None:

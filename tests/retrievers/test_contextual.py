@@ -13,13 +13,12 @@ from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGene
 
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
-from triever import Document, Result
+from triever import Document, Result, disk_arrays
 from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import Docids
 from triever.engines.titles import TitleEngine
 from triever.errors import UsageError
 from triever.learning.docids import DocidTeaching
-from triever.models import encoder as encoder_module
 from triever.models.backbones import learn_tokenizer
 from triever.models.docid_model import SHARP, words_of
 from triever.retrievers import contextual as contextual_module
@@ -232,9 +231,9 @@ def test_states_that_are_too_many_for_memory_lie_in_a_file_and_give_the_same(
 ) -> None:
     options = {"training": replace(LEARN, steps=6, rounds=3), "vocabulary": VocabularyOptions(k=2, every=1)}
     held = engine_of(contextual(**options).fit(dataset()))
-    nameless, folders = encoder_module._nameless, []
-    monkeypatch.setattr(encoder_module, "_nameless", lambda *given: (folders.append(given[0]), nameless(*given))[1])
-    monkeypatch.setattr(encoder_module, "IN_MEMORY", 64)
+    nameless, folders = disk_arrays.nameless, []
+    monkeypatch.setattr(disk_arrays, "nameless", lambda *given: (folders.append(given[0]), nameless(*given))[1])
+    monkeypatch.setattr(disk_arrays, "IN_MEMORY", 64)
     mapped = engine_of(contextual(**options).fit(dataset(), work=tmp_path))
     inside = [folder for folder in folders if folder]  # the others are for the documents that are read together
     assert len(inside) == 3, "at first, and before the second and the third round"

@@ -14,8 +14,8 @@ import torch
 
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
+from triever import disk_arrays
 from triever.index.token_vectors import TokenOptions
-from triever.models import encoder
 from triever.retrievers.multivector import MultiVector
 from triever.training.pairs import Negatives
 from triever.training.tuning import Tuning
@@ -78,7 +78,7 @@ def test_vectors_for_which_memory_is_too_small_are_laid_into_a_file(
     bits: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folders: list[Any] = []
-    nameless = encoder._nameless
+    nameless = disk_arrays.nameless
 
     def spied(folder: Any, *more: Any) -> np.ndarray:
         folders.append(folder)
@@ -90,10 +90,10 @@ def test_vectors_for_which_memory_is_too_small_are_laid_into_a_file(
         late = MultiVector(backbone=SMALL, size=32, index=TokenOptions(bits=bits), training=tuning, negatives=negatives)
         return late.fit(dataset(), work=work)
 
-    monkeypatch.setattr(encoder, "_nameless", spied)
+    monkeypatch.setattr(disk_arrays, "nameless", spied)
     in_memory = fitted(tmp_path / "one")
     assert not folders
-    monkeypatch.setattr(encoder, "IN_MEMORY", 2000)
+    monkeypatch.setattr(disk_arrays, "IN_MEMORY", 2000)
     mapped = fitted(tmp_path / "other")
     assert set(folders) == {tmp_path / "other"}
     assert len(folders) >= 3, "for the index, and for what is mined before both rounds"
@@ -109,9 +109,9 @@ def test_vectors_for_which_memory_is_too_small_are_laid_into_a_file(
 
 
 def test_a_disk_without_room_for_the_vectors_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(encoder, "IN_MEMORY", 0)
-    monkeypatch.setattr(encoder.os, "posix_fallocate", raise_full, raising=False)
-    with pytest.raises(triever.DataError, match=r"GiB of vectors cannot be stored in .*No space left"):
+    monkeypatch.setattr(disk_arrays, "IN_MEMORY", 0)
+    monkeypatch.setattr(disk_arrays.os, "posix_fallocate", raise_full, raising=False)
+    with pytest.raises(triever.DataError, match=r"GiB cannot be stored in .*No space left"):
         MultiVector(backbone=SMALL).fit(dataset(), work=tmp_path)
 
 

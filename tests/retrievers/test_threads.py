@@ -19,7 +19,7 @@ import triever
 from tests.marks import quick
 from tests.retrievers.contract import DOCUMENTS, dataset
 from triever import BM25, Document, Retriever, artifact
-from triever.data.store import SCHEMA, DocumentStore
+from triever.data.store import DocumentStore
 from triever.retrievers.dense import Dense
 from triever.retrievers.fusion import Fused
 from triever.retrievers.generative import Generative
@@ -167,7 +167,7 @@ def test_a_save_writes_one_state(tmp_path: Path) -> None:
 
 def check_saved(path: Path) -> None:
     with artifact.read(path) as snapshot:
-        store = DocumentStore(snapshot.table("documents", SCHEMA))
+        store = DocumentStore.read(snapshot)
         card, state = snapshot.text("card"), snapshot.manifest.state
     added = len(store) - len(DOCUMENTS)
     assert state["documents"] == len(store)

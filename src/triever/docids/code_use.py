@@ -110,12 +110,12 @@ def ties(trie: Trie, scheme: Scheme) -> str:
     """A warning where many documents share their whole docid, by a scheme that means to tell them apart; else ""."""
     if not scheme.if_tied or len(trie) < 2:
         return ""
-    codes = _codes(trie.paths(), numbered=False)
-    tied = _beside((codes[1:] == codes[:-1]).all(axis=1))
-    count = int(tied.sum())
-    if count < TIED or count <= SHARED * len(tied):
+    main = trie.compact().parts[0]
+    entries = main.count[main.leaf]  # those at one leaf share their docid
+    count, total = int(entries[entries > 1].sum(dtype=np.int64)), main.entries
+    if count < TIED or count <= SHARED * total:
         return ""
-    problem = f"{count:,} of {len(tied):,} documents share their {scheme.kind} docid with another one"
+    problem = f"{count:,} of {total:,} documents share their {scheme.kind} docid with another one"
     return f"{problem}, so that a search cannot tell these apart; {scheme.if_tied}"
 
 

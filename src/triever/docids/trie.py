@@ -14,213 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from triever.arrays import places, starts_of
+from triever.arrays import places
 from triever.changes import Changes
+from triever.docids.trie_arrays import Arrays, Paths, build, symbol_type
+from triever.docids.trie_pieces import BLOCK, GrowingPaths
 from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Stored, Thing, scaled, width_of
 from triever.validation import INDICES, require, require_array, require_starts, require_within
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from triever.artifact import Snapshot, Writer
-
-
-@dataclass(frozen=True)
-class Paths:
-    """Docids laid end to end: that of entry i is flat[start[i]:start[i + 1]]."""
-
-    flat: np.ndarray  # (symbols,)
-    start: np.ndarray  # (entries + 1,)
-    document: np.ndarray  # (entries,)
-
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[Sequence[int], int]]) -> Paths:
-        """From (docid, document) pairs."""
-        listed = list(pairs)
-        start = np.zeros(len(listed) + 1, np.int64)
-        np.cumsum([len(docid) for docid, _ in listed], out=start[1:])
-        flat = np.fromiter((symbol for docid, _ in listed for symbol in docid), np.int64, count=int(start[-1]))
-        return cls(flat, start, np.array([document for _, document in listed], np.int64))
-
-    def __len__(self) -> int:
-        return len(self.document)
-
-    def take(self, entries: np.ndarray) -> Paths:
-        """These entries, in the given order."""
-        length = np.diff(self.start)[entries]
-        start = starts_of(length)
-        return Paths(self.flat[places(self.start[:-1][entries], length)], start, self.document[entries])
-
-    def joined(self, other: Paths) -> Paths:
-        """These entries and then those of `other`."""
-        start = np.concatenate([self.start, self.start[-1] + other.start[1:]])
-        both = [(self.flat, other.flat), (self.document, other.document)]
-        flat, document = (np.concatenate(pair) for pair in both)
-        return Paths(flat, start, document)
-
-
-@dataclass(frozen=True)
-class Arrays:
-    """One part of a trie. Nodes are numbered level by level from the root, 0; siblings by their symbols."""
-
-    token: np.ndarray  # (nodes,) the symbol that leads to the node; 0 for the root
-    child: np.ndarray  # (nodes + 1,) the children of node v are child[v] .. child[v + 1]
-    first: np.ndarray  # (nodes,) the first entry below
-    count: np.ndarray  # (nodes,) how many entries are below
-    tail: np.ndarray  # (tail symbols,)
-    tail_start: np.ndarray  # (entries + 1,) the tail of entry e is tail[tail_start[e]:tail_start[e + 1]]
-    document: np.ndarray  # (entries,)
-
-    @property
-    def nodes(self) -> int:
-        """The number of nodes."""
-        return len(self.token)
-
-    @property
-    def entries(self) -> int:
-        """The number of (docid, document) pairs."""
-        return len(self.document)
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of all arrays."""
-        return sum(array.nbytes for array in self.arrays())
-
-    def arrays(self) -> list[np.ndarray]:
-        """The stored arrays; all others follow from them."""
-        return [getattr(self, field.name) for field in fields(self)]
-
-    @cached_property
-    def levels(self) -> list[int]:
-        """The first node of each level, and last the number of nodes."""
-        starts = [0, 1]
-        while starts[-1] < self.nodes:
-            starts.append(int(self.child[starts[-1]]))
-        return starts if starts[-1] == self.nodes else [*starts, self.nodes]
-
-    @cached_property
-    def widest(self) -> list[int]:
-        """The largest number of children at each level; below the last level, tails have one."""
-        degree = np.diff(self.child)
-        bounds = zip(self.levels, self.levels[1:], strict=False)
-        return [max(1, int(degree[low:high].max(initial=0))) for low, high in bounds]
-
-    @cached_property
-    def leaf(self) -> np.ndarray:
-        """(nodes,) bool, whether nothing branches below."""
-        return np.diff(self.child) == 0
-
-    @cached_property
-    def end(self) -> np.ndarray:
-        """(nodes,) bool, whether a docid ends there: a leaf without a tail."""
-        end = self.leaf.copy()
-        entry = np.asarray(self.first)[end]
-        inside = entry < self.entries  # the root of an empty trie has no entry
-        end[end] = inside & (self.tail_start[np.minimum(entry + 1, self.entries)] == self.tail_start[entry])
-        return end
-
-    @cached_property
-    def parent(self) -> np.ndarray:
-        """(nodes,) the parent of each node, -1 for the root."""
-        return np.concatenate([[-1], np.repeat(np.arange(self.nodes), np.diff(self.child))])
-
-    def paths(self) -> Paths:
-        """The docids, in order."""
-        node = self.leaf_of_entry()
-        depth = (np.searchsorted(self.levels, np.arange(self.nodes), side="right") - 1)[node]
-        tails = np.diff(self.tail_start)
-        start = starts_of(depth + tails)
-        flat = np.empty(start[-1], np.int64)
-        flat[places(start[:-1] + depth, tails)] = self.tail
-        position = start[:-1] + depth
-        while (above := node > 0).any():
-            position[above] -= 1
-            flat[position[above]] = self.token[node[above]]
-            node = np.where(above, self.parent[node], 0)
-        return Paths(flat, start, np.asarray(self.document, np.int64))
-
-    def entries_of(self, node: int) -> slice:
-        """The entries below a node."""
-        return slice(int(self.first[node]), int(self.first[node]) + int(self.count[node]))
-
-    def leaf_of_entry(self) -> np.ndarray:
-        """(entries,) the node that each entry lies at."""
-        leaves = np.flatnonzero(np.diff(self.child) == 0)
-        node = np.zeros(self.entries, np.int64)
-        node[places(self.first[leaves], self.count[leaves])] = np.repeat(leaves, self.count[leaves])
-        return node
-
-
-def build(paths: Paths) -> Arrays:
-    """The arrays of a set of docids, made level by level; entries that are alone leave after their level."""
-    length = np.diff(paths.start)
-    if len(paths) and length.min() < 1:
-        raise UsageError("a docid is empty", "give every document at least one symbol")
-    width = int(paths.flat.max(initial=0)) + 1
-    order = np.argsort(paths.document, kind="stable")  # the entry in each slot
-    depth_of = np.zeros(len(paths), np.int64)  # of each slot: how many symbols are in nodes
-    slot = np.arange(len(paths))  # slots of entries that still share their prefix
-    above = np.zeros(len(paths), np.int64)  # of each such slot: its node so far
-    nodes = _Nodes(len(paths))
-    depth = 0
-    while len(slot):
-        entry = order[slot]
-        key = above * width + paths.flat[paths.start[entry] + depth]
-        by = np.argsort(key, kind="stable")
-        order[slot], key = entry[by], key[by]
-        depth += 1
-        edge = np.flatnonzero(np.diff(key, prepend=-1))
-        size = np.diff(edge, append=len(slot))
-        made = nodes.add(key[edge] // width, key[edge] % width, slot[edge], size)
-        ended = np.add.reduceat((length[order[slot]] == depth).astype(np.int64), edge)
-        if ((ended > 0) & (ended < size)).any():
-            raise UsageError("a docid is the beginning of another docid", "end every docid with a stop symbol")
-        goes_on = np.repeat((size > 1) & (ended == 0), size)
-        depth_of[slot[~goes_on]] = depth
-        slot, above = slot[goes_on], np.repeat(made, size)[goes_on]
-    return nodes.arrays(paths, order, depth_of)
-
-
-class _Nodes:
-    """Nodes as they are made, level by level, as columns."""
-
-    def __init__(self, entries: int) -> None:
-        self._columns: list[list[np.ndarray]] = [[], [], [], []]  # parent, token, first, count
-        self._made = 0
-        self.add(np.array([-1]), np.array([0]), np.array([0]), np.array([entries]))
-
-    def add(self, *columns: np.ndarray) -> np.ndarray:
-        """The numbers of the new nodes."""
-        for column, values in zip(self._columns, columns, strict=True):
-            column.append(values)
-        self._made += len(columns[0])
-        return np.arange(self._made - len(columns[0]), self._made)
-
-    def arrays(self, paths: Paths, order: np.ndarray, depth_of: np.ndarray) -> Arrays:
-        parent, token, first, count = (np.concatenate(column) for column in self._columns)
-        tails = np.diff(paths.start)[order] - depth_of
-        where = places(paths.start[:-1][order] + depth_of, tails)
-        return Arrays(
-            token=_small(token),
-            child=_indices(np.searchsorted(parent, np.arange(self._made + 1))),
-            first=_indices(first),
-            count=_indices(count),
-            tail=_small(paths.flat[where]),
-            tail_start=_indices(starts_of(tails)),
-            document=_indices(paths.document[order]),
-        )
-
-
-def _small(symbols: np.ndarray) -> np.ndarray:
-    return symbols.astype(np.uint16 if symbols.max(initial=0) < 2**16 else np.int32)
-
-
-def _indices(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.int32 if values.max(initial=0) < 2**31 else np.int64)
 
 
 @dataclass(frozen=True)
@@ -284,7 +94,8 @@ class TrieShape:
     @property
     def _sizes(self) -> tuple[int, int, int, int]:
         """The bytes of a symbol, and of the number of a node, of an entry and of a position in the tails."""
-        return 2 if self.width <= 2**16 else 4, width_of(self.nodes), width_of(self.entries), width_of(self.tails)
+        symbol = np.dtype(symbol_type(self.width)).itemsize
+        return symbol, width_of(self.nodes), width_of(self.entries), width_of(self.tails)
 
 
 def _filled(entries: int, places: float) -> float:
@@ -306,11 +117,24 @@ class Trie:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[Sequence[int], int]] | Paths) -> Trie:
-        """From (docid, document) pairs."""
-        return cls._whole(build(pairs if isinstance(pairs, Paths) else Paths.of(pairs)))
+        """From (docid, document) pairs, which may be too many for memory."""
+        if isinstance(pairs, Paths):
+            return cls.whole(build(pairs))
+        stream = iter(pairs)
+        blocks = iter(lambda: list(islice(stream, BLOCK)), [])
+        return cls.of_blocks(map(Paths.of, blocks))
 
     @classmethod
-    def _whole(cls, arrays: Arrays) -> Trie:
+    def of_blocks(cls, blocks: Iterable[Paths], folder: Path | None = None) -> Trie:
+        """From docids in blocks, which may be too many for memory: then they lie in files of the folder."""
+        grown = GrowingPaths(folder)
+        for block in blocks:
+            grown.append(block)
+        return cls.whole(grown.trie())
+
+    @classmethod
+    def whole(cls, arrays: Arrays) -> Trie:
+        """Of arrays that were built, with no changes since."""
         return cls((arrays,), Changes(arrays.entries))
 
     def __len__(self) -> int:
@@ -425,12 +249,12 @@ class Trie:
         arrays = Arrays(**{field.name: snapshot.array(f"trie_{field.name}") for field in fields(Arrays)})
         _require_tree(arrays, width)
         _require_entries(arrays, documents)
-        return cls._whole(arrays)
+        return cls.whole(arrays)
 
 
 def _require_tree(arrays: Arrays, width: int) -> None:
     """Raise a ValueError unless the nodes form one tree, level by level, with sorted symbols of siblings."""
-    symbols = "uint16", "int32"
+    symbols = "uint8", "uint16", "int32"
     for array, name in ((arrays.token, "trie_token"), (arrays.tail, "trie_tail")):
         require_within(require_array(array, name, symbols, (None,)), name, 0, width)
     nodes, child = arrays.nodes, arrays.child
@@ -465,9 +289,13 @@ def _require_entries(arrays: Arrays, documents: np.ndarray) -> None:
     follows = (first[2:] == end[1:-1]) | eldest[2:-1]
     require(first[0] == 0 and end[0] == entries and meets and follows.all(), "the entries of the trie are not in order")
     _require_leaves(arrays, np.flatnonzero(child[1:] == child[:-1]))
-    rows = np.searchsorted(documents, document)
-    inside = rows < len(documents)
-    require(inside.all() and (documents[rows] == document).all(), "the trie has a document that is not there")
+    if len(documents) and documents[-1] - documents[0] == len(documents) - 1:  # every number, so that none is looked up
+        rows = document - documents[0]
+        known = rows.min(initial=0) >= 0 and rows.max(initial=0) < len(documents)
+    else:
+        rows = np.searchsorted(documents, document)
+        known = (rows < len(documents)).all() and (documents[rows] == document).all()
+    require(known, "the trie has a document that is not there")
     in_trie = np.zeros(len(documents), bool)
     in_trie[rows] = True
     require(in_trie.all(), "a document is not in the trie")

@@ -295,5 +295,5 @@ class _Part:
 
 
 def _tensor(array: np.ndarray, device: str | torch.device) -> Tensor:
-    wide = array.astype(np.int32) if array.dtype == np.uint16 else np.array(array)
+    wide = array.astype(np.int32) if array.dtype in (np.uint8, np.uint16) else np.array(array)
     return torch.from_numpy(wide).to(device)

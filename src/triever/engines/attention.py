@@ -14,13 +14,13 @@ from torch import Tensor
 from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
+from triever.disk_arrays import room
 from triever.engines.base import Parts
 from triever.engines.encoded import named, nearest_documents, token_matches
 from triever.engines.hits import results
 from triever.engines.panels import Panel
 from triever.index.token_vectors import TokenIndex, token_products
 from triever.memory_parts import Products, Stored, scaled
-from triever.models.encoder import room
 from triever.models.precision import fast_dtype
 from triever.models.reatt import ReAttModel
 from triever.models.tokens import Tokens, by_length
@@ -64,7 +64,7 @@ class ReadTexts:
         self, tokens: Tokens, read: Callable[[Tensor, Tensor], Tensor], label: str, folder: Path | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         model, device = self.model, self.model.device
-        out = room((len(tokens.flat), model.encoder.head_size), folder)
+        out = room((len(tokens.flat), model.encoder.head_size), np.float16, folder)
         dtype = fast_dtype(device)
         batches = by_length(tokens.lengths, tokens=AT_ONCE.get(device.type, AT_ONCE["cpu"]))
         was_training = model.training

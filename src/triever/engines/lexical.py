@@ -6,9 +6,11 @@ always gives the scores that a fit on the same documents would give.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,16 +20,18 @@ from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
 from triever.data.words import bm25s, stemmer, stop_words, words
+from triever.disk_arrays import GrowingArray
 from triever.engines.base import Parts
 from triever.engines.hits import top_hits
 from triever.engines.panels import Matches, Panel, matched
+from triever.engines.word_weights import MATRIX, Formula, word_weights
 from triever.memory_parts import Product, Products, Stored, number_products, python_bytes, scaled, text_products
 from triever.validation import require, require_array, require_finite, require_starts, require_within
 
-MATRIX = ("data", "indices", "indptr")
-"""The arrays of bm25s's matrix of weights, compressed by word: a column of documents for each."""
 WORDS = "The words of the query that the document has too, as stems, and what each adds to the score."
 """What matches of words are."""
+TEXTS = 4096
+"""How many texts are taken apart before their words are written down."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,11 @@ class Weighting:
     k1: float = 1.2
     b: float = 0.75
     expand: bool = True  # whether expansion texts count too
+
+    @property
+    def formula(self) -> Formula:
+        """How much a word counts in a document."""
+        return Formula(self.method, self.k1, self.b)
 
     def text(self, document: Document) -> str:
         """All of a document whose words count."""
@@ -54,14 +63,16 @@ class LexicalEngine:
     weighting: Weighting
 
     @classmethod
-    def of(cls, terms: Terms, weighting: Weighting) -> LexicalEngine:
+    def of(cls, terms: Terms, weighting: Weighting, folder: Path | None = None) -> LexicalEngine:
         """With the weights that follow from the words."""
-        return cls(terms, weights(terms, weighting), weighting)
+        return cls(terms, weights(terms, weighting, folder), weighting)
 
     @classmethod
-    def learn(cls, language: str, weighting: Weighting, documents: Iterable[Document]) -> LexicalEngine:
-        """From documents."""
-        return cls.of(Terms.of(language, map(weighting.text, documents)), weighting)
+    def learn(
+        cls, language: str, weighting: Weighting, documents: Iterable[Document], folder: Path | None = None
+    ) -> LexicalEngine:
+        """From documents; what is too large for memory lies in files of the folder."""
+        return cls.of(Terms.of(language, map(weighting.text, documents), folder), weighting, folder)
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents with words of the query."""
@@ -193,28 +204,9 @@ def _why_nothing(query: str, numbers: list[int], language: str) -> str:
     return "the words of the query are in all documents alike" if numbers else "no word of the query is in the corpus"
 
 
-IDF: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
-    "lucene": lambda holding, total: np.log(1 + (total - holding + 0.5) / (holding + 0.5)),
-    "robertson": lambda holding, total: np.log(np.maximum(1, (total - holding + 0.5) / (holding + 0.5))),
-    "atire": lambda holding, total: np.log(total / holding),
-}
-
-
-def weights(terms: Terms, weighting: Weighting) -> dict[str, np.ndarray]:
-    """bm25s's matrix of weights, all at once: its own builder goes document by document."""
-    method, k1, b = weighting.method, weighting.k1, weighting.b
-    lengths = np.diff(terms.starts)
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    pair, count = np.unique(terms.flat.astype(np.int64) * max(len(lengths), 1) + row, return_counts=True)
-    word, row = np.divmod(pair, max(len(lengths), 1))
-    holding = np.bincount(word, minlength=len(terms.names))
-    norm = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-9)) if len(lengths) else lengths
-    frequency = count / (count + norm[row]) * (k1 + 1 if method == "atire" else 1)
-    return {
-        "data": (IDF[method](holding[word], len(lengths)) * frequency).astype(np.float32),
-        "indices": row.astype(np.int32),
-        "indptr": starts_of(holding),
-    }
+def weights(terms: Terms, weighting: Weighting, folder: Path | None = None) -> dict[str, np.ndarray]:
+    """bm25s's matrix of weights, which lies in files of the folder where it is large."""
+    return word_weights(terms.starts, terms.flat, len(terms.names), weighting.formula, folder)
 
 
 def _utf8(text: str) -> int:
@@ -235,20 +227,24 @@ class Terms:
         self._seen: dict[str, int | None] = {}
 
     @classmethod
-    def of(cls, language: str, texts: Iterable[str]) -> Terms:
+    def of(cls, language: str, texts: Iterable[str], folder: Path | None = None) -> Terms:
         """The terms of these texts, one for each document."""
-        return cls(language, [], np.zeros(1, np.int64), np.empty(0, np.int32)).with_added(texts)
+        return cls(language, [], np.zeros(1, np.int64), np.empty(0, np.int32)).with_added(texts, folder)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def with_added(self, texts: Iterable[str]) -> Terms:
+    def with_added(self, texts: Iterable[str], folder: Path | None = None) -> Terms:
         """These and the terms of more texts, with a larger vocabulary; these stay as they are."""
         larger = Terms(self.language, list(self.names), self.starts, self.flat)
-        rows = [np.array(larger._numbers(text, grow=True), np.int32) for text in texts]
-        lengths = np.array([len(row) for row in rows], np.int64)
-        larger.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(lengths)])
-        larger.flat = np.concatenate([self.flat, *rows])
+        flat, starts, stream = GrowingArray(np.int32, folder), GrowingArray(np.int64, folder), iter(texts)
+        flat.append(self.flat)
+        starts.append(self.starts)
+        while block := list(islice(stream, TEXTS)):
+            rows = [larger._numbers(text, grow=True) for text in block]
+            starts.append(len(flat) + np.cumsum([len(row) for row in rows]))
+            flat.append(np.array([number for row in rows for number in row], np.int32))
+        larger.starts, larger.flat = starts.array(), flat.array()
         return larger
 
     def kept(self, keep: np.ndarray) -> Terms:

@@ -19,6 +19,7 @@ from triever.artifact import Snapshot, Writer
 from triever.config import option
 from triever.data.records import Document, Result
 from triever.data.store import DocumentStore
+from triever.disk_arrays import room
 from triever.docids.contextual_vocabulary import IdWalk, Spellings, Vocabulary
 from triever.docids.schemes import Docid, Scheme
 from triever.engines.base import Parts
@@ -31,7 +32,7 @@ from triever.memory_parts import Product, Products, Stored, scaled
 from triever.models.contextual_generator import ContextualGenerator
 from triever.models.cross_decoder import CrossDecoder, Seq2SeqCache, Seq2SeqGenerator
 from triever.models.docid_model import words_of
-from triever.models.encoder import Encoder, encode_tokens, room
+from triever.models.encoder import Encoder, encode_tokens
 from triever.models.generator import Cache, Generator, Hidden
 from triever.models.tokens import TextTokenizer, Tokens, framed, places
 from triever.search.beam import beam
@@ -83,7 +84,7 @@ class TitleReading:
 
         `texts` is what is read behind titles, TOGETHER at a time, where that is tokenised already.
         """
-        states = room((title_tokens(docids), encoder.backbone.hidden), work)
+        states = room((title_tokens(docids), encoder.backbone.hidden), np.float16, work)
         end = 0
         for number, behind in enumerate(self.texts(encoder, documents, len(docids)) if texts is None else texts):
             titles = docids[number * TOGETHER : (number + 1) * TOGETHER]

@@ -343,7 +343,7 @@ class AnsweringRetriever(Retriever[E]):
         return AnswerReader(texts, texts.documents(store))
 
     def _backbone(self, store: DocumentStore) -> Backbone:
-        return load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
+        return load_backbone(self.backbone, texts=store.sample_texts(), fetch=self.fetch)
 
     def new_model(self, backbone: Backbone, seed: int) -> ReAttModel | LanguageModel:
         """A model that starts from a backbone: an encoder and decoder, or a causal language model."""

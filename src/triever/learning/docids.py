@@ -25,6 +25,7 @@ from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.docids.branches import Branches
 from triever.docids.code_use import code_warnings
+from triever.docids.docid_list import DocidList
 from triever.docids.schemes import Atomic, Docid, Pieces, Scheme, Title
 from triever.docids.trie import Trie
 from triever.engines import docids as docid_engines
@@ -229,6 +230,13 @@ class DocidRetriever(Retriever[R]):
         return self.searched_with({"search_options": options})
 
 
+def trie_of(docids: Sequence[Docid], others: Sequence[Sequence[Docid]], work: Path | None) -> Trie:
+    """The trie of the docids of all documents; some documents have others besides."""
+    if isinstance(docids, DocidList) and not others:
+        return Trie.of_blocks(docids.blocks(), work)
+    return Trie.of(entries_of(docids, others, range(len(docids))))
+
+
 class VectorSystem(Protocol):
     """What is asked of a dense retriever whose vectors docids are made from."""
 
@@ -336,8 +344,8 @@ class DocidTeaching(Generic[E]):
         self._check_tokens(placer.backbone)
         scheme = self._scheme(placer)
         with phase(f"making {scheme.kind} docids"):
-            docids = scheme.fit(list(store), vectors, placer.device)
-            trie = Trie.of(entries_of(docids, scheme.others(vectors, docids), range(len(docids))))
+            docids = scheme.fit(store.in_order(), vectors, placer.device)
+            trie = trie_of(docids, scheme.others(vectors, docids), work)
         warn_of_codes(trie, scheme, ranked=self.by_vectors)
         placed = placer if self._places(scheme) else None
         by_rows = placed is not None and takes_vectors(placed, self.options.decoder)
@@ -353,8 +361,7 @@ class DocidTeaching(Generic[E]):
         if options.dense is not None:
             engine = options.dense.engine_for(dataset, store, work / "vectors" if work else None)
             return engine.encoder, shared(np.asarray(engine.index.vectors(), np.float32)) if wanted else None
-        texts = (document.full_text for document in store)
-        backbone = load_backbone(options.backbone, texts=texts, fetch=options.fetch)
+        backbone = load_backbone(options.backbone, texts=store.sample_texts(), fetch=options.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 0, "none", unit=True)
         as_it_comes = AdapterOptions(freeze=True) if options.adapter.freezes else None  # so that it is not saved whole
         placer = new_encoder(backbone, shape, options.training.seed, device_name(options.device), as_it_comes)

@@ -119,7 +119,7 @@ class EncoderRetriever(Retriever[E]):
     def _encoder(self, store: DocumentStore) -> Encoder:
         device = device_name(self.device)  # first: to read the texts for a backbone may take long
         check_library(self.adapter)
-        backbone = load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
+        backbone = load_backbone(self.backbone, texts=store.sample_texts(), fetch=self.fetch)
         encoder = new_encoder(backbone, self._shape(backbone), self.training.seed, device, self.adapter)
         if self.training.steps and not any(weight.requires_grad for weight in encoder.parameters()):
             problem = "adapter.freeze = true leaves nothing to train where there is neither an adapter nor a projection"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,7 +20,8 @@ from torch.nn import functional
 
 from triever.artifact import Snapshot, Writer, opening
 from triever.config import build, option, to_dict, validate
-from triever.errors import DataError, UsageError
+from triever.disk_arrays import room
+from triever.errors import UsageError
 from triever.models.adapters import (
     AdapterOptions,
     adapter_weights,
@@ -47,8 +46,6 @@ PIECES = {"cpu": 4}
 """Pieces that a batch of texts to learn from is read in, where their lengths differ; a GPU that is given more and
 smaller work has to wait for it."""
 OTHER_PIECES = 2
-IN_MEMORY = 2**30
-"""Bytes of token vectors that are held in memory; more than that lie in a file without a name, and are mapped."""
 MODULE = "module."
 """What the names of the backbone's weights begin with."""
 Call: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -238,9 +235,13 @@ def encode(
     device: str | torch.device | None = None,
     batch_tokens: int | None = None,
     label: str = "encoding",
+    folder: str | Path | None = None,
 ) -> np.ndarray:
-    """The vectors of all texts in their order, (texts, size) float32. The encoder stays on the device."""
-    out = np.empty((len(tokens), encoder.size), np.float32)
+    """The vectors of all texts in their order, (texts, size) float32. The encoder stays on the device.
+
+    They are in memory while they are few, else in a file of the folder that is gone when they are.
+    """
+    out = room((len(tokens), encoder.size), np.float32, folder)
 
     def put(rows: np.ndarray, _mask: np.ndarray, vectors: np.ndarray) -> None:
         out[rows] = vectors
@@ -275,7 +276,7 @@ def encode_tokens(
         raise UsageError(problem, "make keep from the same tokens")
     starts = tokens.starts if keep is None else _kept_starts(tokens, keep)
     shape = int(starts[-1]), encoder.backbone.hidden if plain else encoder.size
-    out = room(shape, folder) if file is None else _mapped(file, shape)
+    out = room(shape, np.float16, folder) if file is None else _mapped(file, shape)
 
     def choose(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
         if keep is None:
@@ -303,31 +304,11 @@ def _kept_starts(tokens: Tokens, keep: np.ndarray) -> np.ndarray:
     return starts
 
 
-def room(shape: tuple[int, int], folder: str | Path | None = None) -> np.ndarray:
-    """Room for vectors, float16: in memory for few, else in a file of the folder that is gone when they are."""
-    size = shape[0] * shape[1] * np.dtype(np.float16).itemsize
-    return np.empty(shape, np.float16) if size <= IN_MEMORY else _nameless(folder, shape, size)
-
-
 def _mapped(file: str | Path, shape: tuple[int, int]) -> np.ndarray:
     if not shape[0]:  # nothing cannot be mapped
         np.save(file, np.empty(shape, np.float16))
         return np.load(file)
     return np.lib.format.open_memmap(file, "w+", np.float16, shape)
-
-
-def _nameless(folder: str | Path | None, shape: tuple[int, int], size: int) -> np.ndarray:
-    """An array in a file that nobody else sees and that no kill leaves behind."""
-    try:
-        if folder:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            if hasattr(os, "posix_fallocate"):  # a disk that is full should be an error now, not a signal later
-                os.posix_fallocate(file.fileno(), 0, size)
-            return np.memmap(file, np.float16, "r+", shape=shape)
-    except OSError as error:
-        problem = f"{size / 2**30:.1f} GiB of vectors cannot be stored in {folder or tempfile.gettempdir()}: {error}"
-        raise DataError(problem, "make room there, or name another folder: --work for a fit, else TMPDIR") from error
 
 
 @dataclass(frozen=True)

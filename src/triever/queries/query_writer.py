@@ -309,7 +309,7 @@ class QueryWriter:
         return self
 
     def _backbone(self, store: DocumentStore | None) -> Backbone:
-        texts = None if store is None else (document.full_text for document in store)
+        texts = None if store is None else store.sample_texts()
         backbone = load_backbone(self.backbone, texts=texts, fetch=self.fetch)
         if self.backbone.partition(":")[0] == SCRATCH:
             backbone = causal_shape(backbone)

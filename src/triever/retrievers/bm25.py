@@ -39,7 +39,7 @@ class BM25(Retriever[LexicalEngine]):
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> LexicalEngine:
         """Count the words of all documents."""
-        return LexicalEngine.learn(self.language, self._weighting, store)
+        return LexicalEngine.learn(self.language, self._weighting, store, work)
 
     def read(self, snapshot: artifact.Snapshot) -> LexicalEngine:
         """The words of an artifact."""

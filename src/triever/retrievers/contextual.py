@@ -144,7 +144,7 @@ class Contextual(DocidRetriever[TitleEngine]):
         encoder, _ = self._teaching.placed(dataset, store, work)
         assert isinstance(self.docids, Title)
         scheme = Title.by(encoder.tokenizer.inner, min(self.docids.most, self._room(encoder)))
-        titles = scheme.fit(list(store))
+        titles = scheme.fit(store.in_order())
         trie, numbers = Trie.of(zip(titles, range(len(titles)), strict=True)), np.arange(len(titles))
         model, length = self._blank(encoder, scheme.width), self.read_length
         docids = Docids(model, scheme, trie, numbers, encoder, self._teaching.reading, length, vector_rows=False)

@@ -51,13 +51,14 @@ class Dense(EncoderRetriever[DenseEngine]):
     def _rank(
         self, encoder: Encoder, queries: Tokens, documents: Tokens, k: int, work: Path | None = None
     ) -> np.ndarray:
-        exact = VectorIndex.of(encode(encoder, documents), IndexOptions(device=str(encoder.device)))
+        exact = VectorIndex.of(encode(encoder, documents, folder=work), IndexOptions(device=str(encoder.device)))
         return exact.search(encode(encoder, queries), k)[1]
 
     def _indexed(
         self, encoder: Encoder, documents: Tokens, trained: Mapping[str, Any], work: Path | None = None
     ) -> DenseEngine:
-        return DenseEngine(encoder, VectorIndex.of(encode(encoder, documents), self.index), self.reading, trained)
+        vectors = encode(encoder, documents, folder=work)
+        return DenseEngine(encoder, VectorIndex.of(vectors, self.index), self.reading, trained)
 
     def reindexed(self, **options: Any) -> Dense:
         """The same documents and encoder with another index: `dense.reindexed(kind="hnsw")`."""

@@ -94,7 +94,7 @@ class Reranked(Retriever[RerankedEngine]):
 
     def _reranker(self, store: DocumentStore) -> Reranker:
         device = device_name(self.device)  # first: to read the texts for a backbone may take long
-        backbone = load_backbone(self.backbone, texts=(document.full_text for document in store), fetch=self.fetch)
+        backbone = load_backbone(self.backbone, texts=store.sample_texts(), fetch=self.fetch)
         shape = EncoderShape("last" if backbone.causal else "mean", 1, "linear", unit=False)
         encoder = new_encoder(backbone, shape, self.training.seed, device)
         empty = Tokens.from_lists([], encoder.tokenizer.size)

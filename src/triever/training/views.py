@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from triever.config import option, validate
+from triever.docids.docid_list import DocidList
 from triever.errors import UsageError, nearest
 from triever.models.tokens import TextTokenizer, Tokens, framed, places
 from triever.training.epochs import chance_of, epoch_batches
@@ -286,9 +287,10 @@ def _trimmed(targets: np.ndarray) -> np.ndarray:
 
 def docid_rows(docids: Sequence[Sequence[int]]) -> np.ndarray:
     """(documents, longest) the docids as rows, IGNORED behind the end of each."""
-    lengths = np.fromiter(map(len, docids), np.int64, len(docids))
+    listed = docids if isinstance(docids, DocidList) else DocidList.of([docids])
+    lengths = np.diff(listed.start)
     rows = np.full((len(docids), max(1, int(lengths.max(initial=1)))), IGNORED, np.int64)
-    rows[np.arange(rows.shape[1]) < lengths[:, None]] = [symbol for docid in docids for symbol in docid]
+    rows[np.arange(rows.shape[1]) < lengths[:, None]] = listed.flat
     return rows
 
 

@@ -100,7 +100,9 @@ class Scheme(ABC):
         return None
 
     @abstractmethod
-    def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
+    def fit(
+        self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None
+    ) -> Sequence[Docid]:
         """A docid for each document.
 
         Vectors are (documents, d), of any type, and may be mapped from a file. Clusters are made on the device, or

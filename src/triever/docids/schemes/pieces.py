@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 UNKNOWN = "[UNK]"
 
 
-def learn_pieces(titles: Sequence[str], vocabulary: int) -> Tokenizer:
-    """A WordPiece tokenizer of these titles, always the same; unseen words become UNKNOWN."""
+def learn_pieces(titles: Iterable[str], vocabulary: int) -> Tokenizer:
+    """A WordPiece tokenizer of these titles, always the same; unseen words become UNKNOWN.
+
+    The titles are read twice.
+    """
     from tokenizers import models
 
     # The trainer numbers letters within words in the random order of its hash table, and of equally frequent pairs it
@@ -29,7 +32,7 @@ def learn_pieces(titles: Sequence[str], vocabulary: int) -> Tokenizer:
     return tokenizer
 
 
-def _trained(first: Sequence[str], titles: Sequence[str], vocabulary: int) -> Tokenizer:
+def _trained(first: Sequence[str], titles: Iterable[str], vocabulary: int) -> Tokenizer:
     """A tokenizer with these pieces first, all letters, and the most frequent pieces up to the size `vocabulary`."""
     from tokenizers import trainers
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -15,6 +16,8 @@ from torch import Tensor
 from triever import config
 from triever.config import option
 from triever.data.records import Document
+from triever.data.store import LEARNED
+from triever.docids.docid_list import DocidList
 from triever.docids.quantize import Device
 from triever.docids.schemes.base import Docid, Scheme
 from triever.docids.schemes.pieces import learn_pieces, load_pieces
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from triever.artifact import Snapshot, Writer
 
 
+TITLES = 10_000
+"""How many titles are taken apart at once."""
 BACKBONE = "backbone"
 """The tokenizer that is named so is that of a language model, which writes titles in its own tokens."""
 
@@ -129,15 +134,19 @@ class Title(Scheme):
             raise UsageError("the word pieces are not learned yet", "call fit first")
         return self._pieces
 
-    def fit(self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None) -> list[Docid]:
-        names = [_name(document) for document in documents]
-        self._pieces = self._given or Pieces.of(self._new_tokenizer(names))
-        return self._docids(names)
+    def fit(
+        self, documents: Sequence[Document], vectors: Tensor | None = None, device: Device = None
+    ) -> Sequence[Docid]:
+        step = -(-len(documents) // LEARNED)
+        learned = _Names(documents[::step] if step > 1 else documents)
+        self._pieces = self._given or Pieces.of(self._new_tokenizer(learned))
+        stream = iter(_Names(documents))
+        return DocidList.of(map(self._docids, iter(lambda: list(islice(stream, TITLES)), [])))
 
     def _docids(self, names: Sequence[str]) -> list[Docid]:
         return [(*symbols[: self.most], self.stop) for symbols in self._fitted.symbols(names)]
 
-    def _new_tokenizer(self, names: Sequence[str]) -> Tokenizer:
+    def _new_tokenizer(self, names: Iterable[str]) -> Tokenizer:
         if self.in_tokens:
             problem = "tokenizer = backbone needs a causal language model that writes the titles"
             raise UsageError(problem, "use the system generative with a causal backbone such as smollm2")
@@ -196,6 +205,16 @@ def _escaped(piece: str) -> str:
 
 def _unescaped(piece: str) -> str:
     return re.sub(r"\\(.)", lambda hit: " " if hit[1] == "_" else hit[1], piece)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The names of documents, which are read anew whenever they are asked for: they may be too many for memory."""
+
+    documents: Iterable[Document]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(_name, self.documents)
 
 
 def _name(document: Document) -> str:
