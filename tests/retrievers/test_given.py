@@ -40,6 +40,7 @@ from triever import (
 from triever.artifact import digest_of
 from triever.data.writers import write_run
 from triever.evaluation.compare import search_all
+from triever.memory_parts import computed
 
 IDS = [document.id for document in DOCUMENTS]
 TINY = "scratch:hidden=16,layers=1,heads=2,vocabulary=300"
@@ -231,7 +232,7 @@ def test_a_missing_package_says_how_to_install_it(own: dict[str, str], monkeypat
 
 
 def test_vectors_are_those_of_documents_and_not_of_passages(own: dict[str, str]) -> None:
-    with pytest.raises(TrieverError, match="has no vector of document 'tea#0'"):
+    with pytest.raises(TrieverError, match=r"has no vector of document 'tea#0' and of .* more; set cut\.which=none"):
         GivenVectors(**own, encoder=NAME, cut=Cut("all", words=5, overlap=0)).fit(dataset())
     with pytest.raises(UsageError, match=r"there are no vectors; name them: file=vectors\.npy"):
         GivenVectors().fit(dataset())
@@ -328,6 +329,30 @@ def test_gdr_learns_to_make_queries_as_wide_as_given_vectors(own: dict[str, str]
 def test_what_given_vectors_cannot_do_is_refused(own: dict[str, str], options: Any, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         Generative(vectors=GivenVectors(**own), backbone=TINY, training=NOTHING, **options).fit(dataset())
+
+
+def test_a_module_is_found_where_the_command_is_run(
+    tmp_path: Path, own: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "encoder_of_this_folder.py").write_text(f"from {__name__} import encode\n")
+    monkeypatch.chdir(tmp_path)
+    path = [*sys.path]
+    found = GivenVectors(**own, encoder="encoder_of_this_folder:encode").fit(dataset())
+    assert sys.path == path
+    assert found.search_many(QUERIES) == GivenVectors(**own, encoder=NAME).fit(dataset()).search_many(QUERIES)
+
+
+def test_memory_is_computed_as_it_is_counted(tmp_path: Path, own: dict[str, str]) -> None:
+    asked = saved(tmp_path, [query.id for query in QUERIES], words.encode([query.text for query in QUERIES]), "q")
+    (tmp_path / "x.run").write_text("q1 Q0 tea 1 2.0 x\nq2 Q0 bike 1 2.0 x\nq2 Q0 tea 2 1.0 x\n")
+    docids = written(tmp_path / "d.tsv", {key: (at % 3, at) for at, key in enumerate(IDS)})
+    made = [GivenVectors(**own, queries=VectorFile(**asked)), GivenRun(str(tmp_path / "x.run"))]
+    for retriever in (*made, generative(GivenDocids(docids))):
+        fitted = retriever.fit(dataset())
+        counted = fitted.memory
+        told = {part: computed(products) for part, products in fitted.memory_for().items()}
+        for part in ("questions", "placing"):
+            assert told.get(part) == counted.get(part)
 
 
 # --- docids -------------------------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -85,13 +87,29 @@ def _imported(name: str) -> object:
         problem = f"encoder = {name!r} names no program"
         raise UsageError(problem, f"write module:function, or {MODEL}MODEL; for a backbone use the system dense")
     try:
-        value: object = importlib.import_module(module)
+        value: object = _module(module)
         for part in attribute.split("."):
             value = getattr(value, part)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        hint = "check the name, and that Python finds the module: its folder may have to be in PYTHONPATH"
+        hint = "check the name, and that the module is installed or in the folder where you are"
         raise UsageError(f"encoder = {name!r} cannot be imported: {error}", hint) from error
     return value
+
+
+def _module(name: str) -> object:
+    """A module that Python finds, or one in the folder where the command is run."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0]:
+            raise
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(here)
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,9 @@ class IdVectors:
     def of(self, wanted: Sequence[str], noun: str = "document") -> np.ndarray:
         """(wanted, d) the vectors of these ids, in their order; a file with others, or with fewer, is refused."""
         rows = {document: row for row, document in enumerate(self.ids)}
-        _refuse(self.path, f"has no vector of {noun}", [name for name in wanted if name not in rows], NO_VECTOR)
+        missing = [name for name in wanted if name not in rows]
+        passages = bool(missing) and missing[0].rpartition("#")[0] in rows
+        _refuse(self.path, f"has no vector of {noun}", missing, PASSAGES if passages else NO_VECTOR)
         if len(rows) > len(wanted):
             known = set(wanted)
             others = [name for name in self.ids if name not in known]
@@ -129,6 +131,7 @@ class IdVectors:
         return [self.ids[row] for row in rows], np.asarray(self.array[np.array(rows, np.int64)])
 
 
+PASSAGES = "set cut.which=none: the file has vectors of whole documents"
 NO_VECTOR = "make vectors of all of them with the same model"
 
 

@@ -72,7 +72,9 @@ class GivenDocids(Scheme):
         missing = [document.id for document in documents if document.id not in symbols]
         if missing:
             more = f" and {len(missing) - 1:,} more documents" if len(missing) > 1 else ""
-            raise DataError(f"{path} has no docid of {shorten(missing[0])!r}{more}", "give every document a docid")
+            whole = missing[0].rpartition("#")[0] in symbols
+            hint = "set cut.which=none: the file has whole documents" if whole else "give every document a docid"
+            raise DataError(f"{path} has no docid of {shorten(missing[0])!r}{more}", hint)
         self._names = _in_order({name for docid in symbols.values() for name in docid})
         number = {name: at for at, name in enumerate(self._names)}
         last = () if self.stop is None else (self.stop,)
