@@ -50,6 +50,14 @@ def as_fixed_lists(folder: Path, ids: list[str], vectors: np.ndarray) -> VectorF
     return VectorFile(str(folder / "v.parquet"))
 
 
+def as_json_lines(folder: Path, ids: list[str], vectors: np.ndarray) -> VectorFile:
+    """As pyserini.encode writes them."""
+    rows = zip(ids, vectors.tolist(), strict=True)
+    lines = [json.dumps({"id": key, "contents": "some text", "vector": vector}) for key, vector in rows]
+    (folder / "v.jsonl").write_text("\n".join(lines))
+    return VectorFile(str(folder / "v.jsonl"))
+
+
 def as_index(folder: Path, ids: list[str], index: Any) -> VectorFile:
     faiss.write_index(index, str(folder / "v.faiss"))
     (folder / "v.ids.txt").write_text("".join(f"{name}\n" for name in ids), encoding="utf-8")
@@ -101,7 +109,7 @@ def as_pyserini(folder: Path, ids: list[str], vectors: np.ndarray) -> VectorFile
 
 FORMS: list[Callable[[Path, list[str], np.ndarray], VectorFile]] = [
     *(as_npy, as_npy_with_json, as_parquet, as_fixed_lists, as_flat, as_hnsw, as_ivf, as_ivf_with_numbers),
-    *(as_numbered, as_pyserini),
+    *(as_numbered, as_pyserini, as_json_lines),
 ]
 
 
@@ -203,6 +211,25 @@ def test_tables_that_are_no_vectors_are_refused(tmp_path: Path, table: dict[str,
     assert problem in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"id": "a", "vector": [1, "x"]}', "v.jsonl:2: 'a' has no vector of numbers"),
+        ('{"id": "a", "vector": [[1], [2, 3]]}', "v.jsonl:2: "),
+        ('{"id": "a", "vector": {"tea": 0.3}}', "v.jsonl:2: 'a' has no vector of numbers"),
+        ('{"id": "a"}', "v.jsonl:2: 'a' has no vector of numbers"),
+        ('{"id": "a", "vector": [1, 2]}', "v.jsonl:2: the vector of 'a' has 2 numbers, and others have 1"),
+        ('{"vector": [1]}', "v.jsonl:2: the id is missing"),
+        ("nothing", "v.jsonl:2: "),
+    ],
+)
+def test_lines_that_are_no_vectors_are_refused(tmp_path: Path, line: str, problem: str) -> None:
+    (tmp_path / "v.jsonl").write_text(f'{{"id": "first", "vector": [1]}}\n{line}\n')
+    with pytest.raises(TrieverError) as error:
+        VectorFile(str(tmp_path / "v.jsonl")).read()
+    assert problem in str(error.value)
+
+
 def test_files_that_are_not_there_or_something_else_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", drawn())
     (tmp_path / "junk.parquet").write_bytes(b"PAR1 but not really")
@@ -217,10 +244,10 @@ def test_files_that_are_not_there_or_something_else_are_refused(tmp_path: Path) 
         VectorFile(str(tmp_path / "junk.parquet")): "is not a Parquet file that can be read",
         VectorFile(str(tmp_path / "junk.faiss")): "is not an index that faiss can read",
         VectorFile(str(tmp_path / "junk.npy")): "is not an array that NumPy can read",
-        VectorFile(str(tmp_path / "v.bin")): "ends neither in .npy, .parquet, .faiss nor .index",
+        VectorFile(str(tmp_path / "v.bin")): "ends neither in .npy, .parquet, .jsonl, .faiss nor .index",
         VectorFile(str(tmp_path)): "is a folder without the files index and docid",
         VectorFile(str(tmp_path / "v.npy"), str(tmp_path / "dict.json")): "dict.json is not a list",
-        VectorFile(str(tmp_path / "junk.parquet"), "x"): "has a column of ids, but ids = x; leave ids out",
+        VectorFile(str(tmp_path / "junk.parquet"), "x"): "has ids itself, but ids = x; leave ids out",
     }
     for file, problem in expected.items():
         with pytest.raises(TrieverError, match=problem):

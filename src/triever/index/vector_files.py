@@ -21,6 +21,7 @@ from triever import config
 from triever.arguments import as_path
 from triever.config import option
 from triever.data.formats.fields import DOCUMENT_IDS, QUERY_IDS, clean_id, shorten
+from triever.data.formats.json_text import parse_object
 from triever.data.formats.lines import read_lines, require_file
 from triever.data.formats.problems import Problems
 from triever.data.records import normalise
@@ -54,7 +55,7 @@ class VectorFile:
     """Vectors that exist already: `VectorFile("vectors.npy", ids="ids.txt")`."""
 
     file: str = option(
-        "", "a .npy array, a Parquet file with the columns id and vector, a faiss index, or a folder of pyserini"
+        "", "a .npy array, Parquet or JSON lines with id and vector, a faiss index, or a folder of pyserini"
     )
     ids: str = option(
         "", "the id of each row: a text file with one on each line, or a JSON list; none: beside it, NAME.ids.txt"
@@ -81,13 +82,15 @@ class VectorFile:
         require_file(path)
         if path.suffix in FAISS_ENDINGS:
             return _from_faiss(path, self.ids_path)
+        if path.suffix in (".parquet", ".jsonl") and self.ids:
+            raise UsageError(f"{path} has ids itself, but ids = {self.ids}", "leave ids out")
         if path.suffix == ".parquet":
-            if self.ids:
-                raise UsageError(f"{path} has a column of ids, but ids = {self.ids}", "leave ids out")
             return _from_parquet(path)
+        if path.suffix == ".jsonl":
+            return _from_json_lines(path)
         if path.suffix == ".npy":
             return _from_npy(path, self.ids_path)
-        problem = f"{path} ends neither in .npy, .parquet, .faiss nor .index"
+        problem = f"{path} ends neither in .npy, .parquet, .jsonl, .faiss nor .index"
         raise UsageError(problem, "write the vectors with numpy.save, as a Parquet table, or with faiss.write_index")
 
     @property
@@ -175,6 +178,31 @@ def _from_parquet(path: Path) -> IdVectors:
         problem = f"{path} is not a Parquet file that can be read: {str(error).splitlines()[0]}"
         raise DataError(problem, "write it again") from error
     return _checked(path, ids, np.concatenate(blocks) if blocks else np.empty((0, 1), np.float32))
+
+
+def _from_json_lines(path: Path) -> IdVectors:
+    """Lines of {"id": …, "vector": […]}, of which other fields are left out."""
+    ids: list[str] = []
+    vectors: list[np.ndarray] = []
+    for number, line in read_lines(path, Problems()):
+        try:
+            record = parse_object(line)
+            key = clean_id(next((record[name] for name in ID_COLUMNS if name in record), None))
+            vector = np.array(next((record[name] for name in VECTOR_COLUMNS if name in record), None))
+        except (Flaw, ValueError) as error:
+            problem, hint = (error.problem, error.hint) if isinstance(error, Flaw) else ("its vector is no list", LINES)
+            raise BadRecord(path, number, problem, hint) from None
+        if vector.ndim != 1 or not vector.size or vector.dtype.kind not in "fiu":
+            raise BadRecord(path, number, f"{shorten(key)!r} has no vector of numbers", LINES)
+        if vectors and len(vector) != len(vectors[0]):
+            problem = f"the vector of {shorten(key)!r} has {len(vector)} numbers, and others have {len(vectors[0])}"
+            raise BadRecord(path, number, problem, "make all vectors with one model")
+        ids.append(normalise(key))
+        vectors.append(vector.astype(np.float32))
+    return _checked(path, ids, np.stack(vectors) if vectors else np.empty((0, 1), np.float32))
+
+
+LINES = 'write lines such as {"id": "tea", "vector": [0.1, -0.4]}'
 
 
 def _column(path: Path, names: Sequence[str], known: Sequence[str], noun: str) -> str:

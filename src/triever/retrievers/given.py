@@ -38,7 +38,7 @@ class GivenVectors(Retriever[GivenEngine]):
     search_only: ClassVar[tuple[str, ...]] = ("encoder",)
 
     file: str = option(
-        "", "vectors of documents: .npy, Parquet with the columns id and vector, a faiss index, or a folder of pyserini"
+        "", "vectors of documents: .npy, Parquet or JSON lines with id and vector, a faiss index, a folder of pyserini"
     )
     ids: str = option("", "the id of each row: a text file with one on each line, or a JSON list; none: NAME.ids.txt")
     queries: VectorFile = option(VectorFile(), "vectors of questions, by the ids that questions have in the dataset")
