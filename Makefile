@@ -81,7 +81,7 @@ $(VENV_ALL)/bin/python: | $(VENV)/.dev
 
 # One after the other: what is missing for one framework leaves the others as they are. PyTerrier comes without what it
 # requires, and that by name: trec_eval has no wheel for Linux on ARM.
-FRAMEWORKS := 'langchain-core langchain-tests' mcp llama-index-core haystack-ai \
+FRAMEWORKS := 'langchain-core langchain-tests' mcp llama-index-core haystack-ai sentence-transformers \
 	'pandas ir-datasets deprecated more-itertools scipy jinja2 statsmodels dill lz4 beautifulsoup4' '--no-deps pyterrier'
 PIP_ALL := $(VENV_ALL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	--only-binary :all:

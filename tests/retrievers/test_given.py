@@ -38,7 +38,9 @@ from triever import (
     VectorFile,
 )
 from triever.artifact import digest_of
-from triever.data.writers import write_run
+from triever.cli import main
+from triever.data.readers import read_run
+from triever.data.writers import write_dataset, write_run
 from triever.evaluation.compare import search_all
 from triever.memory_parts import computed
 
@@ -545,3 +547,58 @@ def test_one_question_cannot_have_two_answers(tmp_path: Path) -> None:
 def test_a_run_has_documents_and_no_passages(run: str) -> None:
     with pytest.raises(TrieverError, match=r"set cut.which=none: a run has whole documents"):
         GivenRun(run, cut=Cut("all", words=5, overlap=0)).fit(dataset())
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+def triever_does(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    return int(end.value.code or 0)
+
+
+def test_commands_take_vectors_of_documents_and_questions_and_write_them(
+    tmp_path: Path, own: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_dataset(tmp_path / "data", dataset())
+    asked = saved(tmp_path, [query.id for query in QUERIES], words.encode([query.text for query in QUERIES]), "q")
+    monkeypatch.chdir(tmp_path)
+    file = ("--set", f"file={own['file']}", "--set", f"ids={own['ids']}")
+    assert triever_does("fit", "given", "--data", "data", "--out", "m", *file) == 0
+    given_vectors = ("--query-vectors", asked["file"], "--query-ids", asked["ids"])
+    assert triever_does("run", "m", "data", "--out", "x.run", *given_vectors) == 0
+    expected = GivenVectors(**own, encoder=NAME).fit(dataset())
+    for query, result in read_run("x.run").items():
+        text = next(each.text for each in QUERIES if each.id == query)
+        assert [hit.id for hit in result] == [hit.id for hit in expected.search(text, 100)]
+    assert triever_does("search", "m", QUERIES[0].text, "--set", f"encoder={NAME}") == 0
+    for ending in (".npy", ".parquet", ".faiss"):
+        assert triever_does("vectors", "m", "--out", f"again{ending}") == 0
+        assert (
+            triever_does("fit", "given", "--data", "data", "--out", f"m{ending}", "--set", f"file=again{ending}") == 0
+        )
+        again = triever.load(f"m{ending}")
+        assert isinstance(again, GivenVectors)
+        assert again.asked_by(words).search_many(QUERIES) == expected.search_many(QUERIES)
+    capsys.readouterr()
+    assert triever_does("run", "m", "data", "--out", "y.run") == 2
+    assert "there is no vector of the question" in capsys.readouterr().err
+    assert triever_does("fit", "bm25", "--data", "data", "--out", "b") == 0
+    assert triever_does("vectors", "b", "--out", "b.npy") == 2
+    assert "b is a bm25 retriever, which has no vector for each document" in capsys.readouterr().err
+    assert triever_does("run", "b", "data", "--out", "y.run", *given_vectors) == 2
+    assert "a bm25 retriever encodes questions itself" in capsys.readouterr().err
+
+
+def test_a_fusion_with_a_run_is_fitted_by_a_command(tmp_path: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_dataset(tmp_path / "data", dataset())
+    monkeypatch.chdir(tmp_path)
+    systems = f'systems=[{{kind="bm25"}}, {{kind="run", file="{run}"}}]'
+    assert triever_does("fit", "fused", "--data", "data", "--out", "f", "--set", systems) == 0
+    assert triever_does("run", "f", "data", "--out", "f.run") == 0
+    fused = Fused(systems=(BM25(), Dense(backbone=TINY))).fit(dataset())
+    for query, result in read_run("f.run").items():
+        text = next(each.text for each in QUERIES if each.id == query)
+        assert [hit.id for hit in result] == [hit.id for hit in fused.search(text, 100)]
+    assert triever_does("search", "f", "something else") == 2
