@@ -201,6 +201,7 @@ SQUAD = {
 }
 DPR = {"question": "What?", "answers": [], "positive_ctxs": [{"title": "Cats", "text": "A cat.", "passage_id": "7"}]}
 PAGE = {"_id": "7", "wikipedia_id": "7", "wikipedia_title": "Cats", "text": ["Cats\n", "A cat.\n"]}
+DSI_LINE = '{"text_id": 17, "text": "Question: what is a cat"}'
 TASK = {"id": "q1", "input": "What?", "output": [{"answer": "a cat", "provenance": [{"wikipedia_id": "7"}]}]}
 
 
@@ -347,6 +348,8 @@ QUESTIONS = [
     Case("DPR data with answers that are no list", file("train.json", json.dumps([DPR, changed(DPR, answers="a cat")])), queries, "train.json:1: answers is not a list of strings; expected DPR's layout", 1),
     Case("a KILT page whose text is no list", lines("kilt.jsonl", json.dumps(PAGE), json.dumps(changed(PAGE, _id="8", text="A dog."))), documents, "kilt.jsonl:2: text is not a list of paragraphs; expected a page of KILT", 1),
     Case("a KILT task whose output is no list", lines("nq.jsonl", json.dumps(TASK), json.dumps(changed(TASK, id="q2", output="a cat"))), queries, "nq.jsonl:2: output is not a list of objects; expected an item of a KILT task", 1),
+    Case("a line of DSI-QG without a docid", lines("dsi.json", DSI_LINE, '{"text_id": null, "text": "Question: x"}'), queries, "dsi.json:2: the text_id is missing; give every record an id", 1),
+    Case("a line of DSI-QG without a text", lines("dsi.json", DSI_LINE, '{"text_id": 4, "text": []}'), queries, "dsi.json:2: the record has no text; a line looks like", 1),
     Case("a KILT task without input", lines("nq.jsonl", json.dumps(TASK), json.dumps(without(changed(TASK, id="q2"), "input"))), queries, "nq.jsonl:2: input is not a string", 1),
 ]  # fmt: skip
 

@@ -29,6 +29,8 @@ def test_what_was_saved_opens_and_answers_as_it_did(name: str, tmp_path: Path) -
         return
     retriever = triever.load(tmp_path / "model")
     assert same(golden.answers(retriever), EXPECTED[name])
+    if isinstance(retriever, triever.GivenVectors):  # an artifact holds no program that makes vectors
+        retriever = retriever.asked_by(golden.letters)
     retriever.add([triever.Document("tea 2", "Another text.")])
     retriever.delete(["tea"])
     retriever.save(tmp_path / "again")

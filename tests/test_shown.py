@@ -36,6 +36,8 @@ PAGES = [
     "docs/data.md",
     "docs/search.md",
     "docs/encoders.md",
+    "docs/bring-your-own.md",
+    "docs/coming-from.md",
     "docs/generative.md",
     "docs/language-models.md",
     "docs/contextual.md",
@@ -50,7 +52,7 @@ PAGES = [
 LONG = {
     *("docs/index.md", "docs/evaluation.md", "docs/encoders.md", "docs/generative.md", "docs/contextual.md"),
     *("docs/gdr.md", "docs/reatt.md", "docs/query-writer.md", "docs/scale.md", "docs/theory.md", "docs/serving.md"),
-    "docs/language-models.md",
+    *("docs/language-models.md", "docs/bring-your-own.md", "docs/coming-from.md"),
 }
 """Pages that take long; `make test` only looks whether their commands and their code can be read."""
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -180,7 +180,12 @@ WORDS: dict[str, list[list[str]]] = {
     ],
     "ask": [[A, Q], [A, Q, "--json"], [A, NASTY], [M, Q], [NASTY, Q], [A, Q, "--where", NASTY]],
     "explain": [[M, Q], [M, Q, "--json"], [G, Q], [G, Q, "--json"]],
-    "run": [[M, D, "--split", T, "--out", f"again{FILE}.run"], [M, D, "--split", NASTY, "--out", "a.run"]],
+    "run": [
+        [M, D, "--split", T, "--out", f"again{FILE}.run"],
+        [M, D, "--split", NASTY, "--out", "a.run"],
+        [M, D, "--split", T, "--out", "a.run", "--query-vectors", NASTY],
+    ],
+    "vectors": [[M, "--out", f"v{FILE}.npy"], [NASTY, "--out", "v.npy"]],
     "evaluate": [
         [X, D, "--split", T],
         [X, D, "--split", T, "--json"],

@@ -93,13 +93,16 @@ OPTIONS = {
         "Fused",
         "GDR",
         "Generative",
+        "GivenDocids",
+        "GivenRun",
+        "GivenVectors",
         "IndexOptions",
         "LossWeights",
         "MatchOptions",
         "MultiVector",
     ),
     *("Naive", "Negatives", "QueryWriter", "Reranked", "RerankTuning", "SearchOptions", "Semantic", "SpellingOptions"),
-    *("Title", "TokenOptions", "Tuning", "ViewOptions", "VocabularyOptions", "WriterTuning"),
+    *("Title", "TokenOptions", "Tuning", "VectorFile", "ViewOptions", "VocabularyOptions", "WriterTuning"),
 }
 RECORDS = {"Answer", "DocidBranch", "DocidNode", "Explanation", "Hit", "Remote", "Result", "Source"}
 """What searches and connections make, by the million: nobody else has to, and nothing is checked."""

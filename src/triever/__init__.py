@@ -26,13 +26,14 @@ from triever.sharing.hub import pull, push
 from triever.version import __version__
 
 if _typing.TYPE_CHECKING:
-    from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Semantic, Title
+    from triever.docids.schemes import Atomic, Cluster, Codebook, GivenDocids, Naive, Semantic, Title
     from triever.engines.docid_search import SearchOptions
     from triever.engines.docid_tree import DocidBranch, DocidNode
     from triever.engines.match_scores import MatchOptions
     from triever.engines.titles import SpellingOptions
     from triever.index.options import IndexOptions
     from triever.index.token_vectors import TokenOptions
+    from triever.index.vector_files import VectorFile
     from triever.models.adapters import AdapterOptions
     from triever.models.decoders import DecoderOptions
     from triever.models.reatt import ReAttShape
@@ -44,8 +45,10 @@ if _typing.TYPE_CHECKING:
     from triever.retrievers.fusion import Fused
     from triever.retrievers.gdr import GDR, LossWeights
     from triever.retrievers.generative import Generative
+    from triever.retrievers.given import GivenVectors
     from triever.retrievers.multivector import MultiVector
     from triever.retrievers.reatt import ReAtt, ReAttTuning
+    from triever.retrievers.recorded import GivenRun
     from triever.retrievers.reranker import Reranked
     from triever.training.clusters import ClusterNegatives
     from triever.training.pairs import Negatives
@@ -69,6 +72,9 @@ _LATER = {
     "Fused": "retrievers.fusion",
     "GDR": "retrievers.gdr",
     "Generative": "retrievers.generative",
+    "GivenDocids": "docids.schemes",
+    "GivenRun": "retrievers.recorded",
+    "GivenVectors": "retrievers.given",
     "IndexOptions": "index.options",
     "LossWeights": "retrievers.gdr",
     "MatchOptions": "engines.match_scores",
@@ -88,6 +94,7 @@ _LATER = {
     "Title": "docids.schemes",
     "TokenOptions": "index.token_vectors",
     "Tuning": "training.tuning",
+    "VectorFile": "index.vector_files",
     "ViewOptions": "training.views",
     "VocabularyOptions": "retrievers.contextual",
     "WriterTuning": "queries.writer_tuning",
@@ -133,6 +140,9 @@ __all__ = [
     "Fused",
     "GDR",
     "Generative",
+    "GivenDocids",
+    "GivenRun",
+    "GivenVectors",
     "Hit",
     "IndexOptions",
     "load",
@@ -169,6 +179,7 @@ __all__ = [
     "Tuning",
     "unpack",
     "UsageError",
+    "VectorFile",
     "ViewOptions",
     "VocabularyOptions",
     "WriterTuning",

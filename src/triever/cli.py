@@ -42,6 +42,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "ask": use.ask,
     "explain": use.explain,
     "run": use.run,
+    "vectors": use.vectors,
     "evaluate": measure.evaluate,
     "compare": measure.compare,
     "analyse": {

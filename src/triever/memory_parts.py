@@ -59,6 +59,7 @@ PARTS = {
     "placer": About("encoders that only new documents need", "none"),
     "placing": About("what gives docids to new documents", "none"),
     "terms": About("the words of each document, from which weights are made anew", "none", mapped=True),
+    "questions": About("questions whose vectors or hits are known, with these", "some"),
     "spans": About("which document each passage is of, and where it stands in the text", "some"),
     "rows by id": About("the row of each id, by which documents are looked up", "some"),
     "copied texts": About("the texts of passages, which are cut out anew when a model is opened", "none"),

@@ -61,11 +61,13 @@ KINDS = {
     "dense": "triever.retrievers.dense:Dense",
     "fused": "triever.retrievers.fusion:Fused",
     "gdr": "triever.retrievers.gdr:GDR",
+    "given": "triever.retrievers.given:GivenVectors",
     "generative": "triever.retrievers.generative:Generative",
     "contextual": "triever.retrievers.contextual:Contextual",
     "multivector": "triever.retrievers.multivector:MultiVector",
     "reranked": "triever.retrievers.reranker:Reranked",
     "reatt": "triever.retrievers.reatt:ReAtt",
+    "run": "triever.retrievers.recorded:GivenRun",
     "answerer": "triever.retrievers.answerer:Answerer",
 }
 """Every retriever of Triever by its name on the command line; imported only when it is asked for."""

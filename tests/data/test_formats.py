@@ -25,6 +25,12 @@ from triever.data.records import Document, Hit, Query, normalise
 from triever.errors import DataError
 from triever.parquet import pages as parquet_pages
 
+DSI_LINES = [
+    {"text_id": 17, "text": "Passage: Tea</s>Pour boiling water."},
+    {"text_id": 17, "text": "Question: how is tea made"},
+    {"text_id": 4, "text": "Passage: Knead the dough."},
+]
+
 
 @pytest.fixture
 def put(tmp_path: Path) -> Any:
@@ -666,3 +672,28 @@ def test_long_texts_of_every_type_of_arrow(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "corpus.parquet"
     pq.write_table(pa.table({"_id": [f"d{n}" for n in range(600)], "text": column}), path, use_dictionary=False)
     assert [document.text for document in read_documents(path)] == texts.to_pylist()
+
+
+def test_training_data_of_dsi_is_documents_questions_and_judgements(put: Any) -> None:
+    path = put("\n".join(map(json.dumps, DSI_LINES)), "marco_DSI_train_data.json")
+    assert sniff(path).roles == (Role.DOCUMENTS, Role.QUERIES, Role.QRELS)
+    assert [*read_documents(path)] == [Document("17", "Pour boiling water.", "Tea"), Document("4", "Knead the dough.")]
+    assert [*read_queries(path)] == [Query("marco_DSI_train_data-2", "how is tea made")]
+    assert read_qrels(path) == {"marco_DSI_train_data-2": {"17": 1}}
+
+
+def test_questions_that_dsi_has_written_are_expansions(put: Any) -> None:
+    lines = [{"text_id": 17, "text": "brew tea"}, {"text_id": 4, "text": "bake"}, {"text_id": 17, "text": "hot water"}]
+    path = put("\n".join(map(json.dumps, lines)), "corpus.tsv.q10.docTquery")
+    assert sniff(path).roles == (Role.EXPANSIONS,)
+    assert [*read_expansions(path)] == [("17", ("brew tea",)), ("4", ("bake",)), ("17", ("hot water",))]
+
+
+def test_bad_lines_of_dsi_are_told_with_their_places(put: Any) -> None:
+    lines = [json.dumps(DSI_LINES[1]), '{"text_id": null, "text": "Question: x"}', '{"text_id": 1, "text": 5}', "{"]
+    path = put("\n".join(lines))
+    with pytest.raises(DataError, match="x:2: the text_id is missing"):
+        [*read_queries(path)]
+    problems = Problems(skip_bad=True)
+    assert len([*read_queries(path, problems)]) == 1
+    assert problems.count == 3

@@ -10,7 +10,7 @@ import contextlib
 import json
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,9 @@ from triever import (
     Document,
     Fused,
     Generative,
+    GivenDocids,
+    GivenRun,
+    GivenVectors,
     IndexOptions,
     MultiVector,
     Naive,
@@ -50,6 +53,7 @@ from triever import (
     Semantic,
     Title,
     TokenOptions,
+    VectorFile,
     VocabularyOptions,
     WriterTuning,
 )
@@ -88,6 +92,48 @@ def generative(scheme: Any) -> Generative:
     return Generative(backbone=TINY, training=NOTHING, docids=scheme)
 
 
+class Letters:
+    """A model of one's own: a vector counts letters."""
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """(texts, 8)"""
+        return np.array([[sum(ord(sign) % 8 == at for sign in text) for at in range(8)] for text in texts], np.float32)
+
+
+letters = Letters()
+
+
+def given() -> GivenVectors:
+    """Vectors of one's own, of documents and of questions."""
+    for name, ids, texts in (
+        ("vectors", [document.id for document in documents()], [document.full_text for document in documents()]),
+        ("queries", [query.id for query in questions()], QUERIES),
+    ):
+        np.save(f"{name}.npy", letters.encode(texts))
+        Path(f"{name}.ids.txt").write_text("\n".join(ids), encoding="utf-8")
+    encoder = "tests.golden.make_artifacts:letters"
+    return GivenVectors("vectors.npy", queries=VectorFile("queries.npy"), encoder=encoder, unit=True)
+
+
+def recorded() -> GivenRun:
+    """A run of two questions."""
+    hits = ["q0 Q0 tea 1 2.5 x", "q0 Q0 d1 2 1.5 x", "q0 Q0 d0 3 1.25 x", "q1 Q0 d3 1 0.5 x"]
+    Path("other.run").write_text("\n".join(hits))
+    return GivenRun("other.run", lacking="nothing")
+
+
+def listed_docids() -> GivenDocids:
+    """Docids of a file, some of them for documents that come later."""
+    ids = [*(document.id for document in documents()), "tea two", "tea 2"]
+    Path("docids.tsv").write_text("\n".join(f"{key}\t{at % 3} {at}" for at, key in enumerate(ids)), encoding="utf-8")
+    return GivenDocids("docids.tsv")
+
+
+def questions() -> list[Query]:
+    """What is asked, with ids."""
+    return [Query(f"q{at}", text) for at, text in enumerate(QUERIES)]
+
+
 RETRIEVERS: dict[str, Callable[[], Retriever]] = {
     "bm25": BM25,
     "dense": dense,
@@ -117,10 +163,15 @@ RETRIEVERS: dict[str, Callable[[], Retriever]] = {
     "answerer_causal": lambda: Answerer(
         backbone=CAUSAL, shape=SHORT, document_length=32, training=ReaderTuning(steps=0)
     ),
+    "given": given,
+    "run": recorded,
+    "generative_given": lambda: generative(listed_docids()),
     "gdr": lambda: GDR(vectors=dense(), training=NOTHING, docids=Cluster(clusters=5)),
 }
 WRITER = "query_writer"
 """The one that is no retriever."""
+ASKED = {"given", "run"}
+"""Those whose dataset has questions, by whose ids they find something."""
 COUNTS = {"dense_ivfpq": 640}
 """Documents, where the usual number is too small for the kind."""
 
@@ -143,7 +194,8 @@ def save(name: str, folder: Path) -> list[list[list[Any]]]:
         )
         writer.fit(data).save(folder)
         return []
-    retriever = RETRIEVERS[name]().fit(Dataset.of("golden", kept))
+    asked = (questions(), {"test": {"q0": {"tea": 1}, "q1": {"d3": 1}, "q2": {"東京": 1}}}) if name in ASKED else ()
+    retriever = RETRIEVERS[name]().fit(Dataset.of("golden", kept, *asked))
     retriever.delete([kept[4].id])  # so that rows and numbers differ where they can
     retriever.add([Document("tea two", "It came later than the others.", "A late word7")])
     retriever.save(folder)

@@ -104,13 +104,13 @@ def results(
 def docids_info(
     data: Data,
     scheme: Annotated[
-        str, typer.Option(help="The kind of docids: atomic, naive, title, semantic, codebook or cluster.")
+        str, typer.Option(help="The kind of docids: atomic, naive, title, semantic, codebook, cluster or given.")
     ] = "title",
     vectors: Annotated[
         Path | None,
         typer.Option(
-            help="The vectors that docids are made from: a .npy file with one for each document, or a model that "
-            "`triever fit dense` has written."
+            help="The vectors that docids are made from: a .npy file with one for each document, in their order or "
+            "with NAME.ids.txt beside it; a Parquet file, a faiss index, or a model of the system dense or given."
         ),
     ] = None,
     set_: SchemeSettings = None,

@@ -42,8 +42,8 @@ def fit(
         str,
         typer.Argument(
             metavar="SYSTEM",
-            help="generative, contextual, gdr, reatt, bm25, dense, multivector, reranked, fused, answerer, or a TOML "
-            "file with its kind and options.",
+            help="generative, contextual, gdr, reatt, bm25, dense, multivector, reranked, fused, answerer, given, run, "
+            "or a TOML file with its kind and options.",
         ),
     ],
     data: DataOption,

@@ -202,6 +202,18 @@ def run(
     split: Split = "test",
     k: Hits = 100,
     set_: SearchSettings = None,
+    query_vectors: Annotated[
+        Path | None,
+        typer.Option(
+            help="With a model of the system given: vectors of the questions, as .npy, Parquet or a faiss index.",
+        ),
+    ] = None,
+    query_ids: Annotated[
+        Path | None,
+        typer.Option(
+            help="The id of the question of each row of --query-vectors. Default: NAME.ids.txt beside NAME.npy.",
+        ),
+    ] = None,
     read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
@@ -212,8 +224,53 @@ def run(
     check_file(out)
     queries = open_data(data, skip_bad, read_as).queries(split)
     tag = "-".join(model.resolve().name.split()) or "triever"
-    write_run(out, search_all(_opened(model, set_), queries, k), tag=tag)
+    retriever = _opened(model, set_)
+    if query_vectors or query_ids:
+        questions = {query.id: query.text for query in queries}
+        retriever = _asked_with(retriever, questions, query_vectors, query_ids)
+    write_run(out, search_all(retriever, queries, k), tag=tag)
     note(f"wrote {out}: {len(queries):,} questions")
+
+
+def _asked_with(
+    retriever: Retriever, questions: Mapping[str, str], vectors: Path | None, ids: Path | None
+) -> Retriever:
+    """The retriever, which knows the vectors of questions, whose texts are given by their ids."""
+    from triever.index.vector_files import VectorFile
+    from triever.retrievers.given import GivenVectors, query_vectors
+
+    if not isinstance(retriever, GivenVectors):
+        problem = f"a {retriever.kind} retriever encodes questions itself"
+        raise UsageError(problem, "leave --query-vectors out, or fit the system given")
+    file = VectorFile(str(vectors or ""), str(ids or ""))
+    texts, array = query_vectors(file, questions, "this split")
+    return retriever.asked_with(dict(zip(texts, array, strict=True)))
+
+
+def vectors(
+    model: Model,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            help="The file to write: .npy or .faiss, each with NAME.ids.txt beside it, or .parquet with both.",
+        ),
+    ],
+) -> None:
+    """Write the vectors of the documents of a saved retriever, for other programs: NumPy, Parquet or faiss."""
+    from triever.engines.encoded import DenseEngine
+    from triever.engines.given import GivenEngine
+    from triever.index.vector_files import write_vectors
+
+    check_file(out)
+    retriever = _opened(model, None)
+    engine = retriever.engine
+    if not isinstance(engine, DenseEngine | GivenEngine):
+        problem = f"{model} is a {retriever.kind} retriever, which has no vector for each document"
+        raise UsageError(problem, "name a model of the system dense or given")
+    written = write_vectors(out, retriever.searched.ids, engine.index)
+    size = f"{len(retriever.searched):,} vectors of {engine.index.width} numbers"
+    note(f"wrote {' and '.join(map(str, written))}: {size}")
 
 
 def _filter(where: Sequence[str] | None) -> dict[str, object]:

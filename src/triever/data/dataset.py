@@ -142,6 +142,10 @@ class Dataset:
             self._queries[split] = self._own_queries(split) if parts == [split] else self._joined_queries(parts)
         return list(self._queries[split])
 
+    def questions(self) -> dict[str, str]:
+        """The texts of the queries of all splits, by their ids."""
+        return {query.id: query.text for split in self.splits for query in self.queries(split)}
+
     def qrels(self, split: str) -> Qrels:
         """The judgements of a split: query id -> document id -> grade."""
         self._check_name(split)

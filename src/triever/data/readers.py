@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from triever.arguments import as_path
 from triever.data.folders import Layout, survey
-from triever.data.formats import kilt, qa_json, tables, trec
+from triever.data.formats import dsi, kilt, qa_json, tables, trec
 from triever.data.formats.fields import make_document, make_expansions, make_judgement, make_query, shorten
 from triever.data.formats.json_items import read_items
 from triever.data.formats.json_text import parse_object
@@ -57,6 +57,10 @@ RECIPES: dict[tuple[Format, Role], tuple[Rows, Make]] = {
     (Format.KILT_PAGES, Role.DOCUMENTS): (read_lines, kilt.kilt_document),
     (Format.KILT_TASK, Role.QUERIES): (read_lines, kilt.kilt_query),
     (Format.KILT_TASK, Role.QRELS): (read_lines, kilt.kilt_judgements),
+    (Format.DSI, Role.DOCUMENTS): (dsi.passages, dsi.document),
+    (Format.DSI, Role.QUERIES): (dsi.questions, dsi.query),
+    (Format.DSI, Role.QRELS): (dsi.questions, dsi.judgements),
+    (Format.DSI, Role.EXPANSIONS): (dsi.written, dsi.expansions),
     (Format.SQUAD, Role.DOCUMENTS): (qa_json.squad_paragraphs, qa_json.squad_document),
     (Format.SQUAD, Role.QUERIES): (qa_json.squad_questions, qa_json.squad_query),
     (Format.SQUAD, Role.QRELS): (qa_json.squad_questions, qa_json.squad_judgements),

@@ -146,10 +146,12 @@ class ClusterEngine:
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With more documents, each in its cluster, and their vectors."""
         vectors = self.docids.vectors(documents)
+        if vectors is None:
+            problem = "clusters hold given vectors, and there is nothing that makes such of a new document"
+            raise UsageError(problem, "fit again with vectors of all documents")
         larger = self.docids.placed(documents, vectors)
         if self.documents is not None:  # clusters are those of the placer, and vectors are not
             vectors = vectors_of(self.documents, self.docids.reading, documents)
-        assert vectors is not None  # all schemes place documents by vectors here
         new = larger.numbers[len(self.docids.numbers) :], vectors.numpy()
         return replace(self, docids=larger, below=self.below.moved(larger.trie, new))
 

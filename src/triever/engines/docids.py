@@ -27,6 +27,7 @@ from triever.engines.base import Parts
 from triever.engines.docid_search import ScoredDocuments, SearchOptions, found_by
 from triever.engines.docid_tree import DocidTree, Symbols
 from triever.engines.panels import Panel
+from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Stored, Thing, scaled, weight_products, weights_in
 from triever.models import decoders
 from triever.models import encoder as encoders
@@ -169,6 +170,9 @@ class Docids(Generic[M]):
 
     def vectors(self, documents: Iterable[Document]) -> Tensor | None:
         """(documents, d) the vectors by which new documents are placed, where that is done by vectors."""
+        if self.placer is None and self.scheme.needs_vectors:
+            problem = "docids were made from given vectors, and there is nothing that makes such of a new document"
+            raise UsageError(problem, "fit again with vectors of all documents")
         return vectors_of(self.placer, self.reading, documents) if self.placer else None
 
     def placed(self, documents: Sequence[Document], vectors: Tensor | None) -> Docids[M]:

@@ -25,11 +25,12 @@ TRAINING = 39
 """The number of vectors for each centroid that faiss needs for training; with fewer, no lists are made."""
 
 
-def _faiss() -> Any:
+def faiss_library() -> Any:
+    """The package faiss, or an error that says how to install it."""
     try:
         return importlib.import_module("faiss")
     except ImportError as error:
-        raise MissingExtra("an index of kind hnsw or ivfpq", "pip install faiss-cpu") from error
+        raise MissingExtra("an index of kind hnsw or ivfpq, or a file of faiss,", "pip install faiss-cpu") from error
 
 
 class Finder(Protocol):
@@ -38,6 +39,11 @@ class Finder(Protocol):
     arrays_of: ClassVar[tuple[str, ...]]
     part: ClassVar[str]
     """Its name as a part of memory."""
+
+    @property
+    def index(self) -> Any:
+        """The index of faiss."""
+        ...
 
     @classmethod
     def build(cls, vectors: np.ndarray, options: IndexOptions) -> Self | None:
@@ -76,7 +82,7 @@ def chunks(vectors: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _selector(alive: np.ndarray | None) -> dict[str, object]:
-    return {} if alive is None else {"sel": _faiss().IDSelectorBitmap(np.packbits(alive, bitorder="little"))}
+    return {} if alive is None else {"sel": faiss_library().IDSelectorBitmap(np.packbits(alive, bitorder="little"))}
 
 
 @dataclass(frozen=True)
@@ -100,14 +106,15 @@ class Graph:
 
     @classmethod
     def _empty(cls, width: int, options: IndexOptions) -> Graph:
-        faiss = _faiss()
+        faiss = faiss_library()
         index = faiss.IndexHNSWFlat(width, options.hnsw_m, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = options.ef_construction
+        index.hnsw.efSearch = options.ef_search  # for whoever writes it to a file: searches here say it each time
         return cls(index, options)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The number of layers of each vector (n,), and all neighbours end to end, -1 for unused links."""
-        faiss, hnsw = _faiss(), self.index.hnsw
+        faiss, hnsw = faiss_library(), self.index.hnsw
         return {"levels": faiss.vector_to_array(hnsw.levels), "neighbours": faiss.vector_to_array(hnsw.neighbors)}
 
     @classmethod
@@ -116,7 +123,7 @@ class Graph:
         levels = np.ascontiguousarray(arrays["levels"], np.int32)
         neighbours = np.ascontiguousarray(arrays["neighbours"], np.int32)
         offsets = _graph_offsets(levels, neighbours, len(vectors), options.hnsw_m)
-        graph, faiss = cls._empty(vectors.shape[1], options), _faiss()
+        graph, faiss = cls._empty(vectors.shape[1], options), faiss_library()
         hnsw = graph.index.hnsw
         for name, values in (("levels", levels), ("offsets", offsets), ("neighbors", neighbours)):
             faiss.copy_array_to_vector(values, getattr(hnsw, name))
@@ -129,13 +136,13 @@ class Graph:
     def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
         """Walk the graph; deleted vectors are passed through, but not returned."""
         wide = max(k, self.options.ef_search)
-        params = _faiss().SearchParametersHNSW(efSearch=wide, **_selector(alive))
+        params = faiss_library().SearchParametersHNSW(efSearch=wide, **_selector(alive))
         return filled(*self.index.search(queries, k, params=params), k)
 
     @property
     def bytes(self) -> int:
         """The bytes of the graph and of its own copy of the vectors."""
-        hnsw, vectors = self.index.hnsw, _faiss().downcast_index(self.index.storage).codes.size()
+        hnsw, vectors = self.index.hnsw, faiss_library().downcast_index(self.index.storage).codes.size()
         return vectors + 4 * hnsw.levels.size() + 8 * hnsw.offsets.size() + 4 * hnsw.neighbors.size()
 
     @classmethod
@@ -195,15 +202,16 @@ class Lists:
 
     @classmethod
     def _empty(cls, width: int, lists: int, options: IndexOptions) -> Lists:
-        faiss = _faiss()
+        faiss = faiss_library()
         quantizer = faiss.IndexFlatIP(width)
         pieces = _piece_count(width, options.pq_m)
         index = faiss.IndexIVFPQ(quantizer, width, lists, pieces, options.nbits, faiss.METRIC_INNER_PRODUCT)
+        index.nprobe = _probes(lists, options)
         return cls(index, options)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Centroids of lists and codes; and all lists end to end, with their members and codes."""
-        faiss, index = _faiss(), self.index
+        faiss, index = faiss_library(), self.index
         sizes = np.array([index.invlists.list_size(number) for number in range(index.nlist)], np.int64)
         ids = [_copied(faiss, index.invlists.get_ids(number), int(size)) for number, size in enumerate(sizes)]
         width = index.code_size
@@ -223,7 +231,7 @@ class Lists:
         """The lists from their arrays."""
         sizes, members, codes = (np.asarray(arrays[name]) for name in ("sizes", "members", "codes"))
         count, width = vectors.shape
-        made, faiss = cls._empty(width, len(sizes), options), _faiss()
+        made, faiss = cls._empty(width, len(sizes), options), faiss_library()
         index = made.index
         require(len(sizes) and arrays["coarse"].shape == (len(sizes), width), "has another number of lists")
         require(arrays["codebooks"].shape == (width << options.nbits,), "has other codebooks")
@@ -245,14 +253,14 @@ class Lists:
 
     def search(self, queries: np.ndarray, k: int, alive: np.ndarray | None) -> ScoresAndRows:
         """Search the lists nearest to each query."""
-        nprobe = self.options.nprobe or max(8, self.index.nlist // 32)
-        params = _faiss().SearchParametersIVF(nprobe=min(nprobe, self.index.nlist), **_selector(alive))
+        nprobe = _probes(self.index.nlist, self.options)
+        params = faiss_library().SearchParametersIVF(nprobe=nprobe, **_selector(alive))
         return filled(*self.index.search(queries, k, params=params), k)
 
     @property
     def bytes(self) -> int:
         """The bytes of codes, members and centroids."""
-        lists, coarse = self.index.invlists, _faiss().downcast_index(self.index.quantizer).codes.size()
+        lists, coarse = self.index.invlists, faiss_library().downcast_index(self.index.quantizer).codes.size()
         return lists.compute_ntotal() * (lists.code_size + 8) + coarse + 4 * self.index.pq.centroids.size()
 
     @classmethod
@@ -267,6 +275,11 @@ class Lists:
             Product(_list_count(count, options.nlist), "lists", 4 * width, f"{width} numbers of 4"),
             Product(2**bits, "codewords", 4 * width, f"{width} numbers of 4"),
         ]
+
+
+def _probes(lists: int, options: IndexOptions) -> int:
+    """How many of the lists are searched for a query."""
+    return min(options.nprobe or max(8, lists // 32), lists)
 
 
 def _copied(faiss: Any, pointer: object, count: int) -> np.ndarray:

@@ -16,8 +16,10 @@ from triever.docids.quantize import all_finite
 from triever.docids.schemes import Scheme, scheme_class
 from triever.docids.trie import Trie
 from triever.engines.encoded import DenseEngine
+from triever.engines.given import GivenEngine
 from triever.errors import DataError, UsageError
 from triever.index.top import shared
+from triever.index.vector_files import VectorFile, is_pyserini
 from triever.retriever import load
 
 SHOWN = 3
@@ -46,14 +48,19 @@ def _vectors(scheme: Scheme, path: Path | None, documents: Sequence[Document]) -
             problem = f"{scheme.kind} docids are made from vectors, but none are given"
             raise UsageError(problem, "add --vectors and a .npy file, or a model that triever fit dense has written")
         return None
-    return _of_model(path, documents) if path.is_dir() else _of_file(path)
+    if path.is_dir() and not is_pyserini(path):
+        return _of_model(path, documents)
+    file = VectorFile(str(path))
+    if path.suffix == ".npy" and not file.ids_path.exists():  # then they are in the order of documents
+        return _of_file(path)
+    return shared(file.read().of([document.id for document in documents]))
 
 
 def _of_model(path: Path, documents: Sequence[Document]) -> Tensor:
     """The vectors that a saved dense retriever has of these documents, which need not be all of its documents."""
     retriever = load(path)
-    if not isinstance(retriever.engine, DenseEngine):
-        hint = "name a model that triever fit dense has written"
+    if not isinstance(retriever.engine, DenseEngine | GivenEngine):
+        hint = "name a model that triever fit dense or triever fit given has written"
         raise UsageError(f"{path} is a {retriever.kind} retriever, which has no vector for each document", hint)
     if retriever.searched is not retriever.documents:
         problem = f"{path} has vectors of passages, and none for each document"

@@ -34,9 +34,11 @@ from triever.engines.clusters import ClusterEngine
 from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import DocidEngine, Docids, Reading, ReadsTexts, entries_of, vectors_of
 from triever.engines.encoded import DenseEngine
+from triever.engines.given import GivenEngine
 from triever.engines.titles import TitleEngine
 from triever.errors import UsageError
 from triever.index.top import shared
+from triever.index.vector_files import UNIT
 from triever.index.vectors import IndexOptions
 from triever.learning.encoders import check_lengths, check_memory, device_name, new_encoder
 from triever.models.adapters import AdapterOptions, check_library, is_new
@@ -79,6 +81,8 @@ _log = logging.getLogger("triever")
 
 ADVICE = "try more questions, asked or written (triever write-queries), or a lower training.learning_rate"
 """What to do about a training that did not make the model better."""
+GIVEN = "given"
+"""The kind of retriever that has vectors of one's own, which its encoder need not be here for."""
 REPLAYED = 10
 """Old documents that are gone over again for each new one, at most."""
 E = TypeVar("E", DocidEngine, ClusterEngine, TitleEngine)
@@ -151,13 +155,17 @@ class DocidRetriever(Retriever[R]):
 
     search_only: ClassVar[tuple[str, ...]] = ("search_options",)
 
-    docids: Scheme = option(Atomic(), "atomic, naive, title, semantic, codebook or cluster, or a table with its kind")
+    docids: Scheme = option(
+        Atomic(), "atomic, naive, title, semantic, codebook, cluster or given, or a table with its kind"
+    )
     backbone: str = option(
         "minilm", "the model that reads: minilm, smollm2, scratch, a folder, an id of the hub; a T5 brings its decoder"
     )
     fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
     vectors: Retriever[Any] | None = option(
-        None, "a dense retriever, or its folder, whose vectors docids are made from; none: the backbone as it comes"
+        None,
+        "a dense retriever, or its folder, whose vectors docids are made from, or the system given with vectors of "
+        "your own; none: the backbone as it comes",
     )
     decoder: DecoderOptions = option(DecoderOptions(), "what writes")
     views: ViewOptions = option(ViewOptions(), "what stands for documents in training")
@@ -170,8 +178,9 @@ class DocidRetriever(Retriever[R]):
 
     def __post_init__(self) -> None:
         config.validate(self)
-        if self.vectors is not None and self.vectors.kind != "dense":
-            raise UsageError(f"vectors = {self.vectors.kind} makes no vectors of documents", "name a dense retriever")
+        if self.vectors is not None and self.vectors.kind not in ("dense", GIVEN):
+            problem = f"vectors = {self.vectors.kind} makes no vectors of documents"
+            raise UsageError(problem, "name a dense retriever, or given with a file of vectors")
         check_lengths(self.read_length, self.document_length)
         if self.decoder.rows == "vectors":
             self._check_rows()
@@ -192,6 +201,9 @@ class DocidRetriever(Retriever[R]):
                 problem,
                 "leave decoder.rows out, or use docids atomic, cluster with branch=0, or codebook with positions",
             )
+        if self.given:
+            problem = "decoder.rows = vectors, but given vectors are not of the space of the states that are read"
+            raise UsageError(problem, "leave decoder.rows out, or name a dense retriever with given.file")
         if self.dense and self.dense.size:
             problem = f"decoder.rows = vectors, but vectors.size = {self.dense.size} projects vectors to another size"
             raise UsageError(problem, "leave decoder.rows out, or name a dense retriever with size = 0")
@@ -199,7 +211,13 @@ class DocidRetriever(Retriever[R]):
     @property
     def dense(self) -> VectorSystem | None:
         """The retriever whose vectors docids are made from, where one is named."""
-        return cast("VectorSystem | None", self.vectors)  # `__post_init__` refuses all but dense ones
+        # `__post_init__` refuses all others
+        return cast("VectorSystem | None", self.vectors) if self.given is None else None
+
+    @property
+    def given(self) -> Retriever[GivenEngine] | None:
+        """The retriever with vectors of one's own that docids are made from, where one is named."""
+        return self.vectors if self.vectors is not None and self.vectors.kind == GIVEN else None
 
     @property
     def read_length(self) -> int:
@@ -223,7 +241,12 @@ class DocidRetriever(Retriever[R]):
     @property
     def begins_anew(self) -> bool:
         """Whether what reads has learned nothing yet."""
-        return self.backbone.startswith(SCRATCH) and self.vectors is None
+        return self.backbone.startswith(SCRATCH) and self.dense is None
+
+    def lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
+        """What is learned from besides documents, as fingerprints: also a file of docids."""
+        files = {"docids": fit_fingerprints.of_files(self.docids.files)} if self.docids.files else {}
+        return {**super().lessons(dataset, store), **files}
 
     def searching(self, **options: Any) -> Self:
         """The same model and documents, searched in another way: `written.searching(method="exact")`."""
@@ -296,6 +319,9 @@ class DocidTeaching(Generic[E]):
         """Refuse what is known to be impossible before any text is read."""
         options = self.options
         check_library(options.adapter)
+        if options.given and not (self.by_vectors or options.docids.needs_vectors):
+            problem = f"{options.docids.kind} docids are not made from vectors, so that given ones have no effect"
+            raise UsageError(problem, "leave vectors out, or use semantic, codebook or cluster docids")
         if options.training.steps:
             names = view_names(options, dataset, store.expanded)
             check_shares(names, options.views.weights or [1.0] * len(names), options.training.batch)
@@ -347,7 +373,7 @@ class DocidTeaching(Generic[E]):
             docids = scheme.fit(store.in_order(), vectors, placer.device)
             trie = trie_of(docids, scheme.others(vectors, docids), work)
         warn_of_codes(trie, scheme, ranked=self.by_vectors)
-        placed = placer if self._places(scheme) else None
+        placed = placer if self._places(scheme) and not self.options.given else None
         by_rows = placed is not None and takes_vectors(placed, self.options.decoder)
         numbers, length = np.arange(len(docids)), self.options.read_length
         model = self._model(scheme, placer)
@@ -362,10 +388,36 @@ class DocidTeaching(Generic[E]):
             engine = options.dense.engine_for(dataset, store, work / "vectors" if work else None)
             return engine.encoder, shared(np.asarray(engine.index.vectors(), np.float32)) if wanted else None
         backbone = load_backbone(options.backbone, texts=store.sample_texts(), fetch=options.fetch)
-        shape = EncoderShape("last" if backbone.causal else "mean", 0, "none", unit=True)
+        own = self._given_vectors(dataset, store, work) if wanted and options.given else None
+        shape = self._reader_shape(backbone, own)
         as_it_comes = AdapterOptions(freeze=True) if options.adapter.freezes else None  # so that it is not saved whole
         placer = new_encoder(backbone, shape, options.training.seed, device_name(options.device), as_it_comes)
+        if own is not None:
+            return placer, own
         return placer, vectors_of(placer, self.reading, store) if wanted else None
+
+    def _given_vectors(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> Tensor:
+        """(documents, d) vectors of one's own."""
+        assert self.options.given is not None
+        engine = self.options.given.engine_for(dataset, store, work / "vectors" if work else None)
+        return shared(np.asarray(engine.index.vectors(), np.float32))
+
+    def _reader_shape(self, backbone: Backbone, own: Tensor | None) -> EncoderShape:
+        """What stands behind what reads; where its vectors are matched with given ones, they are as wide as these."""
+        pooling = "last" if backbone.causal else "mean"
+        if own is None or not self.by_vectors:
+            return EncoderShape(pooling, 0, "none", unit=True)
+        lengths = own.norm(dim=1)
+        unit = bool(((lengths - 1).abs() < UNIT).all())
+        width = own.shape[1]
+        if width == backbone.hidden:
+            return EncoderShape(pooling, 0, "none", unit)
+        if not self.options.training.steps:
+            problem = f"given vectors have {width} numbers, and {backbone.name} makes {backbone.hidden}"
+            raise UsageError(
+                problem, "train it to make such vectors of queries (training.steps), or name their backbone"
+            )
+        return EncoderShape(pooling, width, "linear", unit)
 
     def _scheme(self, placer: Encoder) -> Scheme:
         """What gives docids, yet to be fitted; the option stays as it was given."""
@@ -384,7 +436,8 @@ class DocidTeaching(Generic[E]):
             self.adapt(model.encoder)
             return model.to(placer.device)
         options, reader = self.options, copy.deepcopy(placer)
-        rows = scheme.rows() if takes_vectors(placer, options.decoder) else None
+        in_space = takes_vectors(placer, options.decoder) and not options.given
+        rows = scheme.rows() if in_space else None
         model = docid_model(reader, scheme.width, options.decoder, rows, options.training.seed, single=scheme.single)
         self.adapt(model.encoder)
         return model.to(device_name(options.device)).eval()

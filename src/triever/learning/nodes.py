@@ -97,6 +97,9 @@ class NodeRetriever(DocidRetriever[R]):
 
     def check_nodes(self) -> None:
         """Refuse what rows of nodes cannot be combined with."""
+        if self.given:
+            problem = "rows of nodes begin as vectors of what reads questions, and given vectors are of another model"
+            raise UsageError(problem, "leave decoder.rows and teacher out, or name a dense retriever with given.file")
         if self.search_options.writes_freely or self.search_options.normalisation == "vocabulary":
             problem = (
                 "rows of nodes score no symbols, so a free search or a vocabulary normalisation has nothing to score"

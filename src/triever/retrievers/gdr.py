@@ -250,7 +250,8 @@ class GDR(NodeRetriever[ClusterEngine | NodeEngine]):
 
     def _laid_out(self, docids: Docids[CrossDecoder], vectors: Tensor) -> TrieVectors:
         """Vectors (documents, d) in the order of the trie, stored as those of the dense retriever are."""
-        dtype = self.dense.index.dtype if self.dense else "float32"
+        source = self.dense or self.given
+        dtype = getattr(source, "index", IndexOptions()).dtype
         return TrieVectors.of(docids.trie, docids.numbers, vectors.numpy().astype(dtype), docids.model.device)
 
     def _learned_encoder(self, docids: Docids[CrossDecoder]) -> Encoder | None:

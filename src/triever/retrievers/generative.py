@@ -73,8 +73,10 @@ class Generative(NodeRetriever[DocidEngine | NodeEngine]):
         """Whether nodes have rows: where they are asked for, and by default where vectors are worth beginning with."""
         if self.asks_for_nodes or not self._leaves_room_for_nodes or self.begins_anew:
             return self.asks_for_nodes
+        if self.given:
+            return False
         backbone = self._teaching.known_backbone()
-        return self.vectors is not None or not (backbone and (backbone.causal or brings_decoder(backbone)))
+        return self.dense is not None or not (backbone and (backbone.causal or brings_decoder(backbone)))
 
     @property
     def _leaves_room_for_nodes(self) -> bool:

@@ -52,6 +52,12 @@ def of_folder(name: str) -> str:
     return fingerprint((path.name, _hash(path)) for path in sorted(folder.iterdir()) if path.is_file())
 
 
+def of_files(paths: Iterable[Path]) -> str:
+    """The fingerprint of files, and of the files in folders, in this order; what is not there is left out."""
+    inside = (sorted(path.iterdir()) if path.is_dir() else [path] for path in paths)
+    return fingerprint(_hash(path) for files in inside for path in files if path.is_file())
+
+
 def _hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

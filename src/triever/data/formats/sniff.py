@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from triever.data.formats import dsi
 from triever.data.formats.fields import (
     DOCUMENT_IDS,
     DOCUMENT_TEXTS,
@@ -55,6 +56,7 @@ class Format(StrEnum):
     JSON = "a JSON list"
     KILT_PAGES = "KILT's knowledge source"
     KILT_TASK = "a KILT task"
+    DSI = "DSI-QG's training data"
     SQUAD = "SQuAD's JSON"
     DPR = "DPR's retriever JSON"
     PAIRS = "a table of id and text"
@@ -265,11 +267,21 @@ def _record_kind(path: str | Path, form: Format, record: dict[str, Json]) -> Kin
             return Kind(Format.KILT_PAGES, (Role.DOCUMENTS,))
         if _has(record, "input") and isinstance(record.get("output"), list):
             return Kind(Format.KILT_TASK, (Role.QUERIES, Role.QRELS))
+        if dsi.is_line(record):
+            return Kind(Format.DSI, _dsi_roles(path))
         if isinstance(record.get("texts"), list):
             return Kind(Format.EXPANSIONS, (Role.EXPANSIONS,))
     metadata = record.get("metadata")
     names = [*record, *(metadata if isinstance(metadata, dict) else ())]
     return _by_columns(path, form, [name for name in names if name.lower() != "title" or record.get(name)])
+
+
+def _dsi_roles(path: str | Path) -> tuple[Role, ...]:
+    """What the first lines of a file of DSI-QG hold."""
+    lines = _first_lines(path)
+    passages, questions = (any(f'"{prefix}' in line for line in lines) for prefix in (dsi.PASSAGE, dsi.QUESTION))
+    roles = ((Role.DOCUMENTS,) if passages else ()) + ((Role.QUERIES, Role.QRELS) if questions else ())
+    return roles or (Role.EXPANSIONS,)
 
 
 def _by_columns(path: str | Path, form: Format, columns: Sequence[str]) -> Kind | None:

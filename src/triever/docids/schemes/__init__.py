@@ -9,18 +9,20 @@ from triever.docids.schemes.atomic import Atomic
 from triever.docids.schemes.base import SCHEMES, Docid, Numbering, Scheme, scheme_class
 from triever.docids.schemes.cluster import Cluster
 from triever.docids.schemes.codebook import Codebook
+from triever.docids.schemes.given import GivenDocids
 from triever.docids.schemes.naive import Naive
 from triever.docids.schemes.pieces import UNKNOWN, learn_pieces, load_pieces
 from triever.docids.schemes.semantic import Semantic
 from triever.docids.schemes.title import Pieces, Title
 
-SCHEMES |= {scheme.kind: scheme for scheme in (Atomic, Cluster, Codebook, Naive, Semantic, Title)}
+SCHEMES |= {scheme.kind: scheme for scheme in (Atomic, Cluster, Codebook, GivenDocids, Naive, Semantic, Title)}
 
 __all__ = [
     "Atomic",
     "Cluster",
     "Codebook",
     "Docid",
+    "GivenDocids",
     "learn_pieces",
     "load_pieces",
     "Naive",

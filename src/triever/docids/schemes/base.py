@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
@@ -93,6 +94,11 @@ class Scheme(ABC):
     @abstractmethod
     def width(self) -> int:
         """The number of symbols."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that docids are read from."""
+        return ()
 
     @property
     def stop(self) -> int | None:
