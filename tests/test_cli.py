@@ -616,7 +616,7 @@ MISTAKES = {
         ["docids", "info", "toy", "--scheme", "semantic", "--vectors", "model"],
         "model is a bm25 retriever, which has no vector for each document; name a model that triever fit dense",
     ),
-    "vectors that are none": (["docids", "info", "toy", "--vectors", "new.jsonl"], "new.jsonl is not a .npy file"),
+    "vectors that are none": (["docids", "info", "toy", "--vectors", "new.jsonl"], "'volcano' has no vector of"),
     "no such command": (["serch", "model", "x"], "No such command 'serch'"),
     "no such option": (["search", "model", "x", "--limit", "3"], "No such option: --limit"),
     "nothing to search for": (["search", "model"], "there is no query; give one, or - to read one"),

@@ -28,7 +28,7 @@ Encode: TypeAlias = Callable[[list[str]], Any]
 
 MODEL = "sentence-transformers:"
 """What stands before the name or the folder of a model that the package sentence-transformers loads."""
-GIVE = "--set encoder=..., or retriever.asked_by(encode) in Python"
+GIVE = "--set encoder=module:function, or retriever.asked_by(function) in Python"
 """How a saved retriever is told what encodes queries: an artifact holds no programs, and runs none."""
 
 
@@ -159,7 +159,7 @@ class GivenEngine:
         if self.known.texts:
             count = len(self.known.texts)
             return f"{asked}, but of {count:,} others", f"ask one of these, or give what encodes queries: {GIVE}"
-        return asked, f"give what encodes queries: {GIVE}; for a run give vectors: triever run --query-vectors"
+        return asked, f"give what encodes queries: {GIVE}, or for a run vectors: triever run --query-vectors"
 
     def _checked(self, encoder: TextEncoder, made: Any, count: int) -> np.ndarray:
         """(count, d) vectors that a program has made, if they are as many, as wide and finite."""

@@ -306,9 +306,8 @@ def _by_lists(faiss: Any, index: Any) -> tuple[np.ndarray | None, np.ndarray]:
     rows = np.arange(index.ntotal)
     in_order = np.array_equal(numbers, rows)
     index.set_direct_map_type(faiss.DirectMap.Array if in_order else faiss.DirectMap.Hashtable)
-    vectors = np.stack([index.reconstruct(int(number)) for number in numbers]) if len(numbers) else None
-    empty = np.empty((0, index.d), np.float32)
-    return None if in_order else numbers, empty if vectors is None else vectors
+    vectors = index.reconstruct_batch(numbers) if len(numbers) else np.empty((0, index.d), np.float32)
+    return None if in_order else numbers, vectors
 
 
 def _warn_of_metric(faiss: Any, path: Path, index: Any) -> None:
