@@ -92,11 +92,21 @@ class Walk:
         lone = torch.stack([part.lone(state[..., at]) for at, part in enumerate(self.parts)], -1)
         return (here.sum(-1) == 1) & (lone & here).any(-1)
 
-    def tails(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """The tails of states that are alone: symbols (n, longest), and how many of them count (n,)."""
+    def tail_lengths(self, state: Tensor) -> Tensor:
+        """How many symbols the tails of states (…, parts) that are alone have."""
+        spans = [part.rest(state[..., at]) for at, part in enumerate(self.parts)]
+        return torch.stack([end - at for at, end in spans]).clamp(min=0).amax(0)
+
+    def tails(self, state: Tensor, slots: int | None = None) -> tuple[Tensor, Tensor]:
+        """The tails of states that are alone: symbols (n, longest), and how many of them count (n,).
+
+        With `slots`, there are so many symbols of each, and the host does not wait for the longest.
+        """
         spans = [part.rest(state[:, at]) for at, part in enumerate(self.parts)]
-        length = torch.stack([end - at for at, end in spans]).clamp(min=0).amax(0)
-        slot = torch.arange(int(length.max()) if len(length) else 0, device=self.device)
+        length = self.tail_lengths(state)
+        if slots is None:
+            slots = int(length.max()) if len(length) else 0
+        slot = torch.arange(slots, device=self.device)
         symbols = torch.zeros(len(state), len(slot), dtype=torch.long, device=self.device)
         for part, (at, end) in zip(self.parts, spans, strict=True):
             inside = slot < (end - at)[:, None]
@@ -119,6 +129,11 @@ class Walk:
         parts = [part.documents_of(states[:, at]) for at, part in enumerate(self.parts)]
         which, documents = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return which, documents
+
+    @cached_property
+    def longest(self) -> int:
+        """The length of the longest docid, living or deleted."""
+        return max(part.arrays.longest for part in self.parts)
 
     @cached_property
     def counts(self) -> tuple[int, dict[int, int]]:

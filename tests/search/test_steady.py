@@ -1,0 +1,111 @@
+"""The search in fixed shapes against the plain one: the same documents, whatever the trie and the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.search.toy import Pair, Toy
+from triever.docids.trie import Trie
+from triever.docids.walk import Walk
+from triever.models.cross_decoder import Seq2SeqGenerator
+from triever.models.fused_decoder import FusedGenerator
+from triever.models.t5 import T5, T5Shape
+from triever.search.beam import BeamOptions, beam
+from triever.search.hits import documents
+from triever.search.steady_beam import Room, measured_beam, steady_beam
+from triever.search.steady_search import SteadySearch
+
+STOP = 5
+QUERIES = ["first", "second", "third"]
+docids = st.lists(st.integers(0, STOP - 1), max_size=4).map(lambda symbols: (*symbols, STOP))
+pairs = st.lists(st.tuples(docids, st.integers(0, 9)), min_size=1, max_size=25, unique=True)
+options = st.builds(
+    BeamOptions,
+    width=st.integers(1, 12),
+    normalisation=st.sampled_from(["trie", "vocabulary"]),
+    temperature=st.sampled_from([1.0, 0.7]),
+    length_penalty=st.sampled_from([0.0, 0.0, 1.0]),
+    finish=st.booleans(),
+)
+Found = list[list[tuple[int, float]]]
+
+
+def same(found: Found, expected: Found, tolerance: float = 1e-5) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [document for document, _ in ours] == [document for document, _ in theirs]
+        assert [mass for _, mass in ours] == pytest.approx([mass for _, mass in theirs], abs=tolerance)
+
+
+def changed(listed: list[Pair], added: list[Pair], gone: set[int]) -> Walk:
+    return Walk(Trie.of(listed).with_added([pair for pair in added if pair not in listed]).without(gone))
+
+
+@given(pairs, pairs, st.sets(st.integers(0, 9), max_size=3), options, st.integers(1, 8))
+def test_fixed_shapes_find_what_the_plain_beam_finds(
+    listed: list[Pair], added: list[Pair], gone: set[int], how: BeamOptions, k: int
+) -> None:
+    walk, toy = changed(listed, added, gone), Toy(STOP + 1)
+    expected = documents(walk, beam(toy, *toy.prefill(QUERIES), walk, how, keep=k), k, ties=True)
+    measured, plan = measured_beam(toy, *toy.prefill(QUERIES), walk, how, k)
+    same(documents(walk, measured.frontier, k, ties=True), expected)
+    planned = steady_beam(toy, *toy.prefill(QUERIES), walk, how, plan, k)
+    assert planned.fits(plan)
+    same(documents(walk, planned.frontier, k, ties=True), expected)
+
+
+def test_a_plan_with_too_little_room_says_so() -> None:
+    walk, toy = Walk(Trie.of([((a, b, STOP), 3 * a + b) for a in range(3) for b in range(3)])), Toy(STOP + 1)
+    small = (Room(1), Room(0))
+    assert not steady_beam(toy, *toy.prefill(QUERIES), walk, BeamOptions(5), small).fits(small)
+
+
+@cache
+def model(pooled: bool = False) -> T5:
+    torch.manual_seed(0)
+    sizes = {"d_model": 32, "d_kv": 16, "heads": 2, "d_ff": 48, "encoder_layers": 2, "decoder_layers": 2}
+    made = T5(T5Shape.for_docids(40, STOP + 1, **sizes, pooled=pooled))
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.copy_(torch.randn_like(parameter) * (0.4 if parameter.dim() > 1 else 1))
+    return made.eval()
+
+
+def tokens(count: int, length: int = 7) -> Callable[[list[str]], tuple[Tensor, Tensor]]:
+    chance = torch.Generator().manual_seed(count)
+    ids = torch.randint(1, 40, (count, length), generator=chance)
+    mask = (torch.arange(length) < torch.randint(1, length + 1, (count, 1), generator=chance)).long()
+    return lambda _texts: (ids, mask)
+
+
+@given(pairs, options, st.integers(1, 5), st.booleans())
+@settings(max_examples=40)
+def test_a_fused_decoder_writes_what_the_plain_one_writes(
+    listed: list[Pair], how: BeamOptions, queries: int, pooled: bool
+) -> None:
+    walk, tokenise = Walk(Trie.of(listed)), tokens(queries)
+    plain, fused = Seq2SeqGenerator(model(pooled), tokenise), FusedGenerator(model(pooled), tokenise)
+    expected = documents(walk, beam(plain, *plain.prefill([""] * queries), walk, how, keep=5), 5, ties=True)
+    search = SteadySearch(fused, walk)
+    for _ in range(2):  # measured, then planned
+        same(search.search([""] * queries, how, 5, ties=True), expected, 1e-4)
+
+
+def test_the_states_are_those_of_the_plain_decoder() -> None:
+    tokenise = tokens(4)
+    plain, fused = Seq2SeqGenerator(model(), tokenise), FusedGenerator(model(), tokenise)
+    (cache, hidden), (fused_cache, fused_hidden) = (each.prefill([""] * 4) for each in (plain, fused))
+    torch.testing.assert_close(fused_hidden, hidden, atol=1e-4, rtol=1e-4)
+    parents = torch.arange(4).repeat_interleave(3)
+    for step in (1, 1, 3):
+        written = torch.randint(0, STOP + 1, (12, step))
+        cache, hidden = plain.extend(cache, parents, written)
+        fused_cache, fused_hidden = fused.extend(fused_cache, parents, written)
+        torch.testing.assert_close(fused_hidden, hidden, atol=1e-4, rtol=1e-4)
+        parents = torch.tensor([2, 0, 1, 4, 4, 5, 8, 7, 6, 9, 9, 11])
