@@ -187,8 +187,8 @@ def _attend_paths(
         ancestor = tl.load(ancestors + row * places + place).to(tl.int64)
         seen = ancestor >= 0
         where = store + tl.maximum(ancestor, 0) * 3 * inner + at
-        k = tl.load(where + inner, mask=there & seen, other=0.0).to(tl.float32)
-        v = tl.load(where + 2 * inner, mask=there & seen, other=0.0).to(tl.float32)
+        k = tl.load(where + inner, mask=there, other=0.0).to(tl.float32)
+        v = tl.load(where + 2 * inner, mask=there, other=0.0).to(tl.float32)
         back = tl.maximum(last - place, 0)
         score = tl.sum(q * k, 1) + tl.load(bias + head * places + back, mask=head < KNOWN, other=0.0).to(tl.float32)
         score = tl.where(seen, score, -1e30)
