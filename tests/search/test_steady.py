@@ -37,6 +37,13 @@ options = st.builds(
 Found = list[list[tuple[int, float]]]
 
 
+class AllScoringToy(Toy):
+    """One whose children are scored among all symbols, as those of most models are."""
+
+    def scores_all(self, candidates: int) -> bool:
+        return True
+
+
 def same(found: Found, expected: Found, tolerance: float = 1e-5) -> None:
     for ours, theirs in zip(found, expected, strict=True):
         assert [document for document, _ in ours] == [document for document, _ in theirs]
@@ -47,11 +54,11 @@ def changed(listed: list[Pair], added: list[Pair], gone: set[int]) -> Walk:
     return Walk(Trie.of(listed).with_added([pair for pair in added if pair not in listed]).without(gone))
 
 
-@given(pairs, pairs, st.sets(st.integers(0, 9), max_size=3), options, st.integers(1, 8))
+@given(pairs, pairs | st.just([]), st.sets(st.integers(0, 9), max_size=3), options, st.integers(1, 8), st.booleans())
 def test_fixed_shapes_find_what_the_plain_beam_finds(
-    listed: list[Pair], added: list[Pair], gone: set[int], how: BeamOptions, k: int
+    listed: list[Pair], added: list[Pair], gone: set[int], how: BeamOptions, k: int, scores_all: bool
 ) -> None:
-    walk, toy = changed(listed, added, gone), Toy(STOP + 1)
+    walk, toy = changed(listed, added, gone), (AllScoringToy if scores_all else Toy)(STOP + 1)
     expected = documents(walk, beam(toy, *toy.prefill(QUERIES), walk, how, keep=k), k, ties=True)
     measured, plan = measured_beam(toy, *toy.prefill(QUERIES), walk, how, k)
     same(documents(walk, measured.frontier, k, ties=True), expected)

@@ -92,6 +92,17 @@ class Walk:
         lone = torch.stack([part.lone(state[..., at]) for at, part in enumerate(self.parts)], -1)
         return (here.sum(-1) == 1) & (lone & here).any(-1)
 
+    @cached_property
+    def branching(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The symbols and children of nodes, and 0, or 1 where a node has one docid left, or 2 where one ends there.
+
+        None if prefixes are more than nodes: in a trie of two parts, with deleted entries, or with a single docid.
+        """
+        part = self.parts[0]
+        if len(self.parts) > 1 or part.before is not None or part.nodes < 2:
+            return None
+        return part.token, part.child, part.leaf.to(torch.uint8) + part.end.to(torch.uint8)
+
     def tail_lengths(self, state: Tensor) -> Tensor:
         """How many symbols the tails of states (…, parts) that are alone have."""
         spans = [part.rest(state[..., at]) for at, part in enumerate(self.parts)]

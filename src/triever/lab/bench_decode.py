@@ -129,13 +129,13 @@ class Work:
                 row: dict[str, object] = {"queries": queries, "beams": width, "normalisation": normalisation}
                 row |= {"dtype": dtype, "finish": finish, "way": way}
                 row |= {"seconds": round(seconds, 5), "queries_per_second": round(queries / seconds, 1)}
-                row |= {"hits": sum(map(len, hits)), "invalid": self._invalid(hits)}
+                row |= {"hits": sum(map(len, hits)), "invalid": self.invalid(hits)}
                 if peer_seconds:
                     row |= {"generate_seconds": round(peer_seconds, 4), "ratio": round(peer_seconds / seconds, 2)}
                     row |= agreement(expected, hits)
                 yield row
 
-    def _invalid(self, hits: list[ScoredNumbers]) -> int:
+    def invalid(self, hits: list[ScoredNumbers]) -> int:
         """How many hits are no documents, repeated, or without a finite score."""
         valid = (
             {number for number, score in found if 0 <= number < len(self.docids) and np.isfinite(score)}
@@ -155,7 +155,7 @@ class Work:
         self, queries: int, options: BeamOptions, dtype: str, way: str
     ) -> Callable[[], list[ScoredNumbers]]:
         """A function that searches once."""
-        generator = self._generator(options.normalisation, dtype)
+        generator = self.generator(options.normalisation, dtype)
         walk, ids = self.walk_for(options.normalisation), self.ids[:queries]
 
         def plain() -> list[ScoredNumbers]:
@@ -170,7 +170,7 @@ class Work:
             search.search_tokens(ids, mask, options, 10)
         return lambda: search.search_tokens(ids, mask, options, 10)
 
-    def _generator(self, normalisation: str, dtype: str) -> Seq2SeqGenerator:
+    def generator(self, normalisation: str, dtype: str) -> Seq2SeqGenerator:
         """A generator of docid symbols alone; of the whole vocabulary only if the normalisation is over it."""
         model: T5 = from_transformers(self.peer)
         narrow = model.narrowed(self.tokens) if normalisation == "trie" else model

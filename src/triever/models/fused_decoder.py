@@ -140,6 +140,10 @@ class FusedGenerator:
         """Scores of all symbols, or of the candidates."""
         return self.model.scores(hidden, candidates)
 
+    def scores_all(self, candidates: int) -> bool:
+        """Whether so many candidates of each prefix are scored among all symbols."""
+        return self.model.scores_all(candidates)
+
 
 def _up_to_each(ancestors: Tensor, count: int) -> Tensor:
     """(rows * count, places) for each of the last `count` symbols of rows what it sees: up to itself, -1 behind it."""

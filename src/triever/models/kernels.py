@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -99,3 +100,45 @@ def attend_paths(store: Tensor, first: int, count: int, ancestors: Tensor, bias:
     added = bias[:, back].transpose(0, 1).masked_fill(~there[:, None], torch.finfo(store.dtype).min)
     attended = functional.scaled_dot_product_attention(query, keys, values, added[:, :, None].to(store.dtype), scale=1.0)
     return attended.reshape(count, inner)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of a trie, as `docids.trie.Arrays` has them, and what each one ends."""
+
+    token: Tensor  # (nodes,)
+    child: Tensor  # (nodes + 1,)
+    kind: Tensor  # (nodes,) uint8: OPEN, LONE or ENDED
+
+
+OPEN, LONE, ENDED = 0, 1, 2
+
+
+def child_totals(
+    nodes: Nodes,
+    node: Tensor,
+    logprob: Tensor,
+    logits: Tensor,
+    sums: Tensor | None,
+    slots: int,
+    temperature: float,
+    final: int,
+) -> tuple[Tensor, Tensor]:
+    """(n, slots) twice: the log-probabilities of the children of nodes (n,) that are final, and of the others.
+
+    Those of their parents are (n,), the scores of all symbols (n, width). Probabilities are over the children, or over
+    all symbols where the logs of the sums (n,) of these are given. A kind of at least `final` is final; -inf is none.
+    """
+    if (kernels := fused(logits)) and slots <= kernels.MOST_SLOTS:
+        return kernels.child_totals(nodes, node, logprob, logits, sums, slots, temperature, final)
+    begin = nodes.child[node].long()
+    slot = torch.arange(slots, device=node.device)
+    there = slot < (nodes.child[node + 1].long() - begin)[:, None]
+    child = torch.where(there, begin[:, None] + slot, 0)
+    scores = logits.gather(1, nodes.token[child].long()).float() / temperature
+    if sums is None:
+        scores = scores.masked_fill(~there, -torch.inf)
+        sums = scores.logsumexp(1)
+    total = torch.where(there, logprob[:, None] + scores - sums[:, None], -torch.inf)
+    over = nodes.kind[child] >= final
+    return total.masked_fill(~over, -torch.inf), total.masked_fill(over, -torch.inf)

@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from triever.models.kernels import Nodes
+
 
 @triton.jit
 def _log_sum_exp(logits, sums, width, stride, scale, BLOCK: tl.constexpr):
@@ -221,3 +223,76 @@ def attend_paths(store: Tensor, first: int, count: int, ancestors: Tensor, bias:
         num_warps=max(1, min(4, known * (inner // heads) // 128)),
     )
     return result
+
+
+MOST_SLOTS = 4096
+"""The most children of a prefix that one program takes."""
+
+
+@triton.jit
+def _child_totals(
+    token,
+    child,
+    kind,
+    node,
+    logprob,
+    logits,
+    sums,
+    final_totals,
+    open_totals,
+    slots,
+    stride,
+    scale,
+    SLOTS: tl.constexpr,
+    FINAL: tl.constexpr,
+    SUMMED: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.load(node + row).to(tl.int64)
+    begin = tl.load(child + at).to(tl.int64)
+    end = tl.load(child + at + 1).to(tl.int64)
+    slot = tl.arange(0, SLOTS)
+    there = (slot < slots) & (begin + slot < end)
+    symbol = tl.load(token + begin + slot, mask=there, other=0).to(tl.int64)
+    score = tl.load(logits + row * stride + symbol, mask=there, other=0.0).to(tl.float32) * scale
+    score = tl.where(there, score, -1e30)
+    if SUMMED:
+        total = tl.load(sums + row)
+    else:
+        top = tl.max(score, 0)
+        total = top + tl.log(tl.sum(tl.where(there, tl.exp(score - top), 0.0), 0))
+    result = tl.load(logprob + row) + score - total
+    over = tl.load(kind + begin + slot, mask=there, other=0) >= FINAL
+    nothing = float("-inf")
+    to = row * slots + slot
+    tl.store(final_totals + to, tl.where(there & over, result, nothing), mask=slot < slots)
+    tl.store(open_totals + to, tl.where(there & (over == 0), result, nothing), mask=slot < slots)
+
+
+def child_totals(
+    nodes: Nodes,
+    node: Tensor,
+    logprob: Tensor,
+    logits: Tensor,
+    sums: Tensor | None,
+    slots: int,
+    temperature: float,
+    final: int,
+) -> tuple[Tensor, Tensor]:
+    """See `kernels.child_totals`."""
+    rows, block = len(node), triton.next_power_of_2(slots)
+    totals = torch.empty(2, rows, slots, dtype=torch.float32, device=logits.device)
+    _child_totals[(rows,)](
+        *(nodes.token, nodes.child, nodes.kind, node, logprob, logits),
+        logprob if sums is None else sums,
+        totals[0],
+        totals[1],
+        slots,
+        logits.stride(0),
+        1 / temperature,
+        SLOTS=block,
+        FINAL=final,
+        SUMMED=sums is not None,
+        num_warps=max(1, min(8, block // 128)),
+    )
+    return totals[0], totals[1]

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from triever.docids.walk import Children, Walk
-from triever.models.generator import Cache, Generator, Hidden
-from triever.models.kernels import log_sum_exp
+from triever.models.generator import AllScoring, Cache, Generator, Hidden
+from triever.models.kernels import ENDED, LONE, Nodes, child_totals, log_sum_exp
 from triever.search.beam import BeamOptions, Frontier
 from triever.search.scores import child_scores
 
@@ -143,6 +143,8 @@ class _SteadySearch:
         self, state: Tensor, logprob: Tensor, hidden: Hidden, length: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The best children of all beams: states, log-probabilities, symbols, and the row of the parent of each."""
+        if self._nodes is not None and self._scores_all(length):
+            return self._chosen_nodes(self._nodes, state, logprob, hidden, length)
         queries, width, parts = state.shape
         flat = state.reshape(-1, parts)
         children = self.walk.children(flat, length)
@@ -156,6 +158,52 @@ class _SteadySearch:
         token = children.token.reshape(queries, -1).gather(1, at)
         first = torch.arange(queries, device=total.device)[:, None] * width
         return _taken(below, at), best, token, first + at // (total.shape[1] // width)
+
+    def _chosen_nodes(
+        self, nodes: Nodes, state: Tensor, logprob: Tensor, hidden: Hidden, length: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The same where every prefix is a node: states and symbols are looked up for those that are chosen alone."""
+        (queries, width, _), options, slots = state.shape, self.options, self.walk.slots(length)
+        node = state.reshape(-1)
+        logits = self.generator.logits(hidden)
+        over_all = options.normalisation == "vocabulary"
+        sums = log_sum_exp(logits, options.temperature) if over_all else None
+        final, goes_on = child_totals(
+            nodes,
+            node,
+            logprob.reshape(-1),
+            logits,
+            sums,
+            slots,
+            options.temperature,
+            ENDED if over_all else LONE,
+        )
+        begin = nodes.child[node].long().view(queries, width)
+
+        def looked_up(at: Tensor) -> tuple[Tensor, Tensor]:
+            beams = at // slots
+            return begin.gather(1, beams) + at % slots, beams
+
+        best, at = final.view(queries, -1).topk(min(self.keep, width * slots), dim=1)
+        self._add(looked_up(at)[0][..., None], best, length + 1)
+        best, at = goes_on.view(queries, -1).topk(min(options.width, width * slots), dim=1)
+        child, beams = looked_up(at)
+        # Places without a child lead behind the last node, perhaps; they have no probability, and no say.
+        child = child.clamp(max=len(nodes.token) - 1)
+        first = torch.arange(queries, device=node.device)[:, None] * width
+        return child[..., None], best, nodes.token[child].long(), first + beams
+
+    def _scores_all(self, length: int) -> bool:
+        """Whether children are scored among all symbols, and not each by itself."""
+        over_all = self.options.normalisation == "vocabulary"
+        generator = self.generator
+        return isinstance(generator, AllScoring) and (over_all or generator.scores_all(self.walk.slots(length)))
+
+    @property
+    def _nodes(self) -> Nodes | None:
+        """The nodes of the trie, if all prefixes of the search are nodes."""
+        branching = self.walk.branching if self.options.finish else None
+        return None if branching is None else Nodes(*branching)
 
     def _is_final(self, children: Children) -> Tensor:
         free = self.options.finish and self.options.normalisation != "vocabulary"

@@ -1,0 +1,195 @@
+"""Recorded searches on a GPU: `python benchmarks/recorded.py same|kernels|profile|pieces|scale`.
+
+same: the documents of recorded and of plain searches, in float32 and bfloat16. kernels: each kernel against plain torch,
+with its time. profile: where a GPU's time goes, kernel by kernel, before and after. pieces: the time of reading, of the
+beam, and of looking documents up. scale: from a hundred thousand docids to ten million, with peak memory.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+
+import torch
+
+from triever.lab.bench_decode import DecodeOptions, Work, agreement
+from triever.models import kernels
+from triever.models.fused_decoder import FusedGenerator
+from triever.search.beam import BeamOptions
+from triever.search.hits import documents
+from triever.search.steady_beam import measured_beam
+from triever.search.steady_search import SteadySearch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SIZES = ((1, 10), (128, 10), (128, 40))
+
+
+def work(docids: int = 100_000, **others: object) -> Work:
+    options = {"queries": (128,), "beams": (40,), "device": DEVICE, "peer": False, "peer_dtype": "float32", **others}
+    return Work(DecodeOptions(docids=docids, **options))
+
+
+def seconds(run: Callable[[], object], rounds: int = 20) -> float:
+    """The median time of a call that waits for the device."""
+    times = []
+    for _ in range(rounds):
+        wait()
+        begun = time.perf_counter()
+        run()
+        wait()
+        times.append(time.perf_counter() - begun)
+    return sorted(times)[len(times) // 2]
+
+
+def wait() -> None:
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def say(**values: object) -> None:
+    print(json.dumps(values), flush=True)
+
+
+def same() -> None:
+    made = work()
+    for dtype in ("float32", "bfloat16"):
+        for queries, width in SIZES:
+            for normalisation in ("trie", "vocabulary"):
+                for finish in (True, False):
+                    options = BeamOptions(width, normalisation, finish=finish)
+                    try:
+                        plain, recorded = (
+                            made.searching(queries, options, dtype, way)() for way in ("plain", "recorded")
+                        )
+                        row = agreement(plain, recorded) | {"invalid": made.invalid(recorded)}
+                        row["farthest"] = max(
+                            abs(one - other)
+                            for before, after in zip(plain, recorded, strict=True)
+                            for (_, one), (_, other) in zip(before, after, strict=True)
+                        )
+                    except Exception:  # so that the others are seen
+                        row = {"failed": traceback.format_exc()[-1500:]}
+                    say(dtype=dtype, queries=queries, beams=width, normalisation=normalisation, finish=finish, **row)
+
+
+def kernel_times() -> None:
+    torch.manual_seed(0)
+    texts, width, length, heads, size = 128, 40, 16, 6, 64
+    rows, inner = texts * width, heads * size
+    for dtype in (torch.float32, torch.bfloat16):
+        number = {"dtype": dtype, "device": DEVICE}
+        logits = torch.randn(rows, 32_128, **number) * 3
+        hidden, weight = torch.randn(rows, 512, **number), torch.randn(512, **number)
+        both = torch.randn(rows, 2048, **number)
+        query, looked_up = torch.randn(rows, inner, **number), torch.randn(texts, length, 16, inner, **number)
+        mask = (torch.arange(length) < torch.randint(1, length + 1, (texts, 1))).to(DEVICE, torch.uint8)
+        store = torch.randn(3 * rows, 3 * inner, **number)
+        ancestors = torch.randint(0, 2 * rows, (rows, 4), device=DEVICE)
+        ancestors[:, 3] = 2 * rows + torch.arange(rows, device=DEVICE)
+        bias = torch.randn(heads, 4, device=DEVICE)
+        own = torch.randn(texts * length, 3 * inner, **number)
+        near = torch.randn(heads, length, length, device=DEVICE)
+        q, k, v = own.split(inner, 1)
+        k, v = k.view(texts, length, -1), v.view(texts, length, -1)
+        runs = {
+            "log_sum_exp": lambda: kernels.log_sum_exp(logits),
+            "rms_norm": lambda: kernels.rms_norm(hidden, weight, 1e-6),
+            "gated_gelu": lambda: kernels.gated_gelu(both),
+            "attend_texts": lambda: kernels.attend_texts(query, looked_up[:, :, 0], looked_up[:, :, 1], mask, heads),
+            "attend_own_text": lambda: kernels.attend_texts(q, k, v, mask, heads, near),
+            "attend_paths": lambda: kernels.attend_paths(store, 2 * rows, rows, ancestors, bias, heads),
+        }
+        fused = kernels.fused
+        for name, run in runs.items():
+            try:
+                kernels.fused = lambda like: None
+                expected, plain = run().float(), seconds(run)
+                kernels.fused = fused
+                result, quick = run().float(), seconds(run)
+                far = float((result - expected).abs().max() / expected.abs().max())
+                say(kernel=name, dtype=str(dtype), farthest=far, plain_us=plain * 1e6, fused_us=quick * 1e6)
+            except Exception:  # so that the others are seen
+                say(kernel=name, dtype=str(dtype), failed=traceback.format_exc()[-1500:])
+            finally:
+                kernels.fused = fused
+
+
+def profile() -> None:
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
+
+    made = work()
+    for normalisation in ("trie", "vocabulary"):
+        for queries, width in ((128, 40), (1, 10)):
+            for way in ("plain", "recorded"):
+                run = made.searching(queries, BeamOptions(width, normalisation), "bfloat16", way)
+                for _ in range(3):
+                    run()
+                took = seconds(run, 10)
+                with profiled(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as watched:
+                    run()
+                    wait()
+                print(f"\n== {way} {normalisation} {queries} x {width}: {took * 1000:.2f} ms", flush=True)
+                rows = [row for row in watched.key_averages() if row.self_device_time_total > 0]
+                rows.sort(key=lambda row: -row.self_device_time_total)
+                total, count = sum(row.self_device_time_total for row in rows), sum(row.count for row in rows)
+                print(f"device busy {total / 1000:.3f} ms in {count} kernels and copies")
+                for row in rows[:32]:
+                    print(f"{row.self_device_time_total:9.1f} us {row.count:5d} x  {row.key[:110]}")
+
+
+def pieces() -> None:
+    made = work()
+    for normalisation in ("trie", "vocabulary"):
+        for queries, width in SIZES:
+            options = BeamOptions(width, normalisation)
+            generator, walk = made.generator(normalisation, "bfloat16"), made.walk_for(normalisation)
+            fused = FusedGenerator(generator.model, generator.tokenise)
+            search = SteadySearch(fused, walk)
+            ids = made.ids[:queries].to(DEVICE)
+            mask = torch.ones_like(ids)
+            for _ in range(3):
+                search.search_tokens(ids, mask, options, 10)
+            recorded = search.recorded
+            read = lambda ids, mask: (fused.read(ids, mask)[1],)
+            states = lambda ids, mask: (fused.states(ids, mask),)
+            with torch.inference_mode():
+                outcome, plan = measured_beam(fused, *fused.read(ids, mask), walk, options, width)
+                frontier = outcome.frontier
+                row = {
+                    "whole_ms": seconds(lambda: search.search_tokens(ids, mask, options, 10)) * 1e3,
+                    "encoder_ms": seconds(lambda: recorded("states", states, (ids, mask))) * 1e3,
+                    "read_and_first_ms": seconds(lambda: recorded("read", read, (ids, mask))) * 1e3,
+                    "documents_ms": seconds(lambda: documents(walk, frontier, 10)) * 1e3,
+                    "plan": [(room.beams, room.lone, room.tail) for room in plan],
+                    "again": search.again,
+                    "recordings": len(recorded),
+                    "broken": recorded.broken,
+                }
+                key = next((key for key in recorded._recordings if isinstance(key, tuple)), None)
+                if key is not None:
+                    row["graph_ms"] = seconds(recorded._recordings[key].graph.replay) * 1e3
+            say(normalisation=normalisation, queries=queries, beams=width, **row)
+
+
+def scale() -> None:
+    for count in (100_000, 1_000_000, 10_000_000):
+        made = work(count)
+        for normalisation in ("trie", "vocabulary"):
+            torch.cuda.reset_peak_memory_stats()
+            run = made.searching(128, BeamOptions(40, normalisation), "bfloat16", "recorded")
+            took = seconds(run)
+            say(
+                docids=count,
+                normalisation=normalisation,
+                ms=took * 1e3,
+                queries_per_second=128 / took,
+                peak_gib=torch.cuda.max_memory_allocated() / 2**30,
+            )
+
+
+if __name__ == "__main__":
+    {"same": same, "kernels": kernel_times, "profile": profile, "pieces": pieces, "scale": scale}[sys.argv[1]]()
