@@ -160,7 +160,7 @@ class Work:
 
         def plain() -> list[ScoredNumbers]:
             self._batch = ids
-            return documents(walk, beam(generator, *generator.prefill([""] * queries), walk, options), 10)
+            return documents(walk, beam(generator, *generator.prefill([""] * queries), walk, options, keep=10), 10)
 
         if way == "plain":
             return plain

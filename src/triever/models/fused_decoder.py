@@ -49,8 +49,7 @@ def can_fuse(model: nn.Module) -> bool:
 class FusedGenerator:
     """`FusedGenerator(model, tokenise)`: a generator whose prefixes lie evenly, equally many for each text.
 
-    The model has to be one that `can_fuse`. The states of prefixes that are extended twice, once by one symbol and once
-    by a tail, do not disturb each other: each writes to rows of its own.
+    The model has to be one that `can_fuse`.
     """
 
     def __init__(self, model: CrossDecoder, tokenise: Tokenise) -> None:
@@ -78,9 +77,13 @@ class FusedGenerator:
         return self.read(ids, mask)
 
     @torch.inference_mode()
-    def read(self, ids: Tensor, mask: Tensor) -> tuple[FusedCache, Tensor]:
-        """The same of tokens."""
-        return self.begin(self.states(ids, mask), mask)
+    def read(self, ids: Tensor, mask: Tensor, rows: int = 0) -> tuple[FusedCache, Tensor]:
+        """The same of tokens, with room for so many symbols.
+
+        Where there is room, symbols are written behind those that were there when a cache was made, and what one
+        `extend` has written is lost with the next of the same cache. Without, everything is copied once more.
+        """
+        return self.begin(self.states(ids, mask), mask, rows)
 
     def states(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(texts, length, d_model) the states of tokens."""
@@ -88,16 +91,15 @@ class FusedGenerator:
         return reader.states(ids, mask)
 
     @torch.inference_mode()
-    def begin(self, states: Tensor, mask: Tensor) -> tuple[FusedCache, Tensor]:
+    def begin(self, states: Tensor, mask: Tensor, rows: int = 0) -> tuple[FusedCache, Tensor]:
         """The same of the states of tokens."""
         texts, length, size = states.shape
         looked_up = torch.mm(states.reshape(-1, size), self._cross).view(texts, length, 2 * len(self._layers), -1)
         keys, values = (list(looked_up[:, :, at::2].unbind(2)) for at in (0, 1))
         shape = self.model.shape
         one = pooled(states, mask, shape.pooling).to(states.dtype) if shape.pooled else None
-        nothing = states.new_empty(0, self._layers[0].own.shape[1])
         ancestors = torch.zeros(texts, 0, dtype=torch.long, device=self.device)
-        stores = [nothing] * len(self._layers)
+        stores = [states.new_empty(rows, layer.own.shape[1]) for layer in self._layers]
         cache = FusedCache(keys, values, mask.to(torch.uint8), one, stores, ancestors, 0)
         start = torch.full((texts, 1), shape.start, device=self.device)
         cache, hidden = self._extended(cache, ancestors, start)
@@ -116,12 +118,11 @@ class FusedGenerator:
         ancestors = torch.cat([before, own], 1)  # of the last symbol of each
         hidden = self._entered(tokens.reshape(-1), cache.pooled)
         sees = ancestors if count == 1 else _up_to_each(ancestors, count)
-        places = sees.shape[1]
-        stores = []
+        bias = self._bias[:, : sees.shape[1]].contiguous()
+        stores: list[Tensor] = []
         for at, layer in enumerate(self._layers):
-            store = layer.written(hidden, cache.stores[at])
-            stores.append(store)
-            hidden = layer.passed(hidden, store, cache, at, sees, self._bias[:, :places].contiguous(), self.heads)
+            stores.append(layer.written(hidden, cache.stores[at], cache.used))
+            hidden = layer.passed(hidden, stores[at], cache, at, sees, bias, self.heads)
         final = rms_norm(hidden, self.model.norm.weight, self.model.norm.epsilon)
         grown = replace(cache, stores=stores, ancestors=ancestors, used=cache.used + rows * count)
         return grown, final.view(rows, count, -1)
@@ -191,22 +192,19 @@ class _Layer:
         outs = own.o.weight.t(), cross.q.weight.t(), cross.o.weight.t()
         return cls(joined, *outs, _Feed.of(layer.feed), norms, layer.own_norm.epsilon)
 
-    def written(self, hidden: Tensor, store: Tensor) -> Tensor:
-        """The store with the queries, keys and values of new symbols behind it."""
-        normed = rms_norm(hidden, self.norms[0], self.epsilon)
-        if not len(store):
-            return torch.mm(normed, self.own)
-        grown = store.new_empty(len(store) + len(hidden), store.shape[1])
-        grown[: len(store)] = store
-        torch.mm(normed, self.own, out=grown[len(store) :])
-        return grown
+    def written(self, hidden: Tensor, store: Tensor, used: int) -> Tensor:
+        """The store with the queries, keys and values of new symbols behind the rows that are used."""
+        normed, end = rms_norm(hidden, self.norms[0], self.epsilon), used + len(hidden)
+        if len(store) < end:
+            store = torch.cat([store[:used], store.new_empty(len(hidden), store.shape[1])])
+        torch.mm(normed, self.own, out=store[used:end])
+        return store
 
     def passed(
         self, hidden: Tensor, store: Tensor, cache: FusedCache, at: int, sees: Tensor, bias: Tensor, heads: int
     ) -> Tensor:
         """The states behind the layer; what new symbols were written as is in the store already."""
-        first = len(store) - len(hidden)
-        hidden = hidden.addmm_(attend_paths(store, first, len(hidden), sees, bias, heads), self.own_out)
+        hidden = hidden.addmm_(attend_paths(store, cache.used, len(hidden), sees, bias, heads), self.own_out)
         asked = torch.mm(rms_norm(hidden, self.norms[1], self.epsilon), self.asks)
         attended = attend_texts(asked, cache.keys[at], cache.values[at], cache.mask, heads)
         hidden = hidden.addmm_(attended, self.cross_out)

@@ -98,6 +98,15 @@ def joined(plan: Plan, other: Plan) -> Plan:
     return (*both, *longer[len(shorter) :])
 
 
+def symbols_of(plan: Plan) -> int:
+    """The most symbols of one query that a generator remembers at once; those of tails are soon forgotten."""
+    kept, most = 1, 1
+    for room in plan:
+        most = max(most, kept + room.lone * room.tail)
+        kept += room.beams
+    return max(most, kept)
+
+
 def _size(needed: int, most: int) -> int:
     """Room for some more than is needed, but for no more than there can be."""
     if not needed:

@@ -18,7 +18,7 @@ from triever.models.generator import Cache, Generator, Hidden
 from triever.search.beam import BeamOptions, Frontier
 from triever.search.hits import documents
 from triever.search.recorded import Recorded
-from triever.search.steady_beam import Outcome, Plan, joined, measured_beam, steady_beam
+from triever.search.steady_beam import Outcome, Plan, joined, measured_beam, steady_beam, symbols_of
 
 ROWS = 128
 """The most queries that are searched together."""
@@ -33,8 +33,8 @@ class Steady(Generator, Protocol):
 
     tokenise: Callable[[list[str]], tuple[Tensor, Tensor]]
 
-    def read(self, ids: Tensor, mask: Tensor) -> tuple[Cache, Hidden]:
-        """The same as `prefill`, of tokens (texts, length) and a mask."""
+    def read(self, ids: Tensor, mask: Tensor, rows: int = 0) -> tuple[Cache, Hidden]:
+        """The same as `prefill`, of tokens (texts, length) and a mask, with room for so many symbols."""
         ...
 
 
@@ -106,7 +106,7 @@ class SteadySearch:
         """The same in fixed shapes, and whether there was room for everything."""
 
         def planned(ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-            cache, hidden = self.generator.read(ids, mask)
+            cache, hidden = self.generator.read(ids, mask, len(ids) * symbols_of(plan))
             outcome = steady_beam(self.generator, cache, hidden, self.walk, key.options, plan, key.keep)
             return _tensors(outcome)
 
