@@ -20,7 +20,9 @@ from triever.models import kernels
 from triever.models.fused_decoder import FusedGenerator
 from triever.search.beam import BeamOptions
 from triever.search.hits import documents
-from triever.search.steady_beam import measured_beam
+from triever.search.recorded import Recorded
+from triever.search.scores import Normalisation
+from triever.search.steady_beam import measured_beam, steady_beam, symbols_of
 from triever.search.steady_search import SteadySearch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -77,44 +79,52 @@ def same() -> None:
 
 def kernel_times() -> None:
     torch.manual_seed(0)
+    for dtype in (torch.float32, torch.bfloat16):
+        for name, run in runs_of_kernels(dtype).items():
+            compare(name, dtype, run)
+
+
+def compare(name: str, dtype: torch.dtype, run: Callable[[], torch.Tensor]) -> None:
+    """The results and times of a function in plain torch and in one kernel."""
+    fused = kernels.fused
+    try:
+        kernels.fused = lambda _like: None
+        expected, plain = run().float(), seconds(run)
+        kernels.fused = fused
+        result, quick = run().float(), seconds(run)
+        far = float((result - expected).abs().max() / expected.abs().max())
+        say(kernel=name, dtype=str(dtype), farthest=far, plain_us=plain * 1e6, fused_us=quick * 1e6)
+    except Exception:  # so that the others are seen
+        say(kernel=name, dtype=str(dtype), failed=traceback.format_exc()[-1500:])
+    finally:
+        kernels.fused = fused
+
+
+def runs_of_kernels(dtype: torch.dtype) -> dict[str, Callable[[], torch.Tensor]]:
+    """A call of every kernel in the sizes of a search for 128 queries with 40 beams."""
     texts, width, length, heads, size = 128, 40, 16, 6, 64
     rows, inner = texts * width, heads * size
-    for dtype in (torch.float32, torch.bfloat16):
-        number = {"dtype": dtype, "device": DEVICE}
-        logits = torch.randn(rows, 32_128, **number) * 3
-        hidden, weight = torch.randn(rows, 512, **number), torch.randn(512, **number)
-        both = torch.randn(rows, 2048, **number)
-        query, looked_up = torch.randn(rows, inner, **number), torch.randn(texts, length, 16, inner, **number)
-        mask = (torch.arange(length) < torch.randint(1, length + 1, (texts, 1))).to(DEVICE, torch.uint8)
-        store = torch.randn(3 * rows, 3 * inner, **number)
-        ancestors = torch.randint(0, 2 * rows, (rows, 4), device=DEVICE)
-        ancestors[:, 3] = 2 * rows + torch.arange(rows, device=DEVICE)
-        bias = torch.randn(heads, 4, device=DEVICE)
-        own = torch.randn(texts * length, 3 * inner, **number)
-        near = torch.randn(heads, length, length, device=DEVICE)
-        q, k, v = own.split(inner, 1)
-        k, v = k.view(texts, length, -1), v.view(texts, length, -1)
-        runs = {
-            "log_sum_exp": lambda: kernels.log_sum_exp(logits),
-            "rms_norm": lambda: kernels.rms_norm(hidden, weight, 1e-6),
-            "gated_gelu": lambda: kernels.gated_gelu(both),
-            "attend_texts": lambda: kernels.attend_texts(query, looked_up[:, :, 0], looked_up[:, :, 1], mask, heads),
-            "attend_own_text": lambda: kernels.attend_texts(q, k, v, mask, heads, near),
-            "attend_paths": lambda: kernels.attend_paths(store, 2 * rows, rows, ancestors, bias, heads),
-        }
-        fused = kernels.fused
-        for name, run in runs.items():
-            try:
-                kernels.fused = lambda like: None
-                expected, plain = run().float(), seconds(run)
-                kernels.fused = fused
-                result, quick = run().float(), seconds(run)
-                far = float((result - expected).abs().max() / expected.abs().max())
-                say(kernel=name, dtype=str(dtype), farthest=far, plain_us=plain * 1e6, fused_us=quick * 1e6)
-            except Exception:  # so that the others are seen
-                say(kernel=name, dtype=str(dtype), failed=traceback.format_exc()[-1500:])
-            finally:
-                kernels.fused = fused
+    number = {"dtype": dtype, "device": DEVICE}
+    logits = torch.randn(rows, 32_128, **number) * 3
+    hidden, weight = torch.randn(rows, 512, **number), torch.randn(512, **number)
+    both = torch.randn(rows, 2048, **number)
+    query, looked_up = torch.randn(rows, inner, **number), torch.randn(texts, length, 16, inner, **number)
+    mask = (torch.arange(length) < torch.randint(1, length + 1, (texts, 1))).to(DEVICE, torch.uint8)
+    store = torch.randn(3 * rows, 3 * inner, **number)
+    ancestors = torch.randint(0, 2 * rows, (rows, 4), device=DEVICE)
+    ancestors[:, 3] = 2 * rows + torch.arange(rows, device=DEVICE)
+    bias = torch.randn(heads, 4, device=DEVICE)
+    near = torch.randn(heads, length, length, device=DEVICE)
+    q, k, v = torch.randn(texts * length, 3 * inner, **number).split(inner, 1)
+    k, v = k.view(texts, length, -1), v.view(texts, length, -1)
+    return {
+        "log_sum_exp": lambda: kernels.log_sum_exp(logits),
+        "rms_norm": lambda: kernels.rms_norm(hidden, weight, 1e-6),
+        "gated_gelu": lambda: kernels.gated_gelu(both),
+        "attend_texts": lambda: kernels.attend_texts(query, looked_up[:, :, 0], looked_up[:, :, 1], mask, heads),
+        "attend_own_text": lambda: kernels.attend_texts(q, k, v, mask, heads, near),
+        "attend_paths": lambda: kernels.attend_paths(store, 2 * rows, rows, ancestors, bias, heads),
+    }
 
 
 def profile() -> None:
@@ -145,34 +155,38 @@ def pieces() -> None:
     made = work()
     for normalisation in ("trie", "vocabulary"):
         for queries, width in SIZES:
-            options = BeamOptions(width, normalisation)
-            generator, walk = made.generator(normalisation, "bfloat16"), made.walk_for(normalisation)
-            fused = FusedGenerator(generator.model, generator.tokenise)
-            search = SteadySearch(fused, walk)
-            ids = made.ids[:queries].to(DEVICE)
-            mask = torch.ones_like(ids)
-            for _ in range(3):
-                search.search_tokens(ids, mask, options, 10)
-            recorded = search.recorded
-            read = lambda ids, mask: (fused.read(ids, mask)[1],)
-            states = lambda ids, mask: (fused.states(ids, mask),)
-            with torch.inference_mode():
-                outcome, plan = measured_beam(fused, *fused.read(ids, mask), walk, options, width)
-                frontier = outcome.frontier
-                row = {
-                    "whole_ms": seconds(lambda: search.search_tokens(ids, mask, options, 10)) * 1e3,
-                    "encoder_ms": seconds(lambda: recorded("states", states, (ids, mask))) * 1e3,
-                    "read_and_first_ms": seconds(lambda: recorded("read", read, (ids, mask))) * 1e3,
-                    "documents_ms": seconds(lambda: documents(walk, frontier, 10)) * 1e3,
-                    "plan": [(room.beams, room.lone, room.tail) for room in plan],
-                    "again": search.again,
-                    "recordings": len(recorded),
-                    "broken": recorded.broken,
-                }
-                key = next((key for key in recorded._recordings if isinstance(key, tuple)), None)
-                if key is not None:
-                    row["graph_ms"] = seconds(recorded._recordings[key].graph.replay) * 1e3
-            say(normalisation=normalisation, queries=queries, beams=width, **row)
+            say(normalisation=normalisation, queries=queries, beams=width, **times(made, queries, width, normalisation))
+
+
+@torch.inference_mode()
+def times(made: Work, queries: int, width: int, normalisation: Normalisation) -> dict[str, object]:
+    """Milliseconds of a recorded search and of its parts, each recorded by itself."""
+    options = BeamOptions(width, normalisation)
+    generator, walk = made.generator(normalisation, "bfloat16"), made.walk_for(normalisation)
+    fused = FusedGenerator(generator.model, generator.tokenise)
+    search, parts = SteadySearch(fused, walk), Recorded()
+    ids = made.ids[:queries].to(DEVICE)
+    texts = ids, torch.ones_like(ids)
+    outcome, plan = measured_beam(fused, *fused.read(*texts), walk, options, width)
+    runs = {
+        "whole": lambda: search.search_tokens(*texts, options, 10),
+        "encoder": lambda: parts("states", lambda ids, mask: (fused.states(ids, mask),), texts),
+        "encoder_and_first_step": lambda: parts("read", lambda ids, mask: (fused.read(ids, mask)[1],), texts),
+        "all_on_device": lambda: parts(
+            "beam",
+            lambda ids, mask: (
+                steady_beam(fused, *fused.read(ids, mask, queries * symbols_of(plan)), walk, options, plan).needs,
+            ),
+            texts,
+        ),
+        "documents": lambda: documents(walk, outcome.frontier, 10),
+    }
+    for run in runs.values():
+        for _ in range(3):
+            run()
+    measured = {f"{name}_ms": round(seconds(run) * 1e3, 3) for name, run in runs.items()}
+    rooms = [(room.beams, room.lone, room.tail) for room in plan]
+    return measured | {"plan": rooms, "again": search.again, "broken": search.recorded.broken + parts.broken}
 
 
 def scale() -> None:

@@ -34,6 +34,7 @@ from triever.models.cross_decoder import CrossDecoder
 from triever.models.decoders import DecoderOptions, takes_vectors
 from triever.models.docid_model import DocidModel, laid_out
 from triever.models.encoder import Encoder, adapter_facts, encode, source_of
+from triever.models.fused_decoder import FusedGenerator, can_fuse
 from triever.models.generator import Generator
 from triever.models.language_model import end_of
 from triever.models.prompts import Prompt
@@ -43,6 +44,7 @@ from triever.search.many import search_each
 from triever.search.paths import path_scores
 from triever.search.recorder import Recorder
 from triever.search.scores import Normalisation
+from triever.search.steady_search import SteadySearch
 from triever.validation import require, require_array, require_table
 
 UNLIMITED = 2**31
@@ -110,6 +112,13 @@ class Docids(Generic[M]):
     def walk(self) -> Walk:
         """The trie on the model's device."""
         return Walk(self.trie, self.model.device)
+
+    @cached_property
+    def steady(self) -> SteadySearch | None:
+        """A search that a GPU can record, where there is one and the model is of the form for it."""
+        if self.model.device.type != "cuda" or not can_fuse(self.model):
+            return None
+        return SteadySearch(FusedGenerator(self.model, self.model.tokeniser(*self.queries)), self.walk)
 
     def docid(self, number: int) -> Docid:
         """The docid of a document by its number."""
@@ -280,11 +289,16 @@ class DocidEngine:
         """The documents whose docids the model writes with the highest probabilities."""
         docids, generator, options = self.docids, self._generator(), self.search_options
         thoughts = docids.thoughts(queries, options.think) if options.think else [""] * len(queries)
-        scored_per_query = search_each(
-            generator,
-            self._asked(queries, thoughts),
-            lambda cache, hidden: found_by(options, docids.walk, docids.scheme.stop, generator, cache, hidden, k),
-        )
+        asked = self._asked(queries, thoughts)
+        if options.records and docids.steady is not None:
+            found = docids.steady.search(asked, options.beam(k), k, ties=True)
+            scored_per_query = [ScoredDocuments(hits) for hits in found]
+        else:
+            scored_per_query = search_each(
+                generator,
+                asked,
+                lambda cache, hidden: found_by(options, docids.walk, docids.scheme.stop, generator, cache, hidden, k),
+            )
         results = (found_result(docids, store, scored, k) for scored in scored_per_query)
         return [replace(result, thought=thought) for result, thought in zip(results, thoughts, strict=True)]
 

@@ -151,9 +151,7 @@ class Work:
     def _ours(self, queries: int, options: BeamOptions, dtype: str, way: str) -> tuple[float, list[ScoredNumbers]]:
         return self._timed(self.searching(queries, options, dtype, way))
 
-    def searching(
-        self, queries: int, options: BeamOptions, dtype: str, way: str
-    ) -> Callable[[], list[ScoredNumbers]]:
+    def searching(self, queries: int, options: BeamOptions, dtype: str, way: str) -> Callable[[], list[ScoredNumbers]]:
         """A function that searches once."""
         generator = self.generator(options.normalisation, dtype)
         walk, ids = self.walk_for(options.normalisation), self.ids[:queries]

@@ -14,8 +14,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from triever.models.cross_decoder import CrossDecoder, Reader
-from triever.models.docid_model import Tokenise
+from triever.models.cross_decoder import Reader
+from triever.models.docid_model import DocidModel, Tokenise
 from triever.models.encoder import pooled
 from triever.models.kernels import attend_paths, attend_texts, gated_gelu, rms_norm
 from triever.models.layers import DecoderLayer, EncoderLayer, Feed, distances
@@ -52,12 +52,16 @@ class FusedGenerator:
     The model has to be one that `can_fuse`.
     """
 
-    def __init__(self, model: CrossDecoder, tokenise: Tokenise) -> None:
+    _bias: Tensor
+
+    def __init__(self, model: DocidModel, tokenise: Tokenise) -> None:
         assert isinstance(model, T5)  # the caller has asked `can_fuse`
         self.model = model.eval()
         self.tokenise = tokenise
         self.width, self.device = model.shape.width, model.device
         self.heads = model.shape.heads
+        self.longest: int = getattr(model.reader, "longest", None) or 0
+        self._made_from = _versions(model)
         with torch.inference_mode():
             self._layers = [_Layer.of(layer) for layer in model.cross_layers()]
             layers = [layer.cross for layer in model.cross_layers()]
@@ -67,6 +71,14 @@ class FusedGenerator:
             key = torch.arange(PLACES, device=self.device)
             one = model.position_bias(key[-1:], key, self._cross)  # (1, heads, 1, places)
             self._bias = one[0, :, 0].flip(1).float().contiguous()  # (heads, places) by distance
+
+    def is_current(self) -> bool:
+        """Whether the model's weights are still those that it was made from."""
+        return self._made_from == _versions(self.model)
+
+    def renewed(self) -> FusedGenerator:
+        """One of the weights as they are now."""
+        return FusedGenerator(self.model, self.tokenise)
 
     # Reading
 
@@ -144,6 +156,12 @@ class FusedGenerator:
     def scores_all(self, candidates: int) -> bool:
         """Whether so many candidates of each prefix are scored among all symbols."""
         return self.model.scores_all(candidates)
+
+
+def _versions(model: nn.Module) -> list[tuple[int, int]]:
+    """What changes with the weights of a model: where each lies, and how often it was written to."""
+    weights = (*model.parameters(), *model.buffers())
+    return [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
 
 
 def _up_to_each(ancestors: Tensor, count: int) -> Tensor:

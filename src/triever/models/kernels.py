@@ -70,15 +70,15 @@ def attend_texts(
     if kernels := fused(query):
         return kernels.attend_texts(query, keys, values, mask, heads, bias)
     texts, length, _ = keys.shape
-    split = (
+    query, keys, values = (
         states.reshape(texts, -1, heads, states.shape[-1] // heads).transpose(1, 2) for states in (query, keys, values)
     )
     added = torch.zeros(texts, 1, 1, length, dtype=query.dtype, device=query.device)
     added = added.masked_fill(mask[:, None, None] == 0, torch.finfo(query.dtype).min)
     if bias is not None:
         added = added + bias.to(query.dtype)
-    attended = functional.scaled_dot_product_attention(*split, added, scale=1.0)
-    return attended.transpose(1, 2).reshape(len(query), -1)
+    attended = functional.scaled_dot_product_attention(query, keys, values, added, scale=1.0)
+    return attended.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
 def attend_paths(store: Tensor, first: int, count: int, ancestors: Tensor, bias: Tensor, heads: int) -> Tensor:
@@ -98,7 +98,9 @@ def attend_paths(store: Tensor, first: int, count: int, ancestors: Tensor, bias:
     place = torch.arange(ancestors.shape[1], device=store.device)
     back = (there.sum(1, keepdim=True) - 1 - place).clamp(min=0)  # (count, places)
     added = bias[:, back].transpose(0, 1).masked_fill(~there[:, None], torch.finfo(store.dtype).min)
-    attended = functional.scaled_dot_product_attention(query, keys, values, added[:, :, None].to(store.dtype), scale=1.0)
+    attended = functional.scaled_dot_product_attention(
+        query, keys, values, added[:, :, None].to(store.dtype), scale=1.0
+    )
     return attended.reshape(count, inner)
 
 

@@ -1,8 +1,5 @@
 """The functions of `kernels` for GPUs; numbers are added up in float32, whatever they are stored in."""
 
-# Triton's own language is not typed, and its functions have many arguments.
-# ruff: noqa: ANN001, ANN202, PLR0913, PLR0917, N803
-
 from __future__ import annotations
 
 import torch
@@ -180,12 +177,12 @@ def _attend_paths(
     at = head[:, None] * SIZE + number[None]
     q = tl.load(store + (first + row) * 3 * inner + at, mask=there, other=0.0).to(tl.float32)
     last = -1
-    for place in range(0, places):
+    for place in range(places):
         last += (tl.load(ancestors + row * places + place) >= 0).to(tl.int32)
     top = tl.full((HEADS,), -1e30, tl.float32)
     total = tl.zeros((HEADS,), tl.float32)
     sums = tl.zeros((HEADS, SIZE), tl.float32)
-    for place in range(0, places):
+    for place in range(places):
         ancestor = tl.load(ancestors + row * places + place).to(tl.int64)
         seen = ancestor >= 0
         where = store + tl.maximum(ancestor, 0) * 3 * inner + at

@@ -97,8 +97,7 @@ class Recorded:
             torch.cuda.current_stream().wait_stream(self._stream)
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
-            # Other threads may use the GPU meanwhile.
-            mode = {"capture_error_mode": "thread_local"}
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, **mode):
+            others = "thread_local"  # may use the GPU meanwhile
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode=others):
                 outputs = function(*buffers)
         return _Recording(graph, buffers, outputs)

@@ -63,11 +63,6 @@ class Outcome:
         return all(room.holds(Room(*need)) for room, need in zip(plan, self.needs.tolist(), strict=True))
 
 
-def can_be_steady(options: BeamOptions) -> bool:
-    """Whether a search can be made in fixed shapes."""
-    return not options.backoff and options.normalisation != "documents"
-
-
 def steady_beam(
     generator: Generator, cache: Cache, hidden: Hidden, walk: Walk, options: BeamOptions, plan: Plan, keep: int = 0
 ) -> Outcome:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from triever.docids.walk import Walk
 from triever.models.generator import Cache, Generator, Hidden
 from triever.search.beam import BeamOptions, Frontier
 from triever.search.hits import documents
+from triever.search.many import batches_of
 from triever.search.recorded import Recorded
 from triever.search.steady_beam import Outcome, Plan, joined, measured_beam, steady_beam, symbols_of
 
@@ -28,13 +29,26 @@ FEW = 64
 """Plans that are remembered."""
 
 
+Found: TypeAlias = list[tuple[int, float]]
+"""Documents and their log-probabilities, best first."""
+
+
 class Steady(Generator, Protocol):
     """A generator that can be recorded: of each text it extends equally many prefixes, and never waits for a GPU."""
 
     tokenise: Callable[[list[str]], tuple[Tensor, Tensor]]
+    longest: int  # the most tokens of a text that it reads; 0 if there is no end
 
     def read(self, ids: Tensor, mask: Tensor, rows: int = 0) -> tuple[Cache, Hidden]:
         """The same as `prefill`, of tokens (texts, length) and a mask, with room for so many symbols."""
+        ...
+
+    def is_current(self) -> bool:
+        """Whether the model's weights are still those that it was made from."""
+        ...
+
+    def renewed(self) -> Self:
+        """One of the weights as they are now."""
         ...
 
 
@@ -46,33 +60,40 @@ class _Key:
     keep: int
 
 
+def can_be_steady(options: BeamOptions) -> bool:
+    """Whether a search can be made in fixed shapes."""
+    return not options.backoff and options.normalisation != "documents"
+
+
 class SteadySearch:
-    """`SteadySearch(generator, walk).search(prompts, options, k)`; one for each model and trie, used again and again."""
+    """`SteadySearch(generator, walk).search(prompts, options, k)`: one for each model and trie, to be used again."""
 
     def __init__(self, generator: Steady, walk: Walk, *, record: bool = True) -> None:
         self.generator, self.walk = generator, walk
-        self.recorded = Recorded(limit=32 if record else 0)
-        self.record = record
+        self.recorded, self.record = Recorded(), record
         self.again = 0  # searches that had too little room and were made again
         self._plans: dict[_Key, Plan] = {}
 
     @torch.inference_mode()
-    def search(
-        self, prompts: list[str], options: BeamOptions, k: int, *, ties: bool = False
-    ) -> list[list[tuple[int, float]]]:
+    def search(self, prompts: Sequence[str], options: BeamOptions, k: int, *, ties: bool = False) -> list[Found]:
         """For each prompt the k best documents and their log-probabilities, as `beam` and `documents` give them."""
-        ids, mask = self.generator.tokenise(prompts)
-        return self.search_tokens(ids, mask, options, k, ties=ties)
+        found: dict[int, Found] = {}
+        for batch in batches_of(prompts, ROWS):
+            ids, mask = self.generator.tokenise([prompts[number] for number in batch])
+            found |= zip(batch.tolist(), self.search_tokens(ids, mask, options, k, ties=ties), strict=True)
+        return [found[number] for number in range(len(prompts))]
 
     @torch.inference_mode()
     def search_tokens(
         self, ids: Tensor, mask: Tensor, options: BeamOptions, k: int, *, ties: bool = False
-    ) -> list[list[tuple[int, float]]]:
-        """The same of tokens (queries, length)."""
+    ) -> list[Found]:
+        """The same of the tokens (queries, length) of one query at least."""
         queries = len(ids)
         ids, mask = self._filled_up(ids, mask)
         key = _Key(*ids.shape, options, max(options.width, k))
         with self.recorded.lock:  # buffers are shared
+            if not self.generator.is_current():
+                self.generator, self.recorded, self._plans = self.generator.renewed(), Recorded(), {}
             frontier = self._frontier(key, ids.to(self.walk.device), mask.to(self.walk.device))
         columns = frontier.state, frontier.logprob, frontier.length, frontier.rank
         some = Frontier(*(column[:queries] for column in columns))
@@ -82,9 +103,11 @@ class SteadySearch:
         """With more rows and places, so that there are few different shapes; a new row repeats the first."""
         rows, length = ids.shape
         wanted = next((size for size in LENGTHS if size >= length), length)
-        more = (1 << (rows - 1).bit_length()) - rows if rows else 0
+        wanted = max(length, min(wanted, self.generator.longest or wanted))
+        more = (1 << (rows - 1).bit_length()) - rows
         ids, mask = (functional.pad(tensor, (0, wanted - length)) for tensor in (ids, mask))
-        return tuple(torch.cat([tensor, tensor[:1].expand(more, -1)]) for tensor in (ids, mask))
+        ids, mask = (torch.cat([tensor, tensor[:1].expand(more, -1)]) for tensor in (ids, mask))
+        return ids, mask
 
     def _frontier(self, key: _Key, ids: Tensor, mask: Tensor) -> Frontier:
         """What was found, on the host."""
