@@ -1,8 +1,8 @@
 """Recorded searches on a GPU: `python benchmarks/recorded.py same|kernels|profile|pieces|scale`.
 
-same: the documents of recorded and of plain searches, in float32 and bfloat16. kernels: each kernel against plain torch,
-with its time. profile: where a GPU's time goes, kernel by kernel, before and after. pieces: the time of reading, of the
-beam, and of looking documents up. scale: from a hundred thousand docids to ten million, with peak memory.
+same: the documents of recorded and of plain searches, in float32 and bfloat16. kernels: each kernel against plain
+torch, with its time. profile: where a GPU spends its time, kernel by kernel, before and after. pieces: the time of
+reading, of the beam, and of looking documents up. scale: from 100,000 docids to ten million, with peak memory.
 """
 
 from __future__ import annotations

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.search.toy import Pair, Toy
+from triever.data.dataset import Dataset
+from triever.data.records import Document
+from triever.docids.schemes import Codebook, Naive, Scheme, Semantic, Title
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.models.cross_decoder import Seq2SeqGenerator
@@ -116,3 +119,25 @@ def test_the_states_are_those_of_the_plain_decoder() -> None:
         fused_cache, fused_hidden = fused.extend(fused_cache, parents, written)
         torch.testing.assert_close(fused_hidden, hidden, atol=1e-4, rtol=1e-4)
         parents = torch.tensor([2, 0, 1, 4, 4, 5, 8, 7, 6, 9, 9, 11])
+
+
+@pytest.mark.parametrize("docids", [Naive(), Title(), Semantic(branch=3, leaf=4), Codebook(codes=4, depth=2)])
+@pytest.mark.parametrize("normalisation", ["trie", "vocabulary"])
+def test_engines_find_the_same(docids: Scheme, normalisation: str) -> None:
+    names = [f"{kind}.{verb}" for kind in ("json", "pickle", "csv", "zip") for verb in ("dump", "load", "open", "read")]
+    data = Dataset.of("functions", [Document(name, f"How to {name}.", name.replace(".", " ")) for name in names])
+    tiny = {"backbone": "scratch:hidden=32,layers=1,heads=2,vocabulary=300", "training": DocidTuning(steps=0)}
+    searching = SearchOptions(width=6, normalisation=normalisation)
+    retriever = Generative(docids=docids, search_options=searching, decoder=DecoderOptions(rows="random"), **tiny)
+    engine = retriever.fit(data).engine
+    found = engine.docids
+    queries = ["load a csv file", "zip", "how to open a pickle that was dumped"]
+    steady = SteadySearch(FusedGenerator(found.model, found.model.tokeniser(*found.queries)), found.walk)
+    plain = found.generator()
+    how = searching.following(found.normalisation).beam(5)
+    expected = [
+        documents(found.walk, beam(plain, *plain.prefill([query]), found.walk, how, keep=5), 5, ties=True)[0]
+        for query in queries
+    ]
+    for _ in range(2):
+        same(steady.search(queries, how, 5, ties=True), expected, 1e-4)

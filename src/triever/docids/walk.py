@@ -147,6 +147,18 @@ class Walk:
         return max(part.arrays.longest for part in self.parts)
 
     @cached_property
+    def one_to_one(self) -> bool:
+        """Whether every docid has one document and every document one docid, in one part without deleted entries."""
+        part = self.parts[0]
+        if len(self.parts) > 1 or part.before is not None or int(part.arrays.leaf.sum()) != part.arrays.entries:
+            return False
+        return self.counts[0] == part.arrays.entries
+
+    def only_documents(self, state: Tensor) -> Tensor:
+        """The number of the document of each docid (…, 1), where they are `one_to_one`; anything for other states."""
+        return self.parts[0].document[self.parts[0].entry(state[..., 0])]
+
+    @cached_property
     def counts(self) -> tuple[int, dict[int, int]]:
         """The number of living documents, and the number of living docids of each document with several."""
         living = [part.arrays.document if part.mask is None else part.arrays.document[part.mask] for part in self.parts]
@@ -255,6 +267,16 @@ class _Part:
     def leaves(self) -> Tensor:
         """(entries or more,) the node that each entry lies at."""
         return _tensor(np.append(self.arrays.leaf_of_entry(), 0), self.token.device)
+
+    @cached_property
+    def document(self) -> Tensor:
+        """(entries,) the documents, where states are."""
+        return _tensor(self.arrays.document, self.token.device)
+
+    def entry(self, state: Tensor) -> Tensor:
+        """The first entry at or below each state; any for -1 and for states that do not exist."""
+        entry = torch.where(self._is_node(state), self.first[self._node(state)].long(), self._entry(state))
+        return entry.clamp(0, self.arrays.entries - 1)
 
     def lone(self, state: Tensor) -> Tensor:
         """Whether nothing branches below each state."""

@@ -54,6 +54,7 @@ class Frontier:
     logprob: Tensor  # (queries, width)
     length: Tensor  # (queries, width) in symbols
     rank: Tensor  # (queries, width) the key of their order: the log-probability, or that divided by length
+    document: Tensor | None = None  # (queries, width) the number of each docid's document, if known already
     weighed: Tensor | None = None
     """(queries,) under `documents`: the log of what all docids that the search has come to weigh, less that of the
     root; -inf where it has come to none."""

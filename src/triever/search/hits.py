@@ -19,6 +19,36 @@ def documents(walk: Walk, frontier: Frontier, k: int, *, ties: bool = False) -> 
     the caller can order them. If a document has several docids, its sum lacks those that were not found, and is then
     a lower bound.
     """
+    if walk.one_to_one:
+        return _of_lone_docids(walk, frontier, k, ties=ties)
+    return _of_docids(walk, frontier, k, ties=ties)
+
+
+def _of_lone_docids(walk: Walk, frontier: Frontier, k: int, *, ties: bool) -> list[list[tuple[int, float]]]:
+    """The same where documents are docids, which are in order already, but for equal ones."""
+    rank, logprob = frontier.rank.cpu().numpy(), frontier.logprob.cpu().numpy()
+    there = (logprob > -np.inf).sum(1)  # these are in front
+    best = rank[:, : k + 1]
+    equal = ((best[:, 1:] == best[:, :-1]) & (best[:, 1:] > -np.inf)).any(1)
+    if frontier.document is None:
+        document, finite = np.full(logprob.shape, -1), logprob > -np.inf
+        which, numbers = walk.documents_of(frontier.state.cpu().numpy()[finite])
+        if len(which) != finite.sum():  # prefixes, not docids
+            return _of_docids(walk, frontier, k, ties=ties)
+        document[finite] = numbers
+    else:
+        document = frontier.document.cpu().numpy()
+    columns = zip(document[:, :k].tolist(), logprob[:, :k].astype(np.float64).tolist(), there.tolist(), strict=True)
+    hits = [list(zip(numbers[:count], masses[:count], strict=True)) for numbers, masses, count in columns]
+    if equal.any():
+        rows = np.flatnonzero(equal)
+        some = (column.cpu()[rows] for column in (frontier.state, frontier.logprob, frontier.length, frontier.rank))
+        for row, found in zip(rows.tolist(), _of_docids(walk, Frontier(*some), k, ties=ties), strict=True):
+            hits[row] = found
+    return hits
+
+
+def _of_docids(walk: Walk, frontier: Frontier, k: int, *, ties: bool) -> list[list[tuple[int, float]]]:
     state, logprob, rank = frontier.state.cpu().numpy(), frontier.logprob.cpu().numpy(), frontier.rank.cpu().numpy()
     query, slot = np.nonzero(logprob > -np.inf)
     which, numbers = walk.documents_of(state[query, slot])

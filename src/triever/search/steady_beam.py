@@ -139,7 +139,8 @@ class _SteadySearch:
             state, token, parent = _taken(state, at), token.gather(1, at), parent.gather(1, at)
             cache, states = self.generator.extend(cache, parent.reshape(-1), token.reshape(-1, 1))
             hidden = states[:, -1]
-        frontier = Frontier(self.state, self.logprob, self.length, self.rank)
+        number = self.walk.only_documents(self.state) if self.walk.one_to_one else None
+        frontier = Frontier(self.state, self.logprob, self.length, self.rank, number)
         none = torch.zeros(0, 3, dtype=torch.long, device=self.walk.device)
         return Outcome(frontier, (torch.stack(self.needs) if self.needs else none).to(torch.int32))
 

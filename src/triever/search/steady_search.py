@@ -95,8 +95,8 @@ class SteadySearch:
             if not self.generator.is_current():
                 self.generator, self.recorded, self._plans = self.generator.renewed(), Recorded(), {}
             frontier = self._frontier(key, ids.to(self.walk.device), mask.to(self.walk.device))
-        columns = frontier.state, frontier.logprob, frontier.length, frontier.rank
-        some = Frontier(*(column[:queries] for column in columns))
+        columns = frontier.state, frontier.logprob, frontier.length, frontier.rank, frontier.document
+        some = Frontier(*(None if column is None else column[:queries] for column in columns))
         return documents(self.walk, some, k, ties=ties)
 
     def _filled_up(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,12 +140,13 @@ class SteadySearch:
 
 def _tensors(outcome: Outcome) -> tuple[Tensor, ...]:
     frontier = outcome.frontier
-    return frontier.state, frontier.logprob, frontier.length, frontier.rank, outcome.needs
+    columns = frontier.state, frontier.logprob, frontier.length, frontier.rank, outcome.needs
+    return columns if frontier.document is None else (*columns, frontier.document)
 
 
 def _on_host(tensors: Sequence[Tensor]) -> Outcome:
     """A copy on the host: all copies are begun before the first is waited for."""
-    *columns, needs = (tensor.to("cpu", non_blocking=True) for tensor in tensors)
+    state, logprob, length, rank, needs, *known = (tensor.to("cpu", non_blocking=True) for tensor in tensors)
     if tensors[0].is_cuda:
         torch.cuda.current_stream(tensors[0].device).synchronize()
-    return Outcome(Frontier(*columns), needs)
+    return Outcome(Frontier(state, logprob, length, rank, *known), needs)
