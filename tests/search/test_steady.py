@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.search.toy import Pair, Toy
-from triever.data.dataset import Dataset
-from triever.data.records import Document
-from triever.docids.schemes import Codebook, Naive, Scheme, Semantic, Title
+from triever import Codebook, Dataset, DecoderOptions, DocidTuning, Document, Generative, Naive, SearchOptions, Semantic, Title
+from triever.docids.schemes import Scheme
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.models.cross_decoder import Seq2SeqGenerator
@@ -121,7 +120,7 @@ def test_the_states_are_those_of_the_plain_decoder() -> None:
         parents = torch.tensor([2, 0, 1, 4, 4, 5, 8, 7, 6, 9, 9, 11])
 
 
-@pytest.mark.parametrize("docids", [Naive(), Title(), Semantic(branch=3, leaf=4), Codebook(codes=4, depth=2)])
+@pytest.mark.parametrize("docids", [Naive(), Title(), Semantic(branch=3, leaf=4), Codebook(levels=2, bits=2)])
 @pytest.mark.parametrize("normalisation", ["trie", "vocabulary"])
 def test_engines_find_the_same(docids: Scheme, normalisation: str) -> None:
     names = [f"{kind}.{verb}" for kind in ("json", "pickle", "csv", "zip") for verb in ("dump", "load", "open", "read")]
