@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.search.toy import Pair, Toy
-from triever import Codebook, Dataset, DecoderOptions, DocidTuning, Document, Generative, Naive, SearchOptions, Semantic, Title
+from triever import (
+    Codebook,
+    Dataset,
+    DecoderOptions,
+    DocidTuning,
+    Document,
+    Generative,
+    Naive,
+    SearchOptions,
+    Semantic,
+    Title,
+)
 from triever.docids.schemes import Scheme
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk

@@ -125,6 +125,23 @@ class Walk:
             symbols = torch.where(inside, part.tail[where].long(), symbols) if len(part.tail) else symbols
         return symbols, length
 
+    def leaf_tails(self, node: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the tails of leaves begin, and their lengths, in a trie of one part; lengths of other nodes are 0."""
+        part = self.parts[0]
+        entry = part.first[node].long()
+        begin = part.tail_start[entry].long()
+        end = part.tail_start[(entry + 1).clamp(max=len(part.tail_start) - 1)].long()
+        return begin, torch.where(part.leaf[node], end - begin, 0)
+
+    def tail_symbols(self, begin: Tensor, length: Tensor, slots: int) -> Tensor:
+        """(n, slots) the symbols of tails (n,) in a trie of one part, 0 behind their ends."""
+        tail = self.parts[0].tail
+        slot = torch.arange(slots, device=self.device)
+        if not len(tail):
+            return torch.zeros(len(begin), slots, dtype=torch.long, device=self.device)
+        symbols = tail[(begin[:, None] + slot).clamp(max=len(tail) - 1)].long()
+        return torch.where(slot < length[:, None], symbols, 0)
+
     def spans(self, state: Sequence[int]) -> list[tuple[int, slice]]:
         """The entries at and below one state (parts,), living or deleted: (part, slice) for each part that has some."""
         states = [(at, part, part_state) for at, (part, part_state) in enumerate(zip(self.parts, state, strict=True))]

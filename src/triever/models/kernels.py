@@ -122,25 +122,39 @@ def child_totals(
     logprob: Tensor,
     logits: Tensor,
     sums: Tensor | None,
+    pool: Tensor,
     slots: int,
     temperature: float,
     final: int,
-) -> tuple[Tensor, Tensor]:
-    """(n, slots) twice: the log-probabilities of the children of nodes (n,) that are final, and of the others.
+) -> Tensor:
+    """(2, queries, pooled + width * slots) the log-probabilities of the children of nodes (queries, width).
 
-    Those of their parents are (n,), the scores of all symbols (n, width). Probabilities are over the children, or over
-    all symbols where the logs of the sums (n,) of these are given. A kind of at least `final` is final; -inf is none.
+    The first half has those that are final, behind those of a pool (queries, pooled); the second half has the others,
+    behind as many of nothing. Those of their parents are (queries, width), the scores of all symbols (queries * width,
+    symbols). Probabilities are over the children, or over all symbols where the logs of the sums (queries * width,) of
+    these are given. A kind of at least `final` is final; -inf is nothing.
     """
+    queries, width = node.shape
     if (kernels := fused(logits)) and slots <= kernels.MOST_SLOTS:
-        return kernels.child_totals(nodes, node, logprob, logits, sums, slots, temperature, final)
-    begin = nodes.child[node].long()
+        totals = torch.empty(2, queries, pool.shape[1] + width * slots, device=logits.device)
+        kernels.child_totals(nodes, node, logprob, logits, sums, totals, pool.shape[1], slots, temperature, final)
+        totals[0, :, : pool.shape[1]] = pool
+        totals[1, :, : pool.shape[1]] = -torch.inf
+        return totals
+    begin = nodes.child[node].long()[..., None]
     slot = torch.arange(slots, device=node.device)
-    there = slot < (nodes.child[node + 1].long() - begin)[:, None]
-    child = torch.where(there, begin[:, None] + slot, 0)
-    scores = logits.gather(1, nodes.token[child].long()).float() / temperature
+    there = slot < nodes.child[node + 1].long()[..., None] - begin  # (queries, width, slots)
+    child = torch.where(there, begin + slot, 0)
+    scores = logits.gather(1, nodes.token[child].long().flatten(0, 1)).float() / temperature
     if sums is None:
-        scores = scores.masked_fill(~there, -torch.inf)
+        scores = scores.masked_fill(~there.flatten(0, 1), -torch.inf)
         sums = scores.logsumexp(1)
-    total = torch.where(there, logprob[:, None] + scores - sums[:, None], -torch.inf)
+    total = logprob[..., None] + (scores - sums[:, None]).view_as(child)
+    total = torch.where(there, total, -torch.inf)
     over = nodes.kind[child] >= final
-    return total.masked_fill(~over, -torch.inf), total.masked_fill(over, -torch.inf)
+    both = [total.masked_fill(~over, -torch.inf), total.masked_fill(over, -torch.inf)]
+    return torch.stack([torch.cat([pool, both[0].flatten(1)], 1), torch.cat([_nothing(pool), both[1].flatten(1)], 1)])
+
+
+def _nothing(like: Tensor) -> Tensor:
+    return torch.full_like(like, -torch.inf)

@@ -235,10 +235,12 @@ def _child_totals(
     logprob,
     logits,
     sums,
-    final_totals,
-    open_totals,
+    totals,
+    width,
     slots,
+    pooled,
     stride,
+    half,
     scale,
     SLOTS: tl.constexpr,
     FINAL: tl.constexpr,
@@ -261,9 +263,10 @@ def _child_totals(
     result = tl.load(logprob + row) + score - total
     over = tl.load(kind + begin + slot, mask=there, other=0) >= FINAL
     nothing = float("-inf")
-    to = row * slots + slot
-    tl.store(final_totals + to, tl.where(there & over, result, nothing), mask=slot < slots)
-    tl.store(open_totals + to, tl.where(there & (over == 0), result, nothing), mask=slot < slots)
+    query = row // width
+    to = totals + query * (pooled + width * slots) + pooled + (row - query * width) * slots + slot
+    tl.store(to, tl.where(there & over, result, nothing), mask=slot < slots)
+    tl.store(to + half, tl.where(there & (over == 0), result, nothing), mask=slot < slots)
 
 
 def child_totals(
@@ -272,24 +275,26 @@ def child_totals(
     logprob: Tensor,
     logits: Tensor,
     sums: Tensor | None,
+    totals: Tensor,
+    pooled: int,
     slots: int,
     temperature: float,
     final: int,
-) -> tuple[Tensor, Tensor]:
-    """See `kernels.child_totals`."""
-    rows, block = len(node), triton.next_power_of_2(slots)
-    totals = torch.empty(2, rows, slots, dtype=torch.float32, device=logits.device)
-    _child_totals[(rows,)](
-        *(nodes.token, nodes.child, nodes.kind, node, logprob, logits),
+) -> None:
+    """See `kernels.child_totals`; the totals are written, but for the pool."""
+    block = triton.next_power_of_2(slots)
+    _child_totals[(node.numel(),)](
+        *(nodes.token, nodes.child, nodes.kind, node.contiguous(), logprob.contiguous(), logits),
         logprob if sums is None else sums,
-        totals[0],
-        totals[1],
+        totals,
+        node.shape[1],
         slots,
+        pooled,
         logits.stride(0),
+        totals[0].numel(),
         1 / temperature,
         SLOTS=block,
         FINAL=final,
         SUMMED=sums is not None,
         num_warps=max(1, min(8, block // 128)),
     )
-    return totals[0], totals[1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from triever.docids.walk import Children, Walk
 from triever.models.generator import AllScoring, Cache, Generator, Hidden
-from triever.models.kernels import ENDED, LONE, Nodes, child_totals, log_sum_exp
+from triever.models.kernels import ENDED, LONE, OPEN, Nodes, child_totals, log_sum_exp
 from triever.search.beam import BeamOptions, Frontier
 from triever.search.scores import child_scores
 
@@ -55,8 +56,8 @@ NOTHING = Room(0)
 class Outcome:
     """What was found, and how much room it would have taken."""
 
-    frontier: Frontier
-    needs: Tensor  # (lengths, 3) int32: prefixes that go on, lone ones, symbols of these
+    frontier: Frontier  # whose lengths are known only where a length penalty asks for them
+    needs: Tensor  # (lengths, 3): prefixes that go on, lone ones, symbols of these
 
     def fits(self, plan: Plan) -> bool:
         """Whether the plan had room for everything; this waits for the device."""
@@ -78,9 +79,10 @@ def measured_beam(
     plan: list[Room] = []
     search = _SteadySearch(generator, walk, options, max(options.width, keep), len(hidden))
 
-    def measured(_length: int, needs: Tensor) -> Room:
+    def measured(length: int, needs: Tensor) -> Room:
         beams, lone, tail = needs.amax(0).tolist()
-        plan.append(Room(_size(beams, options.width), _size(lone, options.width), _size(tail, 2 * tail)))
+        left = walk.longest - length - 1  # the most symbols that a tail has there
+        plan.append(Room(_size(beams, options.width), _size(lone, options.width), _size(tail, left)))
         return Room(beams, lone, tail)
 
     return search.run(cache, hidden, measured), tuple(plan)
@@ -121,6 +123,7 @@ class _SteadySearch:
         self.length = torch.zeros((queries, keep), dtype=torch.long, device=device)
         self.rank = self.logprob
         self.needs: list[Tensor] = []
+        self._numbers = torch.arange(queries, device=device)
 
     def run(self, cache: Cache, hidden: Hidden, room_for: RoomFor) -> Outcome:
         """Extend the empty prefix to the ends of docids."""
@@ -129,20 +132,29 @@ class _SteadySearch:
         for length in range(self.walk.longest):
             state, logprob, token, parent = self._chosen(state, logprob, hidden, length)
             last = length + 1 == self.walk.longest
-            room, lone, goes_on = self._room(state, logprob, length, room_for, last=last)
-            if room.lone:
-                self._finish(state, logprob, token, parent, cache, lone, room, length + 1)
+            if last:  # where every docid has ended
+                break
+            hopeful = logprob > self._reachable()[:, None]  # in front: the best come first
+            lone = self._lone(state, hopeful)
+            room = self._room(state, hopeful, lone, length, room_for)
+            if lone is not None:
+                if room.lone:
+                    self._finish(state, logprob, token, parent, cache, lone, room, length + 1)
+                hopeful = (logprob > self._reachable()[:, None]) & ~lone
             if not room.beams:
                 break
-            hopeful = goes_on & (logprob > self._reachable()[:, None])
-            logprob, at = logprob.masked_fill(~hopeful, -torch.inf).topk(room.beams, dim=1)
-            state, token, parent = _taken(state, at), token.gather(1, at), parent.gather(1, at)
+            logprob = logprob.masked_fill(~hopeful, -torch.inf)
+            if lone is None:
+                logprob, state, token, parent = (each[:, : room.beams] for each in (logprob, state, token, parent))
+            else:
+                logprob, at = logprob.topk(room.beams, dim=1)
+                state, token, parent = _taken(state, at), token.gather(1, at), parent.gather(1, at)
             cache, states = self.generator.extend(cache, parent.reshape(-1), token.reshape(-1, 1))
             hidden = states[:, -1]
         number = self.walk.only_documents(self.state) if self.walk.one_to_one else None
         frontier = Frontier(self.state, self.logprob, self.length, self.rank, number)
         none = torch.zeros(0, 3, dtype=torch.long, device=self.walk.device)
-        return Outcome(frontier, (torch.stack(self.needs) if self.needs else none).to(torch.int32))
+        return Outcome(frontier, torch.stack(self.needs).amax(1) if self.needs else none)
 
     def _chosen(
         self, state: Tensor, logprob: Tensor, hidden: Hidden, length: int
@@ -168,35 +180,28 @@ class _SteadySearch:
         self, nodes: Nodes, state: Tensor, logprob: Tensor, hidden: Hidden, length: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The same where every prefix is a node: states and symbols are looked up for those that are chosen alone."""
-        (queries, width, _), options, slots = state.shape, self.options, self.walk.slots(length)
-        node = state.reshape(-1)
+        (_, width, _), options, slots, keep = state.shape, self.options, self.walk.slots(length), self.keep
+        node = state[..., 0]
         logits = self.generator.logits(hidden)
         over_all = options.normalisation == "vocabulary"
         sums = log_sum_exp(logits, options.temperature) if over_all else None
-        final, goes_on = child_totals(
-            nodes,
-            node,
-            logprob.reshape(-1),
-            logits,
-            sums,
-            slots,
-            options.temperature,
-            ENDED if over_all else LONE,
-        )
-        begin = nodes.child[node].long().view(queries, width)
-
-        def looked_up(at: Tensor) -> tuple[Tensor, Tensor]:
-            beams = at // slots
-            return begin.gather(1, beams) + at % slots, beams
-
-        best, at = final.view(queries, -1).topk(min(self.keep, width * slots), dim=1)
-        self._add(looked_up(at)[0][..., None], best, length + 1)
-        best, at = goes_on.view(queries, -1).topk(min(options.width, width * slots), dim=1)
-        child, beams = looked_up(at)
+        kind = ENDED if over_all else LONE
+        totals = child_totals(nodes, node, logprob, logits, sums, self.logprob, slots, options.temperature, kind)
+        # Of both halves at once: the docids that are kept, and the prefixes that go on.
+        best, at = totals.topk(keep, dim=2)
+        child = (at - keep).clamp(min=0)
+        beams = child // slots
+        begin = nodes.child[node].long()
+        child = begin.expand(2, -1, -1).gather(2, beams) + child % slots
+        old = at[0] < keep
+        pooled = self.state[..., 0].gather(1, at[0].clamp(max=keep - 1))
+        self.state = torch.where(old, pooled, child[0])[..., None]
+        self.logprob = self.rank = best[0]
         # Places without a child lead behind the last node, perhaps; they have no probability, and no say.
-        child = child.clamp(max=len(nodes.token) - 1)
-        first = torch.arange(queries, device=node.device)[:, None] * width
-        return child[..., None], best, nodes.token[child].long(), first + beams
+        count = min(options.width, width * slots)
+        child = child[1, :, :count].clamp(max=len(nodes.token) - 1)
+        first = self._numbers[:, None] * width
+        return child[..., None], best[1, :, :count], nodes.token[child].long(), first + beams[1, :, :count]
 
     def _scores_all(self, length: int) -> bool:
         """Whether children are scored among all symbols, and not each by itself."""
@@ -204,33 +209,47 @@ class _SteadySearch:
         generator = self.generator
         return isinstance(generator, AllScoring) and (over_all or generator.scores_all(self.walk.slots(length)))
 
-    @property
+    @cached_property
     def _nodes(self) -> Nodes | None:
-        """The nodes of the trie, if all prefixes of the search are nodes."""
-        branching = self.walk.branching if self.options.finish else None
-        return None if branching is None else Nodes(*branching)
+        """The nodes of the trie, if all prefixes of the search are nodes, and only probabilities count."""
+        apart = self.options.finish and not self.options.length_penalty
+        return Nodes(*self.walk.branching) if apart and self.walk.branching is not None else None
 
     def _is_final(self, children: Children) -> Tensor:
         free = self.options.finish and self.options.normalisation != "vocabulary"
         return children.ended | children.alone if free else children.ended
 
-    def _room(
-        self, state: Tensor, logprob: Tensor, length: int, room_for: RoomFor, *, last: bool
-    ) -> tuple[Room, Tensor, Tensor]:
-        """How much room there is behind a length, and which prefixes are lone, and which go on."""
-        hopeful = (logprob > self._reachable()[:, None]) & logprob.isfinite()
-        lone = torch.zeros_like(hopeful)
-        longest = torch.zeros_like(hopeful, dtype=torch.long)
-        if self.options.finish and self.options.normalisation == "vocabulary" and not last:
-            lone = hopeful & self.walk.alone(state)
-            longest = torch.where(lone, self.walk.tail_lengths(state), 0)
-        goes_on = hopeful & ~lone
-        if last:  # where every docid has ended
-            return NOTHING, lone, goes_on
-        needs = torch.stack([goes_on.sum(1), lone.sum(1), longest.amax(1)], 1)
-        self.needs.append(needs.amax(0))
-        room, there = room_for(length, needs), logprob.shape[1]
-        return Room(min(room.beams, there), min(room.lone, there), room.tail), lone, goes_on
+    def _lone(self, state: Tensor, hopeful: Tensor) -> Tensor | None:
+        """Which prefixes have one docid left that is to be finished in one pass; None if that is not asked for."""
+        if not self.options.finish or self.options.normalisation != "vocabulary":
+            return None
+        if self._nodes is not None:
+            return hopeful & (self._nodes.kind[state[..., 0]] > OPEN)
+        return hopeful & self.walk.alone(state)
+
+    def _room(self, state: Tensor, hopeful: Tensor, lone: Tensor | None, length: int, room_for: RoomFor) -> Room:
+        """How much room there is behind a length."""
+        if lone is None:
+            columns = [hopeful.sum(1), torch.zeros_like(self._numbers), torch.zeros_like(self._numbers)]
+        else:
+            tails = torch.where(lone, self._tail_lengths(state), 0)
+            columns = [(hopeful & ~lone).sum(1), lone.sum(1), tails.amax(1)]
+        needs = torch.stack(columns, 1)
+        self.needs.append(needs)
+        room, there = room_for(length, needs), hopeful.shape[1]
+        return Room(min(room.beams, there), min(room.lone, there), room.tail)
+
+    def _tail_lengths(self, state: Tensor) -> Tensor:
+        if self._nodes is None:
+            return self.walk.tail_lengths(state)
+        return self.walk.leaf_tails(state[..., 0])[1]
+
+    def _tails(self, state: Tensor, slots: int) -> tuple[Tensor, Tensor]:
+        """The tails of states (n, parts) that are alone, see `Walk.tails`."""
+        if self._nodes is None:
+            return self.walk.tails(state, slots)
+        begin, length = self.walk.leaf_tails(state[:, 0])
+        return self.walk.tail_symbols(begin, length, slots), length
 
     def _finish(
         self,
@@ -246,7 +265,7 @@ class _SteadySearch:
         """Score the rest of prefixes with one docid left, in one pass, and add them to the pool."""
         best, at = logprob.masked_fill(~lone, -torch.inf).topk(room.lone, dim=1)
         state = _taken(state, at)
-        symbols, count = self.walk.tails(state.reshape(-1, state.shape[2]), room.tail)
+        symbols, count = self._tails(state.reshape(-1, state.shape[2]), room.tail)
         known = torch.cat([token.gather(1, at).reshape(-1, 1), symbols[:, :-1]], 1)
         _, hidden = self.generator.extend(cache, parent.gather(1, at).reshape(-1), known)
         counts = torch.arange(room.tail, device=symbols.device) < count[:, None]
@@ -270,21 +289,19 @@ class _SteadySearch:
 
     def _add(self, state: Tensor, logprob: Tensor, length: int | Tensor) -> None:
         """Add prefixes to the pool, which keeps the best."""
+        if logprob.shape[1] > self.keep:  # of many only the best can enter: so states are not copied to be sorted
+            logprob, at = logprob.topk(self.keep, dim=1) if not self.options.length_penalty else (logprob, None)
+            state = state if at is None else _taken(state, at)
+        state, logprob = torch.cat([self.state, state], 1), torch.cat([self.logprob, logprob], 1)
+        if not self.options.length_penalty:
+            self.rank, at = logprob.topk(self.keep, dim=1)
+            self.state, self.logprob = _taken(state, at), self.rank
+            return
         lengths = torch.full_like(self.length[:, :1], length) if isinstance(length, int) else length
-        lengths = lengths.expand_as(logprob)
-        rank = self._rank(logprob, lengths)
-        # Of many only the best can enter: so states are not copied to be sorted.
-        if rank.shape[1] > self.keep:
-            rank, at = rank.topk(self.keep, dim=1)
-            state, logprob, lengths = _taken(state, at), logprob.gather(1, at), lengths.gather(1, at)
-        state = torch.cat([self.state, state], 1)
-        logprob, lengths = torch.cat([self.logprob, logprob], 1), torch.cat([self.length, lengths], 1)
-        self.rank, at = torch.cat([self.rank, rank], 1).topk(self.keep, dim=1)
+        lengths = torch.cat([self.length, lengths.expand(-1, logprob.shape[1] - self.keep)], 1)
+        rank = logprob / lengths.clamp(min=1).float() ** self.options.length_penalty
+        self.rank, at = rank.topk(self.keep, dim=1)
         self.state, self.logprob, self.length = _taken(state, at), logprob.gather(1, at), lengths.gather(1, at)
-
-    def _rank(self, logprob: Tensor, length: Tensor) -> Tensor:
-        penalty = self.options.length_penalty
-        return logprob / length.clamp(min=1).float() ** penalty if penalty else logprob
 
     def _reachable(self) -> Tensor:
         """(queries,) the log-probability that a prefix must exceed, so that something below it can enter the pool."""
