@@ -251,7 +251,14 @@ def scale() -> None:
             )
 
 
+PARTS = {
+    "same": same,
+    "trained": trained,
+    "kernels": kernel_times,
+    "profile": profile,
+    "pieces": pieces,
+    "scale": scale,
+}
+
 if __name__ == "__main__":
-    {"same": same, "trained": trained, "kernels": kernel_times, "profile": profile, "pieces": pieces, "scale": scale}[
-        sys.argv[1]
-    ]()
+    PARTS[sys.argv[1]]()
