@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -51,6 +51,10 @@ FILLED_UP = -1e8
 """If there are fewer docids than beams, the peer fills up with other sequences, whose scores are below this."""
 NORMALISATIONS: tuple[Normalisation, ...] = ("trie", "vocabulary")
 HEADS, HEAD = 6, 64
+SETTING = ("queries", "beams", "normalisation", "dtype", "finish", "way")
+"""What a row was measured with."""
+LEAST = 2 / 3
+"""The share of an earlier ratio below which a benchmark fails."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,41 @@ def bench_decode(options: DecodeOptions | None = None) -> list[dict[str, object]
     return [row for cell in track(cells, "decoding", unit="settings") for row in work.rows(*cell)]
 
 
+@dataclass(frozen=True)
+class Compared:
+    """How the rows of a benchmark compare with earlier ones."""
+
+    matched: int  # rows that were there before
+    slower: tuple[str, ...]  # what became slower, and by how much
+    invalid: int  # hits that are no documents, repeated or not finite
+    hits: int
+
+    def text(self) -> str:
+        """The same in words."""
+        if not self.matched:
+            return "no row has the setting of an earlier one, so that nothing can be compared"
+        found = "; ".join(self.slower) or f"none of {self.matched} settings is a third slower than before"
+        return f"{found}; {self.invalid} of {self.hits} hits are invalid"
+
+
+def compared(rows: Sequence[Mapping[str, object]], earlier: Sequence[Mapping[str, object]]) -> Compared:
+    """Compare ratios to generate: those of the same run, so that the machine's other work counts for both."""
+    before = {_setting(row): row for row in earlier if "ratio" in row}
+    matched = [(row, before[_setting(row)]) for row in rows if "ratio" in row and _setting(row) in before]
+    slower = [
+        f"{', '.join(f'{name} {row[name]}' for name in SETTING if name in row)}: {row['ratio']} times generate, "
+        f"{old['ratio']} before"
+        for row, old in matched
+        if float(str(row["ratio"])) < LEAST * float(str(old["ratio"]))
+    ]
+    invalid, hits = (sum(int(str(row.get(name, 0))) for row in rows) for name in ("invalid", "hits"))
+    return Compared(len(matched), tuple(slower), invalid, hits)
+
+
+def _setting(row: Mapping[str, object]) -> tuple[object, ...]:
+    return tuple(row.get(name, "plain" if name == "way" else None) for name in SETTING)
+
+
 class Work:
     """The model, the docids and the queries."""
 
@@ -154,19 +193,19 @@ class Work:
     def searching(self, queries: int, options: BeamOptions, dtype: str, way: str) -> Callable[[], list[ScoredNumbers]]:
         """A function that searches once."""
         generator = self.generator(options.normalisation, dtype)
-        walk, ids = self.walk_for(options.normalisation), self.ids[:queries]
+        walk, ids, k = self.walk_for(options.normalisation), self.ids[:queries], min(10, options.width)
 
         def plain() -> list[ScoredNumbers]:
             self._batch = ids
-            return documents(walk, beam(generator, *generator.prefill([""] * queries), walk, options, keep=10), 10)
+            return documents(walk, beam(generator, *generator.prefill([""] * queries), walk, options), k)
 
         if way == "plain":
             return plain
         search = SteadySearch(FusedGenerator(generator.model, generator.tokenise), walk)
         mask = torch.ones_like(ids)
         for _ in range(2):  # measured, then recorded
-            search.search_tokens(ids, mask, options, 10)
-        return lambda: search.search_tokens(ids, mask, options, 10)
+            search.search_tokens(ids, mask, options, k)
+        return lambda: search.search_tokens(ids, mask, options, k)
 
     def generator(self, normalisation: str, dtype: str) -> Seq2SeqGenerator:
         """A generator of docid symbols alone; of the whole vocabulary only if the normalisation is over it."""

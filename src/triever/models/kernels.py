@@ -137,7 +137,8 @@ def child_totals(
     queries, width = node.shape
     if (kernels := fused(logits)) and slots <= kernels.MOST_SLOTS:
         totals = torch.empty(2, queries, pool.shape[1] + width * slots, device=logits.device)
-        kernels.child_totals(nodes, node, logprob, logits, sums, totals, pool.shape[1], slots, temperature, final)
+        known = nodes.token, nodes.child, nodes.kind
+        kernels.child_totals(known, node, logprob, logits, sums, totals, pool.shape[1], slots, temperature, final)
         totals[0, :, : pool.shape[1]] = pool
         totals[1, :, : pool.shape[1]] = -torch.inf
         return totals

@@ -7,8 +7,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from triever.models.kernels import Nodes
-
 
 @triton.jit
 def _log_sum_exp(logits, sums, width, stride, scale, BLOCK: tl.constexpr):
@@ -270,7 +268,7 @@ def _child_totals(
 
 
 def child_totals(
-    nodes: Nodes,
+    nodes: tuple[Tensor, Tensor, Tensor],
     node: Tensor,
     logprob: Tensor,
     logits: Tensor,
@@ -281,10 +279,10 @@ def child_totals(
     temperature: float,
     final: int,
 ) -> None:
-    """See `kernels.child_totals`; the totals are written, but for the pool."""
+    """See `kernels.child_totals`, and `Nodes` for symbols, children and kinds; totals are written behind the pool."""
     block = triton.next_power_of_2(slots)
     _child_totals[(node.numel(),)](
-        *(nodes.token, nodes.child, nodes.kind, node.contiguous(), logprob.contiguous(), logits),
+        *(*nodes, node.contiguous(), logprob.contiguous(), logits),
         logprob if sums is None else sums,
         totals,
         node.shape[1],

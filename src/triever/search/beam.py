@@ -62,6 +62,11 @@ class Frontier:
     """(queries, n, parts) under `documents` and with a depth: the prefixes of that length whose docids are not weighed
     yet, -1 where there is none; all others stand above."""
 
+    def first(self, queries: int) -> Frontier:
+        """Those of the first queries, of a search to the ends of docids."""
+        columns = (column[:queries] for column in (self.state, self.logprob, self.length, self.rank))
+        return Frontier(*columns, None if self.document is None else self.document[:queries])
+
 
 @dataclass(frozen=True)
 class Dropped:

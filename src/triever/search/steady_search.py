@@ -95,9 +95,7 @@ class SteadySearch:
             if not self.generator.is_current():
                 self.generator, self.recorded, self._plans = self.generator.renewed(), Recorded(), {}
             frontier = self._frontier(key, ids.to(self.walk.device), mask.to(self.walk.device))
-        columns = frontier.state, frontier.logprob, frontier.length, frontier.rank, frontier.document
-        some = Frontier(*(None if column is None else column[:queries] for column in columns))
-        return documents(self.walk, some, k, ties=ties)
+        return documents(self.walk, frontier.first(queries), k, ties=ties)
 
     def _filled_up(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """With more rows and places, so that there are few different shapes; a new row repeats the first."""
