@@ -133,16 +133,18 @@ def test_the_states_are_those_of_the_plain_decoder() -> None:
 
 @pytest.mark.parametrize("docids", [Naive(), Title(), Semantic(branch=3, leaf=4), Codebook(levels=2, bits=2)])
 @pytest.mark.parametrize("normalisation", ["trie", "vocabulary"])
-def test_engines_find_the_same(docids: Scheme, normalisation: str) -> None:
+@pytest.mark.parametrize("causal", ["", ",causal=true"])
+def test_engines_find_the_same(docids: Scheme, normalisation: str, causal: str) -> None:
     names = [f"{kind}.{verb}" for kind in ("json", "pickle", "csv", "zip") for verb in ("dump", "load", "open", "read")]
     data = Dataset.of("functions", [Document(name, f"How to {name}.", name.replace(".", " ")) for name in names])
-    tiny = {"backbone": "scratch:hidden=32,layers=1,heads=2,vocabulary=300", "training": DocidTuning(steps=0)}
+    tiny = {"backbone": f"scratch:hidden=32,layers=1,heads=2,vocabulary=300{causal}", "training": DocidTuning(steps=0)}
     searching = SearchOptions(width=6, normalisation=normalisation)
     retriever = Generative(docids=docids, search_options=searching, decoder=DecoderOptions(rows="random"), **tiny)
     engine = retriever.fit(data).engine
     found = engine.docids
     queries = ["load a csv file", "zip", "how to open a pickle that was dumped"]
-    steady = SteadySearch(FusedGenerator(found.model, found.model.tokeniser(*found.queries)), found.walk)
+    steady = found.made_steady()
+    assert steady is not None
     plain = found.generator()
     how = searching.following(found.normalisation).beam(5)
     expected = [

@@ -24,16 +24,18 @@ from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
 from triever.engines.base import Parts
-from triever.engines.docid_search import ScoredDocuments, SearchOptions, found_by
+from triever.engines.docid_search import Precision, ScoredDocuments, SearchOptions, found_by
 from triever.engines.docid_tree import DocidTree, Symbols
 from triever.engines.panels import Panel
 from triever.memory_parts import Product, Products, Stored, Thing, scaled, weight_products, weights_in
 from triever.models import decoders
 from triever.models import encoder as encoders
-from triever.models.cross_decoder import CrossDecoder
+from triever.models.causal import CausalGenerator
+from triever.models.cross_decoder import CrossDecoder, Seq2SeqGenerator
 from triever.models.decoders import DecoderOptions, takes_vectors
 from triever.models.docid_model import DocidModel, laid_out
 from triever.models.encoder import Encoder, adapter_facts, encode, source_of
+from triever.models.even_causal import EvenCausalGenerator
 from triever.models.fused_decoder import FusedGenerator, can_fuse
 from triever.models.generator import Generator
 from triever.models.language_model import end_of
@@ -113,12 +115,27 @@ class Docids(Generic[M]):
         """The trie on the model's device."""
         return Walk(self.trie, self.model.device)
 
-    @cached_property
-    def steady(self) -> SteadySearch | None:
+    def steady(self, precision: Precision) -> SteadySearch | None:
         """A search that a GPU can record, where there is one and the model is of the form for it."""
-        if self.model.device.type != "cuda" or not can_fuse(self.model):
+        if self.model.device.type != "cuda":
             return None
-        return SteadySearch(FusedGenerator(self.model, self.model.tokeniser(*self.queries)), self.walk)
+        if precision not in self._steady:
+            self._steady[precision] = self.made_steady(precision)
+        return self._steady[precision]
+
+    @cached_property
+    def _steady(self) -> dict[Precision, SteadySearch | None]:
+        return {}
+
+    def made_steady(self, precision: Precision = "float32") -> SteadySearch | None:
+        """A new search in fixed shapes, if the model is of the form for it."""
+        generator = self.generator()
+        if isinstance(generator, Seq2SeqGenerator) and can_fuse(self.model):
+            dtype = torch.bfloat16 if precision == "bfloat16" else None
+            return SteadySearch(FusedGenerator(self.model, generator.tokenise, dtype), self.walk)
+        if isinstance(generator, CausalGenerator):
+            return SteadySearch(EvenCausalGenerator(generator.model, generator.tokenise), self.walk)
+        return None
 
     def docid(self, number: int) -> Docid:
         """The docid of a document by its number."""
@@ -290,8 +307,9 @@ class DocidEngine:
         docids, generator, options = self.docids, self._generator(), self.search_options
         thoughts = docids.thoughts(queries, options.think) if options.think else [""] * len(queries)
         asked = self._asked(queries, thoughts)
-        if options.records and docids.steady is not None:
-            found = docids.steady.search(asked, options.beam(k), k, ties=True)
+        steady = docids.steady(options.precision) if options.records else None
+        if steady is not None:
+            found = steady.search(asked, options.beam(k), k, ties=True)
             scored_per_query = [ScoredDocuments(hits) for hits in found]
         else:
             scored_per_query = search_each(

@@ -346,6 +346,12 @@ def laid_out(model: Model) -> Model:
     return model
 
 
+def versions(model: nn.Module) -> list[tuple[int, int]]:
+    """What changes with the weights of a model: where each lies, and how often it was written to."""
+    weights = (*model.parameters(), *model.buffers())
+    return [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
+
+
 @torch.no_grad()
 def length_of(rows: Tensor) -> float:
     """How long rows are: the root of their mean square."""

@@ -8,6 +8,7 @@ learning.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from triever.models.cross_decoder import Reader
-from triever.models.docid_model import DocidModel, Tokenise
+from triever.models.docid_model import DocidModel, Tokenise, versions
 from triever.models.encoder import pooled
 from triever.models.kernels import attend_paths, attend_texts, gated_gelu, rms_norm
 from triever.models.layers import DecoderLayer, EncoderLayer, Feed, distances
@@ -49,19 +50,22 @@ def can_fuse(model: nn.Module) -> bool:
 class FusedGenerator:
     """`FusedGenerator(model, tokenise)`: a generator whose prefixes lie evenly, equally many for each text.
 
-    The model has to be one that `can_fuse`.
+    The model has to be one that `can_fuse`. It computes in the model's numbers, or in others of a copy of it.
     """
 
     _bias: Tensor
 
-    def __init__(self, model: DocidModel, tokenise: Tokenise) -> None:
+    def __init__(self, model: DocidModel, tokenise: Tokenise, dtype: torch.dtype | None = None) -> None:
         assert isinstance(model, T5)  # the caller has asked `can_fuse`
+        self._source, self._dtype = model, dtype
+        if dtype not in (None, model.dtype):
+            model = copy.deepcopy(model).to(dtype)
         self.model = model.eval()
         self.tokenise = tokenise
         self.width, self.device = model.shape.width, model.device
         self.heads = model.shape.heads
         self.longest: int = getattr(model.reader, "longest", None) or 0
-        self._made_from = _versions(model)
+        self._made_from = versions(self._source)
         with torch.inference_mode():
             self._layers = [_Layer.of(layer) for layer in model.cross_layers()]
             layers = [layer.cross for layer in model.cross_layers()]
@@ -74,11 +78,11 @@ class FusedGenerator:
 
     def is_current(self) -> bool:
         """Whether the model's weights are still those that it was made from."""
-        return self._made_from == _versions(self.model)
+        return self._made_from == versions(self._source)
 
     def renewed(self) -> FusedGenerator:
         """One of the weights as they are now."""
-        return FusedGenerator(self.model, self.tokenise)
+        return FusedGenerator(self._source, self.tokenise, self._dtype)
 
     # Reading
 
@@ -156,12 +160,6 @@ class FusedGenerator:
     def scores_all(self, candidates: int) -> bool:
         """Whether so many candidates of each prefix are scored among all symbols."""
         return self.model.scores_all(candidates)
-
-
-def _versions(model: nn.Module) -> list[tuple[int, int]]:
-    """What changes with the weights of a model: where each lies, and how often it was written to."""
-    weights = (*model.parameters(), *model.buffers())
-    return [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
 
 
 def _up_to_each(ancestors: Tensor, count: int) -> Tensor:
