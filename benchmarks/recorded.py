@@ -1,4 +1,4 @@
-"""Recorded searches on a GPU: `python benchmarks/recorded.py same|kernels|profile|pieces|scale|trained`.
+"""Recorded searches on a GPU: `python benchmarks/recorded.py same|kernels|profile|pieces|scale|trained|models`.
 
 same: the documents of recorded and of plain searches, in float32 and bfloat16. kernels: each kernel against plain
 torch, with its time. profile: where a GPU spends its time, kernel by kernel, before and after. pieces: the time of
@@ -16,12 +16,18 @@ import traceback
 from collections.abc import Callable
 
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
+from triever.docids.walk import Walk
 from triever.lab.bench_decode import DecodeOptions, Work, agreement
 from triever.models import kernels
+from triever.models.bert_reader import BertReader, BertSizes
+from triever.models.causal import CausalDecoder, CausalGenerator
+from triever.models.causal import from_transformers as causal_from_transformers
 from triever.models.cross_decoder import Seq2SeqGenerator
+from triever.models.even_causal import EvenCausalGenerator
 from triever.models.fused_decoder import FusedGenerator
-from triever.models.t5 import T5, from_transformers
+from triever.models.t5 import T5, T5Shape, from_transformers
 from triever.search.beam import BeamOptions, beam
 from triever.search.hits import documents
 from triever.search.recorded import Recorded
@@ -173,6 +179,69 @@ def learn(model: T5, ids: torch.Tensor, targets: torch.Tensor, limit: float = 40
     model.eval()
 
 
+class BertStates(torch.nn.Module):
+    """MiniLM's shape, with random weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = {"vocab_size": 30_522, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12}
+        sizes |= {"intermediate_size": 1536, "max_position_embeddings": 512, "type_vocab_size": 2}
+        rest = {"layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        self.module = BertReader(BertSizes(**sizes, **rest))
+        for parameter in self.parameters():
+            torch.nn.init.normal_(parameter, std=0.05) if parameter.dim() > 1 else torch.nn.init.ones_(parameter)
+
+    def states(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.module(input_ids=ids, attention_mask=mask).last_hidden_state
+
+
+def minilm(made: Work) -> tuple[T5, type, type]:
+    sizes = {"d_model": 384, "d_kv": 64, "heads": 6, "d_ff": 768, "encoder_layers": 0, "decoder_layers": 2}
+    model = T5(T5Shape.for_docids(1, len(made.tokens), **sizes, pooled=True), BertStates())
+    return model, Seq2SeqGenerator, FusedGenerator
+
+
+def smollm(made: Work) -> tuple[CausalDecoder, type, type]:
+    sizes = {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3}
+    config = LlamaConfig(vocab_size=49_152, intermediate_size=1536, **sizes)
+    whole = causal_from_transformers(LlamaForCausalLM(config).to(DEVICE))
+    return whole.narrowed(made.tokens), CausalGenerator, EvenCausalGenerator
+
+
+def t5_base(made: Work) -> tuple[T5, type, type]:
+    sizes = {"d_model": 768, "d_kv": 64, "heads": 12, "d_ff": 2048, "encoder_layers": 12, "decoder_layers": 12}
+    return T5(T5Shape.for_docids(32_128, len(made.tokens), **sizes)), Seq2SeqGenerator, FusedGenerator
+
+
+def models() -> None:
+    """Other models beside each other: plain and recorded, with what both find."""
+    made = work()
+    walk = made.walk_for("trie")
+    for make in (minilm, t5_base, smollm):
+        for dtype in (torch.float32, torch.bfloat16):
+            try:
+                model, plain, steady = make(made)
+                model = model.to(DEVICE, dtype).eval()
+                for queries, width in ((1, 10), (64, 20), (128, 40)):
+                    ids = made.ids[:queries].to(DEVICE) % 30_000
+                    say(model=make.__name__, dtype=str(dtype), queries=queries, beams=width,
+                        **both_ways(walk, plain, steady, model, ids, width))  # fmt: skip
+            except Exception:  # so that the others are seen
+                say(model=make.__name__, dtype=str(dtype), failed=traceback.format_exc()[-1500:])
+
+
+def both_ways(walk: Walk, plain: type, steady: type, model: object, ids: torch.Tensor, width: int) -> dict[str, object]:
+    options, texts = BeamOptions(width, "trie"), (ids, torch.ones_like(ids))
+    generator, search = plain(model, lambda _: texts), SteadySearch(steady(model, lambda _: texts), walk)
+    step_by_step = lambda: documents(walk, beam(generator, *generator.prefill([""] * len(ids)), walk, options), 10)  # noqa: E731
+    recorded = lambda: search.search_tokens(*texts, options, 10)  # noqa: E731
+    for _ in range(3):
+        found = recorded()
+    same_as = agreement(step_by_step(), found)
+    times = {"plain_ms": seconds(step_by_step, 5) * 1e3, "recorded_ms": seconds(recorded, 10) * 1e3}
+    return times | same_as | {"broken": search.recorded.broken}
+
+
 def profile() -> None:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiled
@@ -254,6 +323,7 @@ def scale() -> None:
 PARTS = {
     "same": same,
     "trained": trained,
+    "models": models,
     "kernels": kernel_times,
     "profile": profile,
     "pieces": pieces,
