@@ -105,7 +105,7 @@ def tokens(count: int, length: int = 7) -> Callable[[list[str]], tuple[Tensor, T
 
 
 @given(pairs, options, st.integers(1, 5), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_a_fused_decoder_writes_what_the_plain_one_writes(
     listed: list[Pair], how: BeamOptions, queries: int, pooled: bool
 ) -> None:
@@ -133,7 +133,7 @@ def test_the_states_are_those_of_the_plain_decoder() -> None:
 
 @pytest.mark.parametrize("docids", [Naive(), Title(), Semantic(branch=3, leaf=4), Codebook(levels=2, bits=2)])
 @pytest.mark.parametrize("normalisation", ["trie", "vocabulary"])
-@pytest.mark.parametrize("causal", ["", ",causal=true"])
+@pytest.mark.parametrize("causal", ["", pytest.param(",causal=true", marks=pytest.mark.long)])
 def test_engines_find_the_same(docids: Scheme, normalisation: str, causal: str) -> None:
     names = [f"{kind}.{verb}" for kind in ("json", "pickle", "csv", "zip") for verb in ("dump", "load", "open", "read")]
     data = Dataset.of("functions", [Document(name, f"How to {name}.", name.replace(".", " ")) for name in names])
