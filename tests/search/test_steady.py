@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
 from functools import cache
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from tests.search.toy import Pair, Toy
 from triever import (
@@ -28,6 +27,7 @@ from triever.docids.schemes import Scheme
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.models.cross_decoder import Seq2SeqGenerator
+from triever.models.docid_model import Tokenise
 from triever.models.fused_decoder import FusedGenerator
 from triever.models.t5 import T5, T5Shape
 from triever.search.beam import BeamOptions, beam
@@ -97,7 +97,7 @@ def model(pooled: bool = False) -> T5:
     return made.eval()
 
 
-def tokens(count: int, length: int = 7) -> Callable[[list[str]], tuple[Tensor, Tensor]]:
+def tokens(count: int, length: int = 7) -> Tokenise:
     chance = torch.Generator().manual_seed(count)
     ids = torch.randint(1, 40, (count, length), generator=chance)
     mask = (torch.arange(length) < torch.randint(1, length + 1, (count, 1), generator=chance)).long()
@@ -153,3 +153,51 @@ def test_engines_find_the_same(docids: Scheme, normalisation: str, causal: str) 
     ]
     for _ in range(2):
         same(steady.search(queries, how, 5, ties=True), expected, 1e-4)
+
+
+GRID = Trie.of([((a, b, c, STOP), 25 * a + 5 * b + c) for a in range(5) for b in range(5) for c in range(5)])
+ALIKE = [""] * 3
+"""Prompts of one length, so that they stay in order."""
+
+
+def plainly(made: T5, walk: Walk, tokenise: Tokenise, how: BeamOptions) -> Found:
+    plain = Seq2SeqGenerator(made, tokenise)
+    return documents(walk, beam(plain, *plain.prefill(ALIKE), walk, how, keep=5), 5, ties=True)
+
+
+@pytest.mark.parametrize("normalisation", ["trie", "vocabulary"])
+def test_a_search_without_room_is_made_again(normalisation: str) -> None:
+    walk, tokenise, how = Walk(GRID), tokens(3), BeamOptions(8, normalisation)
+    search = SteadySearch(FusedGenerator(model(), tokenise), walk)
+    search.search(ALIKE, how, 5)
+    search.plans = dict.fromkeys(search.plans, (Room(1), Room(0)))
+    same(search.search(ALIKE, how, 5, ties=True), plainly(model(), walk, tokenise, how), 1e-4)
+    assert search.again == 1
+    same(search.search(ALIKE, how, 5, ties=True), plainly(model(), walk, tokenise, how), 1e-4)
+    assert search.again == 1
+
+
+def test_weights_that_have_changed_are_heeded() -> None:
+    walk, tokenise, how, made = Walk(GRID), tokens(3), BeamOptions(8), copy.deepcopy(model())
+    search = SteadySearch(FusedGenerator(made, tokenise), walk)
+    before = search.search(ALIKE, how, 5, ties=True)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.mul_(-1)
+    after = search.search(ALIKE, how, 5, ties=True)
+    same(after, plainly(made, walk, tokenise, how), 1e-4)
+    assert after != before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("normalisation", ["trie", "vocabulary"])
+def test_a_gpu_replays_what_it_has_recorded(normalisation: str) -> None:
+    how, made = BeamOptions(8, normalisation), copy.deepcopy(model()).cuda()
+    walk = Walk(GRID, "cuda")
+    search = SteadySearch(FusedGenerator(made, tokens(3)), walk)
+    for seed in (3, 3, 3, 4, 5):  # the first is measured, the second recorded, the others replayed
+        ids, mask = tokens(seed)([])
+        expected = plainly(made, walk, lambda _, given=(ids[:3], mask[:3]): given, how)
+        same(search.search_tokens(ids[:3], mask[:3], how, 5, ties=True), expected, 1e-3)
+    assert len(search.recorded) >= 1
+    assert not search.recorded.broken

@@ -72,7 +72,7 @@ class SteadySearch:
         self.generator, self.walk = generator, walk
         self.recorded, self.record = Recorded(), record
         self.again = 0  # searches that had too little room and were made again
-        self._plans: dict[_Key, Plan] = {}
+        self.plans: dict[_Key, Plan] = {}  # how much room there is, by the size of a batch and what is asked for
 
     @torch.inference_mode()
     def search(self, prompts: Sequence[str], options: BeamOptions, k: int, *, ties: bool = False) -> list[Found]:
@@ -93,7 +93,7 @@ class SteadySearch:
         key = _Key(*ids.shape, options, max(options.width, k))
         with self.recorded.lock:  # buffers are shared
             if not self.generator.is_current():
-                self.generator, self.recorded, self._plans = self.generator.renewed(), Recorded(), {}
+                self.generator, self.recorded, self.plans = self.generator.renewed(), Recorded(), {}
             frontier = self._frontier(key, ids.to(self.walk.device), mask.to(self.walk.device))
         return documents(self.walk, frontier.first(queries), k, ties=ties)
 
@@ -109,7 +109,7 @@ class SteadySearch:
 
     def _frontier(self, key: _Key, ids: Tensor, mask: Tensor) -> Frontier:
         """What was found, on the host."""
-        plan = self._plans.get(key)
+        plan = self.plans.get(key)
         if plan is not None:
             frontier, fits = self._planned(key, plan, ids, mask)
             if fits:
@@ -118,9 +118,9 @@ class SteadySearch:
             self.recorded.forget((key, plan))
         cache, hidden = self.generator.read(ids, mask)
         outcome, needed = measured_beam(self.generator, cache, hidden, self.walk, key.options, key.keep)
-        while len(self._plans) >= FEW:
-            self._plans.pop(next(iter(self._plans)))
-        self._plans[key] = needed if plan is None else joined(plan, needed)
+        while len(self.plans) >= FEW:
+            self.plans.pop(next(iter(self.plans)))
+        self.plans[key] = needed if plan is None else joined(plan, needed)
         return _on_host(_tensors(outcome)).frontier
 
     def _planned(self, key: _Key, plan: Plan, ids: Tensor, mask: Tensor) -> tuple[Frontier, bool]:
