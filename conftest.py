@@ -17,6 +17,7 @@ FRAMEWORKS = {
 """For each adapter the package that it needs."""
 
 collect_ignore = [] if all(map(find_spec, SERVER)) else [f"src/triever/serve/{name}.py" for name in SERVER_MODULES]
+collect_ignore += [] if find_spec("triton") else ["src/triever/models/triton_kernels.py"]
 collect_ignore += [
     f"src/triever/integrations/{adapter}.py" for adapter, package in FRAMEWORKS.items() if not find_spec(package)
 ]

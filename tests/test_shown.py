@@ -35,6 +35,7 @@ PAGES = [
     "docs/evaluation.md",
     "docs/data.md",
     "docs/search.md",
+    "docs/performance.md",
     "docs/encoders.md",
     "docs/bring-your-own.md",
     "docs/coming-from.md",
@@ -52,7 +53,7 @@ PAGES = [
 LONG = {
     *("docs/index.md", "docs/evaluation.md", "docs/encoders.md", "docs/generative.md", "docs/contextual.md"),
     *("docs/gdr.md", "docs/reatt.md", "docs/query-writer.md", "docs/scale.md", "docs/theory.md", "docs/serving.md"),
-    *("docs/language-models.md", "docs/bring-your-own.md", "docs/coming-from.md"),
+    *("docs/language-models.md", "docs/bring-your-own.md", "docs/coming-from.md", "docs/performance.md"),
 }
 """Pages that take long; `make test` only looks whether their commands and their code can be read."""
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

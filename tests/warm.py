@@ -247,7 +247,8 @@ def _import_everything() -> None:
     for module in pkgutil.walk_packages(triever.__path__, "triever."):
         adapter = module.name.startswith("triever.integrations.")  # for a framework that no other command needs
         if not adapter and not module.name.rpartition(".")[2].startswith("_"):
-            extra = (ImportError,) if module.name.startswith("triever.serve.") else ()  # it may not be installed
+            may_be_missing = module.name.startswith(("triever.serve.", "triever.models.triton"))
+            extra = (ImportError,) if may_be_missing else ()
             with contextlib.suppress(*extra):
                 importlib.import_module(module.name)
     for name in ALSO:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import sys
 from dataclasses import replace
@@ -36,10 +37,11 @@ from triever import (
 from triever.commands.options import DecodeSettings, TrainSettings
 from triever.config import from_words
 from triever.docids.trie import Trie
-from triever.lab.bench_decode import DecodeOptions, agreement, bench_decode
+from triever.lab.bench_decode import DecodeOptions, agreement, bench_decode, compared
 from triever.lab.bench_search import bench_search
 from triever.lab.bench_train import TrainBenchOptions, bench_train
 from triever.lab.bench_trie import bench_trie, tokenised
+from triever.lab.results import earlier_rows
 
 AUTOCAST = torch.autocast
 SMALL = DecodeOptions(docids=500, symbols=16, length=4, queries=(3,), beams=(4,), rounds=1, layers=1, width=32)
@@ -47,13 +49,10 @@ SMALL = DecodeOptions(docids=500, symbols=16, length=4, queries=(3,), beams=(4,)
 
 def test_decoding_agrees_with_generate_step_for_step() -> None:
     rows = bench_decode(SMALL)
-    assert [(row["normalisation"], row["finish"]) for row in rows] == [
-        ("trie", True),
-        ("trie", False),
-        ("vocabulary", True),
-        ("vocabulary", False),
-    ]
+    settings = itertools.product(("trie", "vocabulary"), (True, False), ("plain", "recorded"))
+    assert [(row["normalisation"], row["finish"], row["way"]) for row in rows] == list(settings)
     for row in rows:
+        assert (row["hits"], row["invalid"]) == (12, 0)
         assert row["ratio"] > 0
         assert row["not_worse"] == 1
         if not row["finish"]:
@@ -63,7 +62,29 @@ def test_decoding_agrees_with_generate_step_for_step() -> None:
 @pytest.mark.parametrize("changes", quick({"docids": 2}, of=[{"length": 40}, {"docids": 2}]))
 def test_docids_are_told_apart_however_long_they_are_and_however_few(changes: dict[str, int]) -> None:
     rows = bench_decode(replace(SMALL, finish=(False,), **changes))
-    assert [(row["overlap"], row["identical"]) for row in rows] == [(1, 1), (1, 1)]
+    assert [(row["overlap"], row["identical"]) for row in rows] == [(1, 1)] * 4
+
+
+def row(ratio: float, **others: object) -> dict[str, object]:
+    return {"queries": 8, "beams": 10, "normalisation": "trie", "dtype": "float32", "ratio": ratio, **others}
+
+
+def test_a_ratio_that_falls_by_a_third_is_named() -> None:
+    earlier = [row(6.0, finish=True), row(9.0, finish=False, way="recorded")]
+    fine = compared([row(4.1, finish=True, way="plain", hits=80, invalid=0)], earlier)
+    assert (fine.matched, fine.slower, fine.hits, fine.invalid) == (1, (), 80, 0)
+    slow = compared([row(3.9, finish=True, way="plain"), row(9.0, finish=False, way="recorded")], earlier)
+    assert slow.matched == 2
+    assert len(slow.slower) == 1
+    assert "3.9 times generate, 6.0 before" in slow.text()
+    assert "nothing can be compared" in compared([row(9.0, finish=True, way="recorded")], earlier).text()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"rows": 1}', "{}"])
+def test_a_file_without_rows_is_not_compared_with(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rows.json").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match="no rows of a benchmark"):
+        earlier_rows(tmp_path / "rows.json")
 
 
 ODD = {

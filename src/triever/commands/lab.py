@@ -131,12 +131,31 @@ def docids_info(
         _log.warning("%s", warning)
 
 
-def bench_decode(set_: DecodeSettings = None, out: Out = None, json_: Json = False) -> None:
+def bench_decode(
+    set_: DecodeSettings = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Compare with the rows of an earlier --out, and fail if a ratio to generate is a third below its own.",
+        ),
+    ] = None,
+    out: Out = None,
+    json_: Json = False,
+) -> None:
     """Measure the speed of constrained decoding beside transformers' generate."""
-    from triever.lab.bench_decode import DecodeOptions
+    from triever.lab.bench_decode import DecodeOptions, compared
     from triever.lab.bench_decode import bench_decode as measure
+    from triever.lab.results import earlier_rows
 
-    run_bench(lambda: measure(from_words(DecodeOptions, set_)), out, json_)
+    options = from_words(DecodeOptions, set_)
+    earlier = earlier_rows(check) if check else []
+    rows = run_bench(lambda: measure(options), out, json_)
+    if check:
+        outcome = compared(rows, earlier)
+        note(outcome.text())
+        if outcome.slower or outcome.invalid or not outcome.matched:
+            raise typer.Exit(1)
 
 
 def bench_trie(

@@ -95,7 +95,7 @@ DecodeSettings = Annotated[
     list[str] | None,
     _set(
         "Set an option, such as device=cuda or beams=10,40; repeat for several. Options: docids, length, "
-        "symbols, queries, beams, rounds, query_tokens, device, dtypes, layers, width, finish, peer, peer_dtype."
+        "symbols, queries, beams, rounds, query_tokens, device, dtypes, layers, width, finish, ways, peer, peer_dtype."
     ),
 ]
 TrainSettings = Annotated[

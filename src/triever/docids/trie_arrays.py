@@ -120,6 +120,12 @@ class Arrays:
         """(nodes,) the parent of each node, -1 for the root."""
         return np.concatenate([[-1], np.repeat(np.arange(self.nodes), np.diff(self.child))])
 
+    @cached_property
+    def longest(self) -> int:
+        """The length of the longest docid."""
+        depth = np.searchsorted(self.levels, self.leaf_of_entry(), side="right") - 1
+        return int((depth + np.diff(self.tail_start)).max(initial=0))
+
     def paths(self) -> Paths:
         """The docids, in order."""
         node = self.leaf_of_entry()

@@ -92,17 +92,55 @@ class Walk:
         lone = torch.stack([part.lone(state[..., at]) for at, part in enumerate(self.parts)], -1)
         return (here.sum(-1) == 1) & (lone & here).any(-1)
 
-    def tails(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """The tails of states that are alone: symbols (n, longest), and how many of them count (n,)."""
+    @cached_property
+    def branching(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The symbols and children of nodes, and 0, or 1 where a node has one docid left, or 2 where one ends there.
+
+        None if prefixes are more than nodes: in a trie of two parts, with deleted entries, or with a single docid.
+        """
+        part = self.parts[0]
+        if len(self.parts) > 1 or part.before is not None or part.nodes < 2:
+            return None
+        return part.token, part.child, part.leaf.to(torch.uint8) + part.end.to(torch.uint8)
+
+    def tail_lengths(self, state: Tensor) -> Tensor:
+        """How many symbols the tails of states (…, parts) that are alone have."""
+        spans = [part.rest(state[..., at]) for at, part in enumerate(self.parts)]
+        return torch.stack([end - at for at, end in spans]).clamp(min=0).amax(0)
+
+    def tails(self, state: Tensor, slots: int | None = None) -> tuple[Tensor, Tensor]:
+        """The tails of states that are alone: symbols (n, longest), and how many of them count (n,).
+
+        With `slots`, there are so many symbols of each, and the host does not wait for the longest.
+        """
         spans = [part.rest(state[:, at]) for at, part in enumerate(self.parts)]
-        length = torch.stack([end - at for at, end in spans]).clamp(min=0).amax(0)
-        slot = torch.arange(int(length.max()) if len(length) else 0, device=self.device)
+        length = self.tail_lengths(state)
+        if slots is None:
+            slots = int(length.max()) if len(length) else 0
+        slot = torch.arange(slots, device=self.device)
         symbols = torch.zeros(len(state), len(slot), dtype=torch.long, device=self.device)
         for part, (at, end) in zip(self.parts, spans, strict=True):
             inside = slot < (end - at)[:, None]
             where = (at[:, None] + slot).clamp(max=max(len(part.tail) - 1, 0))
             symbols = torch.where(inside, part.tail[where].long(), symbols) if len(part.tail) else symbols
         return symbols, length
+
+    def leaf_tails(self, node: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the tails of leaves begin, and their lengths, in a trie of one part; lengths of other nodes are 0."""
+        part = self.parts[0]
+        entry = part.first[node].long()
+        begin = part.tail_start[entry].long()
+        end = part.tail_start[(entry + 1).clamp(max=len(part.tail_start) - 1)].long()
+        return begin, torch.where(part.leaf[node], end - begin, 0)
+
+    def tail_symbols(self, begin: Tensor, length: Tensor, slots: int) -> Tensor:
+        """(n, slots) the symbols of tails (n,) in a trie of one part, 0 behind their ends."""
+        tail = self.parts[0].tail
+        slot = torch.arange(slots, device=self.device)
+        if not len(tail):
+            return torch.zeros(len(begin), slots, dtype=torch.long, device=self.device)
+        symbols = tail[(begin[:, None] + slot).clamp(max=len(tail) - 1)].long()
+        return torch.where(slot < length[:, None], symbols, 0)
 
     def spans(self, state: Sequence[int]) -> list[tuple[int, slice]]:
         """The entries at and below one state (parts,), living or deleted: (part, slice) for each part that has some."""
@@ -119,6 +157,23 @@ class Walk:
         parts = [part.documents_of(states[:, at]) for at, part in enumerate(self.parts)]
         which, documents = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return which, documents
+
+    @cached_property
+    def longest(self) -> int:
+        """The length of the longest docid, living or deleted."""
+        return max(part.arrays.longest for part in self.parts)
+
+    @cached_property
+    def one_to_one(self) -> bool:
+        """Whether every docid has one document and every document one docid, in one part without deleted entries."""
+        part = self.parts[0]
+        if len(self.parts) > 1 or part.before is not None or int(part.arrays.leaf.sum()) != part.arrays.entries:
+            return False
+        return self.counts[0] == part.arrays.entries
+
+    def only_documents(self, state: Tensor) -> Tensor:
+        """The number of the document of each docid (…, 1), where they are `one_to_one`; anything for other states."""
+        return self.parts[0].document[self.parts[0].entry(state[..., 0])]
 
     @cached_property
     def counts(self) -> tuple[int, dict[int, int]]:
@@ -229,6 +284,16 @@ class _Part:
     def leaves(self) -> Tensor:
         """(entries or more,) the node that each entry lies at."""
         return _tensor(np.append(self.arrays.leaf_of_entry(), 0), self.token.device)
+
+    @cached_property
+    def document(self) -> Tensor:
+        """(entries,) the documents, where states are."""
+        return _tensor(self.arrays.document, self.token.device)
+
+    def entry(self, state: Tensor) -> Tensor:
+        """The first entry at or below each state; any for -1 and for states that do not exist."""
+        entry = torch.where(self._is_node(state), self.first[self._node(state)].long(), self._entry(state))
+        return entry.clamp(0, self.arrays.entries - 1)
 
     def lone(self, state: Tensor) -> Tensor:
         """Whether nothing branches below each state."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from triever import config
 from triever.config import option
@@ -17,7 +17,9 @@ from triever.search.free import free
 from triever.search.hits import documents
 from triever.search.recorder import Recorder
 from triever.search.scores import Normalisation
+from triever.search.steady_search import can_be_steady
 
+Precision: TypeAlias = Literal["float32", "bfloat16"]
 WIDTH = 20
 """Prefixes that a beam keeps where nothing is set."""
 
@@ -45,6 +47,12 @@ class SearchOptions:
     temperature: float = option(1.0, "above 1 flattens the model's probabilities, below 1 sharpens them")
     backoff: int = option(0, "how many of the best dropped prefixes a beam takes up again")
     budget: int = option(10_000, "prefixes that an exact search may open for one query")
+    record: bool = option(
+        True, "on a GPU, record a beam search once for each size of a batch and replay it; off: step by step"
+    )
+    precision: Precision = option(
+        "float32", "numbers of a recorded search; with bfloat16 it is faster, and near documents may change places"
+    )
     think: int = option(
         0,
         "tokens of a thought that a language model writes before it searches, with titles in its own tokens; 0: none",
@@ -78,6 +86,11 @@ class SearchOptions:
     def following(self, normalisation: Normalisation) -> SearchOptions:
         """The same, where `auto` is this normalisation."""
         return replace(self, normalisation=normalisation) if self.normalisation == "auto" else self
+
+    @property
+    def records(self) -> bool:
+        """Whether a search may be recorded: a beam without anything that depends on what it finds."""
+        return self.record and self.method == "beam" and not self.think and can_be_steady(self.beam(1))
 
     def beam(self, k: int) -> BeamOptions:
         """The same for a beam that should find k."""

@@ -24,17 +24,20 @@ from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
 from triever.engines.base import Parts
-from triever.engines.docid_search import ScoredDocuments, SearchOptions, found_by
+from triever.engines.docid_search import Precision, ScoredDocuments, SearchOptions, found_by
 from triever.engines.docid_tree import DocidTree, Symbols
 from triever.engines.panels import Panel
 from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Stored, Thing, scaled, weight_products, weights_in
 from triever.models import decoders
 from triever.models import encoder as encoders
-from triever.models.cross_decoder import CrossDecoder
+from triever.models.causal import CausalGenerator
+from triever.models.cross_decoder import CrossDecoder, Seq2SeqGenerator
 from triever.models.decoders import DecoderOptions, takes_vectors
 from triever.models.docid_model import DocidModel, laid_out
 from triever.models.encoder import Encoder, adapter_facts, encode, source_of
+from triever.models.even_causal import EvenCausalGenerator
+from triever.models.fused_decoder import FusedGenerator, can_fuse
 from triever.models.generator import Generator
 from triever.models.language_model import end_of
 from triever.models.prompts import Prompt
@@ -44,6 +47,7 @@ from triever.search.many import search_each
 from triever.search.paths import path_scores
 from triever.search.recorder import Recorder
 from triever.search.scores import Normalisation
+from triever.search.steady_search import SteadySearch
 from triever.validation import require, require_array, require_table
 
 UNLIMITED = 2**31
@@ -111,6 +115,28 @@ class Docids(Generic[M]):
     def walk(self) -> Walk:
         """The trie on the model's device."""
         return Walk(self.trie, self.model.device)
+
+    def steady(self, precision: Precision) -> SteadySearch | None:
+        """A search that a GPU can record, where there is one and the model is of the form for it."""
+        if self.model.device.type != "cuda":
+            return None
+        if precision not in self._steady:
+            self._steady[precision] = self.made_steady(precision)
+        return self._steady[precision]
+
+    @cached_property
+    def _steady(self) -> dict[Precision, SteadySearch | None]:
+        return {}
+
+    def made_steady(self, precision: Precision = "float32") -> SteadySearch | None:
+        """A new search in fixed shapes, if the model is of the form for it."""
+        generator = self.generator()
+        if isinstance(generator, Seq2SeqGenerator) and can_fuse(self.model):
+            dtype = torch.bfloat16 if precision == "bfloat16" else None
+            return SteadySearch(FusedGenerator(self.model, generator.tokenise, dtype), self.walk)
+        if isinstance(generator, CausalGenerator):
+            return SteadySearch(EvenCausalGenerator(generator.model, generator.tokenise), self.walk)
+        return None
 
     def docid(self, number: int) -> Docid:
         """The docid of a document by its number."""
@@ -284,11 +310,17 @@ class DocidEngine:
         """The documents whose docids the model writes with the highest probabilities."""
         docids, generator, options = self.docids, self._generator(), self.search_options
         thoughts = docids.thoughts(queries, options.think) if options.think else [""] * len(queries)
-        scored_per_query = search_each(
-            generator,
-            self._asked(queries, thoughts),
-            lambda cache, hidden: found_by(options, docids.walk, docids.scheme.stop, generator, cache, hidden, k),
-        )
+        asked = self._asked(queries, thoughts)
+        steady = docids.steady(options.precision) if options.records else None
+        if steady is not None:
+            found = steady.search(asked, options.beam(k), k, ties=True)
+            scored_per_query = [ScoredDocuments(hits) for hits in found]
+        else:
+            scored_per_query = search_each(
+                generator,
+                asked,
+                lambda cache, hidden: found_by(options, docids.walk, docids.scheme.stop, generator, cache, hidden, k),
+            )
         results = (found_result(docids, store, scored, k) for scored in scored_per_query)
         return [replace(result, thought=thought) for result, thought in zip(results, thoughts, strict=True)]
 

@@ -4,6 +4,8 @@ The work: a T5 of random weights, docids of six symbols, queries of sixteen toke
 `generate(prefix_allowed_tokens_fn=...)` over a dict of prefixes, as the field's code has it. A row's
 `ratio` is the peer's time over ours, `overlap` the share of the peer's first ten that we find too, `identical`
 how often the first ten are the same, and `not_worse` how often ours have at least the peer's probability.
+`invalid` counts hits that are no documents, repeated or not finite. A search goes its `way` `plain`, step by step, or
+`recorded`: in fixed shapes, which a GPU records and replays.
 With `finish` on, a docid that no other shares its prefix with leaves the beam early and makes room. The hits can only
 get better, so they need not be identical. With it off, the search is step for step the peer's.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -27,12 +29,14 @@ from triever.errors import UsageError
 from triever.lab.sizes import check_filled, check_memory, check_sizes
 from triever.models.cross_decoder import Seq2SeqGenerator
 from triever.models.docid_model import laid_out
+from triever.models.fused_decoder import FusedGenerator
 from triever.models.precision import device_of, fast_dtype
 from triever.models.t5 import T5, from_transformers
 from triever.progress import track
 from triever.search.beam import BeamOptions, beam
 from triever.search.hits import documents
 from triever.search.scores import Normalisation
+from triever.search.steady_search import SteadySearch
 
 if TYPE_CHECKING:
     from transformers import T5ForConditionalGeneration
@@ -47,6 +51,10 @@ FILLED_UP = -1e8
 """If there are fewer docids than beams, the peer fills up with other sequences, whose scores are below this."""
 NORMALISATIONS: tuple[Normalisation, ...] = ("trie", "vocabulary")
 HEADS, HEAD = 6, 64
+SETTING = ("queries", "beams", "normalisation", "dtype", "finish", "way")
+"""What a row was measured with."""
+LEAST = 2 / 3
+"""The share of an earlier ratio below which a benchmark fails."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,9 @@ class DecodeOptions:
     layers: int = option(8, "layers of the encoder and of the decoder")
     width: int = option(512, "the model's width")
     finish: tuple[bool, ...] = option((True, False), "finish lone docids in one pass, or step by step")
+    ways: tuple[Literal["plain", "recorded"], ...] = option(
+        ("plain", "recorded"), "step by step, or in fixed shapes, which a GPU records once and replays"
+    )
     peer: bool = option(True, "run the peer too")
     peer_dtype: Literal["float32", "bfloat16", "float16"] = option("float32", "what the peer computes in")
 
@@ -74,7 +85,7 @@ class DecodeOptions:
         validate(self)
         check_sizes(self, "docids", "length", "symbols", "queries", "beams", "rounds")
         check_sizes(self, "query_tokens", "layers", "width")
-        check_filled(self, "dtypes", "finish")
+        check_filled(self, "dtypes", "finish", "ways")
         object.__setattr__(self, "device", str(device_of(self.device)))
         if self.symbols > VOCABULARY - FIRST_TOKEN:
             problem = f"symbols = {self.symbols:,} is more than the model's vocabulary has room for"
@@ -94,12 +105,47 @@ def bench_decode(options: DecodeOptions | None = None) -> list[dict[str, object]
     """One row for each batch, beam, normalisation and type."""
     chosen = options or DecodeOptions()
     chosen.check_memory()
-    work = _Work(chosen)
+    work = Work(chosen)
     cells = [(queries, width) for queries in chosen.queries for width in chosen.beams]
     return [row for cell in track(cells, "decoding", unit="settings") for row in work.rows(*cell)]
 
 
-class _Work:
+@dataclass(frozen=True)
+class Compared:
+    """How the rows of a benchmark compare with earlier ones."""
+
+    matched: int  # rows that were there before
+    slower: tuple[str, ...]  # what became slower, and by how much
+    invalid: int  # hits that are no documents, repeated or not finite
+    hits: int
+
+    def text(self) -> str:
+        """The same in words."""
+        if not self.matched:
+            return "no row has the setting of an earlier one, so that nothing can be compared"
+        found = "; ".join(self.slower) or f"none of {self.matched} settings is a third slower than before"
+        return f"{found}; {self.invalid} of {self.hits} hits are invalid"
+
+
+def compared(rows: Sequence[Mapping[str, object]], earlier: Sequence[Mapping[str, object]]) -> Compared:
+    """Compare ratios to generate: those of the same run, so that the machine's other work counts for both."""
+    before = {_setting(row): row for row in earlier if "ratio" in row}
+    matched = [(row, before[_setting(row)]) for row in rows if "ratio" in row and _setting(row) in before]
+    slower = [
+        f"{', '.join(f'{name} {row[name]}' for name in SETTING if name in row)}: {row['ratio']} times generate, "
+        f"{old['ratio']} before"
+        for row, old in matched
+        if float(str(row["ratio"])) < LEAST * float(str(old["ratio"]))
+    ]
+    invalid, hits = (sum(int(str(row.get(name, 0))) for row in rows) for name in ("invalid", "hits"))
+    return Compared(len(matched), tuple(slower), invalid, hits)
+
+
+def _setting(row: Mapping[str, object]) -> tuple[object, ...]:
+    return tuple(row.get(name, "plain" if name == "way" else None) for name in SETTING)
+
+
+class Work:
     """The model, the docids and the queries."""
 
     def __init__(self, options: DecodeOptions) -> None:
@@ -116,33 +162,52 @@ class _Work:
     def rows(self, queries: int, width: int) -> Iterator[dict[str, object]]:
         for normalisation in NORMALISATIONS:
             peer_seconds, expected = self._peer(queries, width, normalisation)
-            for dtype, finish in itertools.product(self._dtypes(), self.options.finish):
+            for dtype, finish, way in itertools.product(self._dtypes(), self.options.finish, self.options.ways):
                 options = BeamOptions(width=width, normalisation=normalisation, finish=finish)
-                seconds, hits = self._ours(queries, options, dtype)
+                seconds, hits = self._ours(queries, options, dtype, way)
                 row: dict[str, object] = {"queries": queries, "beams": width, "normalisation": normalisation}
-                row |= {"dtype": dtype, "finish": finish}
-                row |= {"seconds": round(seconds, 4), "queries_per_second": round(queries / seconds, 1)}
+                row |= {"dtype": dtype, "finish": finish, "way": way}
+                row |= {"seconds": round(seconds, 5), "queries_per_second": round(queries / seconds, 1)}
+                row |= {"hits": sum(map(len, hits)), "invalid": self.invalid(hits)}
                 if peer_seconds:
                     row |= {"generate_seconds": round(peer_seconds, 4), "ratio": round(peer_seconds / seconds, 2)}
                     row |= agreement(expected, hits)
                 yield row
+
+    def invalid(self, hits: list[ScoredNumbers]) -> int:
+        """How many hits are no documents, repeated, or without a finite score."""
+        valid = (
+            {number for number, score in found if 0 <= number < len(self.docids) and np.isfinite(score)}
+            for found in hits
+        )
+        return sum(len(found) - len(numbers) for found, numbers in zip(hits, valid, strict=True))
 
     def _dtypes(self) -> list[str]:
         fast = str(fast_dtype(self.options.device)).removeprefix("torch.")
         named = (["float32", fast] if dtype == "auto" else [dtype] for dtype in self.options.dtypes)
         return list(dict.fromkeys(itertools.chain.from_iterable(named)))
 
-    def _ours(self, queries: int, options: BeamOptions, dtype: str) -> tuple[float, list[ScoredNumbers]]:
-        generator = self._generator(options.normalisation, dtype)
-        walk = self.walk_for(options.normalisation)
+    def _ours(self, queries: int, options: BeamOptions, dtype: str, way: str) -> tuple[float, list[ScoredNumbers]]:
+        return self._timed(self.searching(queries, options, dtype, way))
 
-        def run() -> list[ScoredNumbers]:
-            self._batch = self.ids[:queries]
-            return documents(walk, beam(generator, *generator.prefill([""] * queries), walk, options), 10)
+    def searching(self, queries: int, options: BeamOptions, dtype: str, way: str) -> Callable[[], list[ScoredNumbers]]:
+        """A function that searches once."""
+        generator = self.generator(options.normalisation, dtype)
+        walk, ids, k = self.walk_for(options.normalisation), self.ids[:queries], min(10, options.width)
 
-        return self._timed(run)
+        def plain() -> list[ScoredNumbers]:
+            self._batch = ids
+            return documents(walk, beam(generator, *generator.prefill([""] * queries), walk, options), k)
 
-    def _generator(self, normalisation: str, dtype: str) -> Seq2SeqGenerator:
+        if way == "plain":
+            return plain
+        search = SteadySearch(FusedGenerator(generator.model, generator.tokenise), walk)
+        mask = torch.ones_like(ids)
+        for _ in range(2):  # measured, then recorded
+            search.search_tokens(ids, mask, options, k)
+        return lambda: search.search_tokens(ids, mask, options, k)
+
+    def generator(self, normalisation: str, dtype: str) -> Seq2SeqGenerator:
         """A generator of docid symbols alone; of the whole vocabulary only if the normalisation is over it."""
         model: T5 = from_transformers(self.peer)
         narrow = model.narrowed(self.tokens) if normalisation == "trie" else model

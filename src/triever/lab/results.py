@@ -56,6 +56,18 @@ def benchmark(command: Sequence[str], rows: Sequence[Mapping[str, object]]) -> d
     return {"command": shlex.join(command), **surroundings(), "rows": list(rows)}
 
 
+def earlier_rows(path: Path) -> list[dict[str, object]]:
+    """The rows of a benchmark that was written to a file."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    except (OSError, ValueError, KeyError, TypeError):
+        rows = None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        hint = "name a file that `triever bench decode --out` has written"
+        raise DataError(f"{path} has no rows of a benchmark", hint)
+    return rows
+
+
 def analysis(finding: Finding, *, command: Sequence[str], seconds: float) -> dict[str, object]:
     """The finding of an analysis together with the command and the machine."""
     made = {"command": shlex.join(["triever", *command]), "seconds": round(seconds, 1)}

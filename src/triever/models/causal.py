@@ -71,7 +71,7 @@ class CausalDecoder(DocidModel[CausalShape]):
         """The states from which each symbol of the targets is written: of the text's last token, and of symbols."""
         symbols = targets[:, :-1]
         mask = torch.cat([mask, torch.ones_like(symbols)], 1)
-        rows = torch.cat([self._words(ids), self._rows(symbols)], 1)
+        rows = torch.cat([self._words(ids), self.symbol_rows(symbols)], 1)
         states = self.language_model(inputs_embeds=rows, **_places(mask, rows.shape[1])).last_hidden_state
         first = last_states(states[:, : ids.shape[1]], mask[:, : ids.shape[1]])
         return torch.cat([first[:, None], states[:, ids.shape[1] :]], 1)
@@ -82,7 +82,7 @@ class CausalDecoder(DocidModel[CausalShape]):
 
     def continued(self, ids: Tensor, mask: Tensor, past: Any = None, *, symbols: bool = False) -> Any:
         """What the language model makes of tokens or symbols (rows, t) behind a past; the mask covers both."""
-        rows = self._rows(ids) if symbols else self._words(ids)
+        rows = self.symbol_rows(ids) if symbols else self._words(ids)
         return self.language_model(
             inputs_embeds=rows, past_key_values=past, use_cache=True, **_places(mask, ids.shape[1])
         )
@@ -95,7 +95,8 @@ class CausalDecoder(DocidModel[CausalShape]):
     def _words(self, ids: Tensor) -> Tensor:
         return self.language_model.get_input_embeddings()(ids)
 
-    def _rows(self, symbols: Tensor) -> Tensor:
+    def symbol_rows(self, symbols: Tensor) -> Tensor:
+        """What symbols are read as."""
         rows = self.symbols(symbols)
         return rows * self.shape.entering if self.shape.entering != 1 else rows
 
@@ -105,7 +106,7 @@ class CausalDecoder(DocidModel[CausalShape]):
         # As numbers that are added to scores, which all ways to compute attention take.
         mask = torch.zeros_like(sees, dtype=self.dtype).masked_fill(~sees, torch.finfo(self.dtype).min)
         out = self.language_model(
-            inputs_embeds=self._rows(growth.laid_out(symbols)),
+            inputs_embeds=self.symbol_rows(growth.laid_out(symbols)),
             attention_mask=mask,
             position_ids=growth.positions(),
             past_key_values=shared(growth.tree.past),

@@ -166,9 +166,13 @@ class DocidModel(nn.Module, ABC, Generic[S]):
         """
         if candidates is None:
             return self.logits(states)
-        if FEW * candidates.shape[1] < self.shape.width * states[0, ..., 0].numel():
-            return self.logits_of(states, candidates)
-        return of_candidates(self.logits(states), candidates)
+        if self.scores_all(candidates.shape[1], states[0, ..., 0].numel()):
+            return of_candidates(self.logits(states), candidates)
+        return self.logits_of(states, candidates)
+
+    def scores_all(self, candidates: int, states: int = 1) -> bool:
+        """Whether so many candidates for each `states` are scored among all symbols."""
+        return FEW * candidates >= self.shape.width * states
 
     def logits_of(self, states: Tensor, candidates: Tensor) -> Tensor:
         """Scores of some symbols (n, C) after states (n, ..., d_model): (n, ..., C)."""
@@ -340,6 +344,12 @@ def laid_out(model: Model) -> Model:
             if isinstance(layer, nn.Linear) and name != "output":
                 layer.weight.data = layer.weight.data.t().contiguous().t()
     return model
+
+
+def versions(model: nn.Module) -> list[tuple[int, int]]:
+    """What changes with the weights of a model: where each lies, and how often it was written to."""
+    weights = (*model.parameters(), *model.buffers())
+    return [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
 
 
 @torch.no_grad()

@@ -58,3 +58,12 @@ class Weighing(Protocol):
     def weights(self, hidden: Hidden, state: Tensor) -> Tensor:
         """(n, C) the log of how much lies at and below nodes (n, C, parts), estimated, for states (n, d)."""
         ...
+
+
+@runtime_checkable
+class AllScoring(Protocol):
+    """A generator whose states are (n, d), and which mostly scores all symbols at once."""
+
+    def scores_all(self, candidates: int) -> bool:
+        """Whether so many candidates of each prefix are scored among all symbols."""
+        ...

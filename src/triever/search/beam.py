@@ -54,12 +54,18 @@ class Frontier:
     logprob: Tensor  # (queries, width)
     length: Tensor  # (queries, width) in symbols
     rank: Tensor  # (queries, width) the key of their order: the log-probability, or that divided by length
+    document: Tensor | None = None  # (queries, width) the number of each docid's document, if known already
     weighed: Tensor | None = None
     """(queries,) under `documents`: the log of what all docids that the search has come to weigh, less that of the
     root; -inf where it has come to none."""
     stopped: Tensor | None = None
     """(queries, n, parts) under `documents` and with a depth: the prefixes of that length whose docids are not weighed
     yet, -1 where there is none; all others stand above."""
+
+    def first(self, queries: int) -> Frontier:
+        """Those of the first queries, of a search to the ends of docids."""
+        columns = (column[:queries] for column in (self.state, self.logprob, self.length, self.rank))
+        return Frontier(*columns, None if self.document is None else self.document[:queries])
 
 
 @dataclass(frozen=True)

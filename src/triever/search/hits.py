@@ -19,19 +19,68 @@ def documents(walk: Walk, frontier: Frontier, k: int, *, ties: bool = False) -> 
     the caller can order them. If a document has several docids, its sum lacks those that were not found, and is then
     a lower bound.
     """
-    columns = (frontier.state.cpu().numpy(), frontier.logprob.double().cpu().numpy(), frontier.rank.cpu().numpy())
-    return [_of_query(walk, *row, k, ties) for row in zip(*columns, strict=True)]
+    if walk.one_to_one:
+        return _of_lone_docids(walk, frontier, k, ties=ties)
+    return _of_docids(walk, frontier, k, ties=ties)
 
 
-def _of_query(
-    walk: Walk, states: np.ndarray, logprobs: np.ndarray, ranks: np.ndarray, k: int, ties: bool
-) -> list[tuple[int, float]]:
-    found = masses(walk, states, logprobs)
-    if np.array_equal(ranks, logprobs.astype(ranks.dtype)):
-        return best(found, k, ties=ties)
+def _of_lone_docids(walk: Walk, frontier: Frontier, k: int, *, ties: bool) -> list[list[tuple[int, float]]]:
+    """The same where documents are docids, which are in order already, but for equal ones."""
+    rank, logprob = frontier.rank.cpu().numpy(), frontier.logprob.cpu().numpy()
+    there = (logprob > -np.inf).sum(1)  # these are in front
+    best = rank[:, : k + 1]
+    equal = ((best[:, 1:] == best[:, :-1]) & (best[:, 1:] > -np.inf)).any(1)
+    if frontier.document is None:
+        document, finite = np.full(logprob.shape, -1), logprob > -np.inf
+        which, numbers = walk.documents_of(frontier.state.cpu().numpy()[finite])
+        if len(which) != finite.sum():  # prefixes, not docids
+            return _of_docids(walk, frontier, k, ties=ties)
+        document[finite] = numbers
+    else:
+        document = frontier.document.cpu().numpy()
+    columns = zip(document[:, :k].tolist(), logprob[:, :k].astype(np.float64).tolist(), there.tolist(), strict=True)
+    hits = [list(zip(numbers[:count], masses[:count], strict=True)) for numbers, masses, count in columns]
+    if equal.any():
+        rows = np.flatnonzero(equal)
+        some = (column.cpu()[rows] for column in (frontier.state, frontier.logprob, frontier.length, frontier.rank))
+        for row, found in zip(rows.tolist(), _of_docids(walk, Frontier(*some), k, ties=ties), strict=True):
+            hits[row] = found
+    return hits
+
+
+def _of_docids(walk: Walk, frontier: Frontier, k: int, *, ties: bool) -> list[list[tuple[int, float]]]:
+    state, logprob, rank = frontier.state.cpu().numpy(), frontier.logprob.cpu().numpy(), frontier.rank.cpu().numpy()
+    query, slot = np.nonzero(logprob > -np.inf)
+    which, numbers = walk.documents_of(state[query, slot])
+    mass = logprob[query, slot].astype(np.float64)[which] - np.log(np.bincount(which)[which])
+    order = np.lexsort((numbers, query[which]))
+    numbers, owner = numbers[order], query[which][order]
+    first = np.flatnonzero(np.diff(numbers, prepend=-1) | np.diff(owner, prepend=-1))
+    if len(first):
+        mass = np.logaddexp.reduceat(mass[order], first)
+        best_rank = np.maximum.reduceat(rank[query, slot][which][order], first)
+    else:
+        best_rank = rank[query, slot]
+    owner, numbers = owner[first], numbers[first]
     # With a length penalty, the best docid of a document decides its rank.
-    order = best_ranks(walk, states.tolist(), ranks.tolist())
-    return [(document, found[document]) for document, _ in best(order, k, ties=ties)]
+    key = np.where((rank == logprob).all(1)[owner], mass, best_rank)
+    return _of_queries(len(state), owner, numbers, mass, key, k, ties=ties)
+
+
+def _of_queries(
+    queries: int, owner: np.ndarray, numbers: np.ndarray, mass: np.ndarray, key: np.ndarray, k: int, *, ties: bool
+) -> list[list[tuple[int, float]]]:
+    """For each query its documents with the k greatest keys, of equal ones the smaller number first."""
+    order = np.lexsort((numbers, -key, owner))
+    owner, numbers, mass, key = owner[order], numbers[order], mass[order], key[order]
+    begin = np.searchsorted(owner, np.arange(queries + 1))
+    last = np.minimum(begin[:-1] + k, begin[1:]) - 1
+    end = last + 1
+    if ties and len(key):  # all that tie with the k-th follow it
+        for row in np.flatnonzero((end < begin[1:]) & (end > begin[:-1])):
+            end[row] += np.searchsorted(-key[end[row] : begin[row + 1]], -key[last[row]], side="right")
+    pairs = list(zip(numbers.tolist(), mass.tolist(), strict=True))
+    return [pairs[low:high] for low, high in zip(begin[:-1].tolist(), end.tolist(), strict=True)]
 
 
 def best_ranks(walk: Walk, states: list[list[int]], ranks: list[float]) -> dict[int, float]:

@@ -37,8 +37,13 @@ def read_together(
     generator: Generator, prompts: Sequence[str], rows: int = ROWS
 ) -> Iterator[tuple[np.ndarray, Cache, Tensor]]:
     """Read prompts in batches: the numbers of those in a batch, and the cache and hidden states of `prefill`."""
+    for batch in batches_of(prompts, rows):
+        yield batch, *generator.prefill([prompts[number] for number in batch])
+
+
+def batches_of(prompts: Sequence[str], rows: int = ROWS) -> Iterator[np.ndarray]:
+    """The numbers of prompts in batches of nearly equal length, with the progress of a search."""
     # Characters are counted instead of tokens: they only decide which prompts share a batch.
     lengths = [1 + len(prompt) for prompt in prompts]
     batches = by_length(lengths, rows=rows, tokens=rows * max(lengths, default=1))
-    for batch in track(batches, "searching", len(prompts), unit="questions", size=len):
-        yield batch, *generator.prefill([prompts[number] for number in batch])
+    yield from track(batches, "searching", len(prompts), unit="questions", size=len)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from triever.docids.walk import Children
 from triever.models.generator import Generator, Hidden, Weighing
+from triever.models.kernels import log_sum_exp
 
 Normalisation: TypeAlias = Literal["trie", "vocabulary", "documents"]
 
@@ -39,8 +40,9 @@ def child_scores(
         logits = generator.logits(hidden, children.token).float() / temperature
         logprobs = logits.masked_fill(~children.exists, -torch.inf).log_softmax(1)
     else:
-        logits = generator.logits(hidden).float() / temperature
-        logprobs = logits.gather(1, children.token) - logits.logsumexp(1, keepdim=True)
+        logits = generator.logits(hidden)
+        logprobs = logits.gather(1, children.token).float() / temperature
+        logprobs = logprobs - log_sum_exp(logits, temperature)[:, None]
     return torch.where(children.exists, logprobs, -torch.inf)  # where nothing exists, a softmax is not a number
 
 

@@ -1,0 +1,334 @@
+"""Recorded searches on a GPU: `python benchmarks/recorded.py same|kernels|profile|pieces|scale|trained|models`.
+
+same: the documents of recorded and of plain searches, in float32 and bfloat16. kernels: each kernel against plain
+torch, with its time. profile: where a GPU spends its time, kernel by kernel, before and after. pieces: the time of
+reading, of the beam, and of looking documents up. scale: from 100,000 docids to ten million, with peak memory.
+trained: how far bfloat16 agrees with float32 after a model has learned something.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from triever.docids.walk import Walk
+from triever.lab.bench_decode import DecodeOptions, Work, agreement
+from triever.models import kernels
+from triever.models.bert_reader import BertReader, BertSizes
+from triever.models.causal import CausalDecoder, CausalGenerator
+from triever.models.causal import from_transformers as causal_from_transformers
+from triever.models.cross_decoder import Seq2SeqGenerator
+from triever.models.even_causal import EvenCausalGenerator
+from triever.models.fused_decoder import FusedGenerator
+from triever.models.t5 import T5, T5Shape, from_transformers
+from triever.search.beam import BeamOptions, beam
+from triever.search.hits import documents
+from triever.search.recorded import Recorded
+from triever.search.scores import Normalisation
+from triever.search.steady_beam import measured_beam, steady_beam, symbols_of
+from triever.search.steady_search import SteadySearch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SIZES = ((1, 10), (128, 10), (128, 40))
+
+
+def work(docids: int = 100_000, **others: object) -> Work:
+    options = {"queries": (128,), "beams": (40,), "device": DEVICE, "peer": False, "peer_dtype": "float32", **others}
+    return Work(DecodeOptions(docids=docids, **options))
+
+
+def seconds(run: Callable[[], object], rounds: int = 20) -> float:
+    """The median time of a call that waits for the device."""
+    times = []
+    for _ in range(rounds):
+        wait()
+        begun = time.perf_counter()
+        run()
+        wait()
+        times.append(time.perf_counter() - begun)
+    return sorted(times)[len(times) // 2]
+
+
+def wait() -> None:
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def say(**values: object) -> None:
+    print(json.dumps(values), flush=True)
+
+
+def same() -> None:
+    made = work()
+    for dtype in ("float32", "bfloat16"):
+        for queries, width in SIZES:
+            for normalisation in ("trie", "vocabulary"):
+                for finish in (True, False):
+                    options = BeamOptions(width, normalisation, finish=finish)
+                    try:
+                        plain, recorded = (
+                            made.searching(queries, options, dtype, way)() for way in ("plain", "recorded")
+                        )
+                        row = agreement(plain, recorded) | {"invalid": made.invalid(recorded)}
+                        row["farthest"] = max(
+                            abs(one - other)
+                            for before, after in zip(plain, recorded, strict=True)
+                            for (_, one), (_, other) in zip(before, after, strict=True)
+                        )
+                    except Exception:  # so that the others are seen
+                        row = {"failed": traceback.format_exc()[-1500:]}
+                    say(dtype=dtype, queries=queries, beams=width, normalisation=normalisation, finish=finish, **row)
+
+
+def kernel_times() -> None:
+    torch.manual_seed(0)
+    for dtype in (torch.float32, torch.bfloat16):
+        for name, run in runs_of_kernels(dtype).items():
+            compare(name, dtype, run)
+
+
+def compare(name: str, dtype: torch.dtype, run: Callable[[], torch.Tensor]) -> None:
+    """The results and times of a function in plain torch and in one kernel."""
+    fused = kernels.fused
+    try:
+        kernels.fused = lambda _like: None
+        expected, plain = run().float(), seconds(run)
+        kernels.fused = fused
+        result, quick = run().float(), seconds(run)
+        far = float((result - expected).abs().max() / expected.abs().max())
+        say(kernel=name, dtype=str(dtype), farthest=far, plain_us=plain * 1e6, fused_us=quick * 1e6)
+    except Exception:  # so that the others are seen
+        say(kernel=name, dtype=str(dtype), failed=traceback.format_exc()[-1500:])
+    finally:
+        kernels.fused = fused
+
+
+def runs_of_kernels(dtype: torch.dtype) -> dict[str, Callable[[], torch.Tensor]]:
+    """A call of every kernel in the sizes of a search for 128 queries with 40 beams."""
+    texts, width, length, heads, size = 128, 40, 16, 6, 64
+    rows, inner = texts * width, heads * size
+    number = {"dtype": dtype, "device": DEVICE}
+    logits = torch.randn(rows, 32_128, **number) * 3
+    hidden, weight = torch.randn(rows, 512, **number), torch.randn(512, **number)
+    both = torch.randn(rows, 2048, **number)
+    query, looked_up = torch.randn(rows, inner, **number), torch.randn(texts, length, 16, inner, **number)
+    mask = (torch.arange(length) < torch.randint(1, length + 1, (texts, 1))).to(DEVICE, torch.uint8)
+    store = torch.randn(3 * rows, 3 * inner, **number)
+    ancestors = torch.randint(0, 2 * rows, (rows, 4), device=DEVICE)
+    ancestors[:, 3] = 2 * rows + torch.arange(rows, device=DEVICE)
+    bias = torch.randn(heads, 4, device=DEVICE)
+    near = torch.randn(heads, length, length, device=DEVICE)
+    q, k, v = torch.randn(texts * length, 3 * inner, **number).split(inner, 1)
+    k, v = k.view(texts, length, -1), v.view(texts, length, -1)
+    return {
+        "log_sum_exp": lambda: kernels.log_sum_exp(logits),
+        "rms_norm": lambda: kernels.rms_norm(hidden, weight, 1e-6),
+        "gated_gelu": lambda: kernels.gated_gelu(both),
+        "attend_texts": lambda: kernels.attend_texts(query, looked_up[:, :, 0], looked_up[:, :, 1], mask, heads),
+        "attend_own_text": lambda: kernels.attend_texts(q, k, v, mask, heads, near),
+        "attend_paths": lambda: kernels.attend_paths(store, 2 * rows, rows, ancestors, bias, heads),
+    }
+
+
+def trained() -> None:
+    """The overlap of bfloat16 with float32 after a short training, plain and recorded."""
+    made = work(20_000, queries=(1024,))
+    model: T5 = from_transformers(made.peer).narrowed(made.tokens).float()
+    ids = made.ids.to(DEVICE)
+    targets = torch.from_numpy(made.docids[: len(ids) * 19 : 19]).to(DEVICE)
+    learn(model, ids, targets)
+    walk = made.walk_for("trie")
+    for normalisation in ("trie", "vocabulary"):
+        options = BeamOptions(40, normalisation)
+        found = {}
+        for dtype in (torch.float32, torch.bfloat16):
+            copied = copy.deepcopy(model).to(dtype)
+            generator = Seq2SeqGenerator(copied, lambda _: (ids[:128], torch.ones_like(ids[:128])))
+            found["plain", dtype] = documents(walk, beam(generator, *generator.prefill([""] * 128), walk, options), 10)
+            search = SteadySearch(FusedGenerator(copied, generator.tokenise), walk)
+            for _ in range(2):
+                found["recorded", dtype] = search.search_tokens(*generator.tokenise([]), options, 10)
+        right = sum(hits[0][0] == 19 * at for at, hits in enumerate(found["plain", torch.float32])) / 128
+        for way, dtype in found:
+            same_as = agreement(found["plain", torch.float32], found[way, dtype])
+            say(normalisation=normalisation, way=way, dtype=str(dtype), first_is_right=right, **same_as)
+
+
+def learn(model: T5, ids: torch.Tensor, targets: torch.Tensor, limit: float = 40) -> None:
+    """Learn the docid of each query by heart, as far as it goes in some seconds."""
+    optimizer = torch.optim.AdamW(model.train().parameters(), 5e-4)
+    begun, step, loss = time.perf_counter(), 0, torch.tensor(0.0)
+    while time.perf_counter() - begun < limit and step < 600:
+        rows = torch.randint(0, len(ids), (256,), device=ids.device)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = model.loss(ids[rows], torch.ones_like(ids[rows]), targets[rows], -1)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+        if step % 50 == 0 and float(loss) < 0.5:
+            break
+    say(steps=step, loss=float(loss))
+    model.eval()
+
+
+class BertStates(torch.nn.Module):
+    """MiniLM's shape, with random weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = {"vocab_size": 30_522, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12}
+        sizes |= {"intermediate_size": 1536, "max_position_embeddings": 512, "type_vocab_size": 2}
+        rest = {"layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        self.module = BertReader(BertSizes(**sizes, **rest))
+        for parameter in self.parameters():
+            torch.nn.init.normal_(parameter, std=0.05) if parameter.dim() > 1 else torch.nn.init.ones_(parameter)
+
+    def states(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.module(input_ids=ids, attention_mask=mask).last_hidden_state
+
+
+def minilm(made: Work) -> tuple[T5, type, type]:
+    sizes = {"d_model": 384, "d_kv": 64, "heads": 6, "d_ff": 768, "encoder_layers": 0, "decoder_layers": 2}
+    model = T5(T5Shape.for_docids(1, len(made.tokens), **sizes, pooled=True), BertStates())
+    return model, Seq2SeqGenerator, FusedGenerator
+
+
+def smollm(made: Work) -> tuple[CausalDecoder, type, type]:
+    sizes = {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3}
+    config = LlamaConfig(vocab_size=49_152, intermediate_size=1536, **sizes)
+    whole = causal_from_transformers(LlamaForCausalLM(config).to(DEVICE))
+    return whole.narrowed(made.tokens), CausalGenerator, EvenCausalGenerator
+
+
+def t5_base(made: Work) -> tuple[T5, type, type]:
+    sizes = {"d_model": 768, "d_kv": 64, "heads": 12, "d_ff": 2048, "encoder_layers": 12, "decoder_layers": 12}
+    return T5(T5Shape.for_docids(32_128, len(made.tokens), **sizes)), Seq2SeqGenerator, FusedGenerator
+
+
+def models() -> None:
+    """Other models beside each other: plain and recorded, with what both find."""
+    made = work()
+    walk = made.walk_for("trie")
+    for make in (minilm, t5_base, smollm):
+        for dtype in (torch.float32, torch.bfloat16):
+            try:
+                model, plain, steady = make(made)
+                model = model.to(DEVICE, dtype).eval()
+                for queries, width in ((1, 10), (64, 20), (128, 40)):
+                    ids = made.ids[:queries].to(DEVICE) % 30_000
+                    say(model=make.__name__, dtype=str(dtype), queries=queries, beams=width,
+                        **both_ways(walk, plain, steady, model, ids, width))  # fmt: skip
+            except Exception:  # so that the others are seen
+                say(model=make.__name__, dtype=str(dtype), failed=traceback.format_exc()[-1500:])
+
+
+def both_ways(walk: Walk, plain: type, steady: type, model: object, ids: torch.Tensor, width: int) -> dict[str, object]:
+    options, texts = BeamOptions(width, "trie"), (ids, torch.ones_like(ids))
+    generator, search = plain(model, lambda _: texts), SteadySearch(steady(model, lambda _: texts), walk)
+    step_by_step = lambda: documents(walk, beam(generator, *generator.prefill([""] * len(ids)), walk, options), 10)  # noqa: E731
+    recorded = lambda: search.search_tokens(*texts, options, 10)  # noqa: E731
+    for _ in range(3):
+        found = recorded()
+    same_as = agreement(step_by_step(), found)
+    times = {"plain_ms": seconds(step_by_step, 5) * 1e3, "recorded_ms": seconds(recorded, 10) * 1e3}
+    return times | same_as | {"broken": search.recorded.broken}
+
+
+def profile() -> None:
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
+
+    made = work()
+    for normalisation in ("trie", "vocabulary"):
+        for queries, width in ((128, 40), (1, 10)):
+            for way in sys.argv[2:] or ("plain", "recorded"):
+                run = made.searching(queries, BeamOptions(width, normalisation), "bfloat16", way)
+                for _ in range(3):
+                    run()
+                took = seconds(run, 10)
+                with profiled(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as watched:
+                    run()
+                    wait()
+                print(f"\n== {way} {normalisation} {queries} x {width}: {took * 1000:.2f} ms", flush=True)
+                rows = [row for row in watched.key_averages() if row.self_device_time_total > 0]
+                rows.sort(key=lambda row: -row.self_device_time_total)
+                total, count = sum(row.self_device_time_total for row in rows), sum(row.count for row in rows)
+                print(f"device busy {total / 1000:.3f} ms in {count} kernels and copies")
+                for row in rows[:32]:
+                    print(f"{row.self_device_time_total:9.1f} us {row.count:5d} x  {row.key[:110]}")
+
+
+def pieces() -> None:
+    made = work()
+    for normalisation in ("trie", "vocabulary"):
+        for queries, width in SIZES:
+            say(normalisation=normalisation, queries=queries, beams=width, **times(made, queries, width, normalisation))
+
+
+@torch.inference_mode()
+def times(made: Work, queries: int, width: int, normalisation: Normalisation) -> dict[str, object]:
+    """Milliseconds of a recorded search and of its parts, each recorded by itself."""
+    options = BeamOptions(width, normalisation)
+    generator, walk = made.generator(normalisation, "bfloat16"), made.walk_for(normalisation)
+    fused = FusedGenerator(generator.model, generator.tokenise)
+    search, parts = SteadySearch(fused, walk), Recorded()
+    ids = made.ids[:queries].to(DEVICE)
+    texts = ids, torch.ones_like(ids)
+    outcome, plan = measured_beam(fused, *fused.read(*texts), walk, options, width)
+    runs = {
+        "whole": lambda: search.search_tokens(*texts, options, 10),
+        "encoder": lambda: parts("states", lambda ids, mask: (fused.states(ids, mask),), texts),
+        "encoder_and_first_step": lambda: parts("read", lambda ids, mask: (fused.read(ids, mask)[1],), texts),
+        "all_on_device": lambda: parts(
+            "beam",
+            lambda ids, mask: (
+                steady_beam(fused, *fused.read(ids, mask, queries * symbols_of(plan)), walk, options, plan).needs,
+            ),
+            texts,
+        ),
+        "documents": lambda: documents(walk, outcome.frontier, 10),
+    }
+    for run in runs.values():
+        for _ in range(3):
+            run()
+    measured = {f"{name}_ms": round(seconds(run) * 1e3, 3) for name, run in runs.items()}
+    rooms = [(room.beams, room.lone, room.tail) for room in plan]
+    return measured | {"plan": rooms, "again": search.again, "broken": search.recorded.broken + parts.broken}
+
+
+def scale() -> None:
+    for count in (100_000, 1_000_000, 10_000_000):
+        made = work(count)
+        for normalisation in ("trie", "vocabulary"):
+            torch.cuda.reset_peak_memory_stats()
+            run = made.searching(128, BeamOptions(40, normalisation), "bfloat16", "recorded")
+            took = seconds(run)
+            say(
+                docids=count,
+                normalisation=normalisation,
+                ms=took * 1e3,
+                queries_per_second=128 / took,
+                peak_gib=torch.cuda.max_memory_allocated() / 2**30,
+            )
+
+
+PARTS = {
+    "same": same,
+    "trained": trained,
+    "models": models,
+    "kernels": kernel_times,
+    "profile": profile,
+    "pieces": pieces,
+    "scale": scale,
+}
+
+if __name__ == "__main__":
+    PARTS[sys.argv[1]]()
