@@ -7,11 +7,13 @@ summed in the obvious way; the search runs our conversion of it, by beam and exa
 from __future__ import annotations
 
 import math
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +21,18 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from tests.docids.test_quantize import clustered
 from triever import Document
-from triever.docids.schemes import SCHEMES, Atomic, Cluster, Codebook, Docid, Naive, Scheme, Semantic, Title
+from triever.docids.schemes import (
+    SCHEMES,
+    Atomic,
+    Cluster,
+    Codebook,
+    Docid,
+    GivenDocids,
+    Naive,
+    Scheme,
+    Semantic,
+    Title,
+)
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.models.cross_decoder import Seq2SeqGenerator
@@ -40,6 +53,16 @@ VECTORS = clustered(COUNT + ADDED, 6)
 IDS = torch.tensor([[5, 2, 4, 1], [3, 1, 0, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
 
+
+@cache
+def own_docids() -> str:
+    """A file of docids of one's own, some of which begin others."""
+    file = Path(tempfile.mkdtemp()) / "docids.tsv"
+    docids = [f"a{number % 4} b{number // 4}" + " c" * (number % 3) for number in range(COUNT + ADDED)]
+    file.write_text("".join(f"doc-{number}\t{docid}\n" for number, docid in enumerate(docids)), encoding="utf-8")
+    return str(file)
+
+
 MAKE: dict[str, Callable[[], Scheme]] = {
     "atomic": Atomic,
     "naive": Naive,
@@ -48,6 +71,7 @@ MAKE: dict[str, Callable[[], Scheme]] = {
     "2d semantic": lambda: Semantic(branch=3, leaf=4, positions=True),
     "codebook": lambda: Codebook(levels=2, bits=2),
     "cluster": lambda: Cluster(clusters=8, branch=3),
+    "given": lambda: GivenDocids(own_docids(), ending=True),
 }
 STATES = ("fitted", "changed", "several docids")
 
