@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 import triever
 from tests.marks import quick
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
+from triever import disk_arrays
 from triever.index.vectors import IndexOptions, VectorIndex
 from triever.learning import encoders as encoding
 from triever.retrievers.dense import Dense
@@ -138,3 +140,15 @@ def test_the_card_says_whose_weights_and_how_the_training_went(tmp_path: Path) -
         assert "Weights: nothing pretrained" in card
         assert "| trained steps | 2 |" in card
         assert "held-out RR@10" in card
+
+
+def test_vectors_for_which_memory_is_too_small_lie_in_a_file_and_give_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_memory = Dense(backbone=SMALL).fit(dataset())
+    monkeypatch.setattr(disk_arrays, "IN_MEMORY", 64)
+    mapped = Dense(backbone=SMALL).fit(dataset(), work=tmp_path / "work")
+    assert isinstance(mapped.engine.index.vectors().base, np.memmap | mmap.mmap)
+    assert mapped.search_many(QUERIES, 5) == in_memory.search_many(QUERIES, 5)
+    mapped.save(tmp_path / "model")
+    assert triever.load(tmp_path / "model").search_many(QUERIES, 5) == in_memory.search_many(QUERIES, 5)
