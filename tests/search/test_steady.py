@@ -201,3 +201,13 @@ def test_a_gpu_replays_what_it_has_recorded(normalisation: str) -> None:
         same(search.search_tokens(ids[:3], mask[:3], how, 5, ties=True), expected, 1e-3)
     assert len(search.recorded) >= 1
     assert not search.recorded.broken
+
+
+def test_many_children_are_searched_for_few_queries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triever.search.steady_search.CHILDREN", 2 * 8 * 5)  # two queries of 8 beams of 5 children
+    walk, how, sizes = Walk(GRID), BeamOptions(8), []
+    search = SteadySearch(
+        FusedGenerator(model(), lambda texts: sizes.append(len(texts)) or tokens(len(texts))([])), walk
+    )
+    assert len(search.search([""] * 7, how, 5)) == 7
+    assert sizes == [2, 2, 2, 1]
