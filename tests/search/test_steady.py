@@ -28,7 +28,7 @@ from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.models.cross_decoder import Seq2SeqGenerator
 from triever.models.docid_model import Tokenise
-from triever.models.fused_decoder import FusedGenerator
+from triever.models.fused_decoder import PLACES, FusedGenerator, can_fuse
 from triever.models.t5 import T5, T5Shape
 from triever.search.beam import BeamOptions, beam
 from triever.search.hits import documents
@@ -87,10 +87,10 @@ def test_a_plan_with_too_little_room_says_so() -> None:
 
 
 @cache
-def model(pooled: bool = False) -> T5:
+def model(pooled: bool = False, gated: bool = True) -> T5:
     torch.manual_seed(0)
     sizes = {"d_model": 32, "d_kv": 16, "heads": 2, "d_ff": 48, "encoder_layers": 2, "decoder_layers": 2}
-    made = T5(T5Shape.for_docids(40, STOP + 1, **sizes, pooled=pooled))
+    made = T5(T5Shape.for_docids(40, STOP + 1, **sizes, pooled=pooled, gated=gated))
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.copy_(torch.randn_like(parameter) * (0.4 if parameter.dim() > 1 else 1))
@@ -117,9 +117,10 @@ def test_a_fused_decoder_writes_what_the_plain_one_writes(
         same(search.search([""] * queries, how, 5, ties=True), expected, 1e-4)
 
 
-def test_the_states_are_those_of_the_plain_decoder() -> None:
-    tokenise = tokens(4)
-    plain, fused = Seq2SeqGenerator(model(), tokenise), FusedGenerator(model(), tokenise)
+@pytest.mark.parametrize("gated", [True, False])
+def test_the_states_are_those_of_the_plain_decoder(gated: bool) -> None:
+    tokenise, made = tokens(4), model(gated=gated)
+    plain, fused = Seq2SeqGenerator(made, tokenise), FusedGenerator(made, tokenise)
     (cache, hidden), (fused_cache, fused_hidden) = (each.prefill([""] * 4) for each in (plain, fused))
     torch.testing.assert_close(fused_hidden, hidden, atol=1e-4, rtol=1e-4)
     parents = torch.arange(4).repeat_interleave(3)
@@ -201,3 +202,21 @@ def test_a_gpu_replays_what_it_has_recorded(normalisation: str) -> None:
         same(search.search_tokens(ids[:3], mask[:3], how, 5, ties=True), expected, 1e-3)
     assert len(search.recorded) >= 1
     assert not search.recorded.broken
+
+
+def test_many_children_are_searched_for_few_queries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triever.search.steady_search.CHILDREN", 2 * 8 * 5)  # two queries of 8 beams of 5 children
+    walk, how, sizes = Walk(GRID), BeamOptions(8), []
+    search = SteadySearch(
+        FusedGenerator(model(), lambda texts: sizes.append(len(texts)) or tokens(len(texts))([])), walk
+    )
+    assert len(search.search([""] * 7, how, 5)) == 7
+    assert sizes == [2, 2, 2, 1]
+
+
+def test_only_what_kernels_take_is_fused() -> None:
+    assert can_fuse(model(), 6)
+    assert not can_fuse(model(), PLACES)
+    assert not can_fuse(torch.nn.Linear(1, 1), 6)
+    odd = T5Shape.for_docids(40, STOP + 1, d_model=24, d_kv=12, heads=2, encoder_layers=1, decoder_layers=1)
+    assert not can_fuse(T5(odd), 6)

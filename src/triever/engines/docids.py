@@ -131,7 +131,7 @@ class Docids(Generic[M]):
     def made_steady(self, precision: Precision = "float32") -> SteadySearch | None:
         """A new search in fixed shapes, if the model is of the form for it."""
         generator = self.generator()
-        if isinstance(generator, Seq2SeqGenerator) and can_fuse(self.model):
+        if isinstance(generator, Seq2SeqGenerator) and can_fuse(self.model, self.walk.longest):
             dtype = torch.bfloat16 if precision == "bfloat16" else None
             return SteadySearch(FusedGenerator(self.model, generator.tokenise, dtype), self.walk)
         if isinstance(generator, CausalGenerator):

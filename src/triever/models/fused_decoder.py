@@ -39,12 +39,12 @@ class FusedCache:
     used: int  # rows of the store
 
 
-def can_fuse(model: nn.Module) -> bool:
-    """Whether a model is of T5's form, with heads of a size that kernels take."""
-    if not isinstance(model, T5) or not model.shape.decoder_layers:
+def can_fuse(model: nn.Module, longest: int) -> bool:
+    """Whether a model is of T5's form, with heads that kernels take, for docids of at most `longest` symbols."""
+    if not isinstance(model, T5) or not model.shape.decoder_layers or model.shape.shards > 1:
         return False
     size = model.shape.d_kv
-    return model.shape.gated and 16 <= size <= 128 and size & (size - 1) == 0
+    return longest < PLACES and 16 <= size <= 128 and size & (size - 1) == 0
 
 
 class FusedGenerator:
@@ -175,16 +175,18 @@ def _up_to_each(ancestors: Tensor, count: int) -> Tensor:
 class _Feed:
     """The layer after attention; the weights lie as a product takes them, (in, out)."""
 
-    both: Tensor  # gate and up
+    up: Tensor  # behind the gate, where there is one
     down: Tensor
+    gated: bool
 
     @classmethod
     def of(cls, feed: Feed) -> _Feed:
-        assert feed.gate is not None  # `can_fuse` has seen to it
-        return cls(torch.cat([feed.gate.weight, feed.up.weight]).t(), feed.down.weight.t())
+        up = feed.up.weight if feed.gate is None else torch.cat([feed.gate.weight, feed.up.weight])
+        return cls(up.t(), feed.down.weight.t(), feed.gate is not None)
 
     def added(self, hidden: Tensor, normed: Tensor) -> Tensor:
-        return hidden.addmm_(gated_gelu(torch.mm(normed, self.both)), self.down)
+        inner = torch.mm(normed, self.up)
+        return hidden.addmm_(gated_gelu(inner) if self.gated else inner.relu_(), self.down)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,10 @@ from triever.search.steady_beam import Outcome, Plan, joined, measured_beam, ste
 
 ROWS = 128
 """The most queries that are searched together."""
+CHILDREN = 2**26
+"""The most children of all prefixes of one length that are looked at together."""
+SCORES = 2**28
+"""The most scores of symbols that are there at once."""
 LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Lengths that texts are filled up to; longer ones stay as they are."""
 FEW = 64
@@ -78,7 +82,7 @@ class SteadySearch:
     def search(self, prompts: Sequence[str], options: BeamOptions, k: int, *, ties: bool = False) -> list[Found]:
         """For each prompt the k best documents and their log-probabilities, as `beam` and `documents` give them."""
         found: dict[int, Found] = {}
-        for batch in batches_of(prompts, ROWS):
+        for batch in batches_of(prompts, self._together(options)):
             ids, mask = self.generator.tokenise([prompts[number] for number in batch])
             found |= zip(batch.tolist(), self.search_tokens(ids, mask, options, k, ties=ties), strict=True)
         return [found[number] for number in range(len(prompts))]
@@ -96,6 +100,14 @@ class SteadySearch:
                 self.generator, self.recorded, self.plans = self.generator.renewed(), Recorded(), {}
             frontier = self._frontier(key, ids.to(self.walk.device), mask.to(self.walk.device))
         return documents(self.walk, frontier.first(queries), k, ties=ties)
+
+    def _together(self, options: BeamOptions) -> int:
+        """How many queries are searched together, so that the children and scores of all their prefixes have room."""
+        walk, width = self.walk, options.width
+        children = max([walk.slots(0), *(width * walk.slots(length) for length in range(1, walk.longest))])
+        scores = self.generator.width * (width if walk.longest > 1 else 1)
+        most = max(1, min(ROWS, CHILDREN // children, SCORES // scores))
+        return 1 << (most.bit_length() - 1)  # as batches are filled up to powers of two
 
     def _filled_up(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """With more rows and places, so that there are few different shapes; a new row repeats the first."""
