@@ -82,7 +82,7 @@ $(VENV_ALL)/bin/python: | $(VENV)/.dev
 # One after the other: what is missing for one framework leaves the others as they are. PyTerrier comes without what it
 # requires, and that by name: trec_eval has no wheel for Linux on ARM.
 FRAMEWORKS := 'langchain-core langchain-tests' mcp llama-index-core haystack-ai \
-	'pandas ir-datasets deprecated more-itertools scipy jinja2 statsmodels dill lz4 beautifulsoup4' '--no-deps pyterrier'
+	'pandas ir-datasets deprecated more-itertools scipy jinja2 statsmodels dill lz4 beautifulsoup4' '--no-deps pyterrier' 'ray[data]'
 PIP_ALL := $(VENV_ALL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	--only-binary :all:
 $(VENV_ALL)/.frameworks: constraints.txt | $(VENV_ALL)/bin/python

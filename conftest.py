@@ -12,6 +12,7 @@ FRAMEWORKS = {
     "llamaindex": "llama_index",
     "mcp": "mcp",
     "pyterrier": "pyterrier",
+    "ray": "ray",
 }
 """For each adapter the package that it needs."""
 

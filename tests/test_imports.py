@@ -12,7 +12,7 @@ import pytest
 
 ORDER = [
     *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "changes", "ranks", "validation"),
-    *("memory_parts", "config", "plugins", "parquet", "artifact", "work_folder"),
+    *("memory_parts", "config", "plugins", "parquet", "shards", "artifact", "work_folder"),
     *("data", "docids", "theory", "models", "search", "index", "training", "engines", "held", "retriever", "sync"),
     *("remote", "learning", "retrievers", "queries", "evaluation", "lab", "serve", "integrations", "quickstart"),
     *("terminal", "commands", "cli"),

@@ -45,6 +45,7 @@ PAGES = [
     "docs/experiments.md",
     "docs/scale.md",
     "docs/theory.md",
+    "docs/many-machines.md",
 ]
 LONG = {
     *("docs/index.md", "docs/evaluation.md", "docs/encoders.md", "docs/generative.md", "docs/contextual.md"),

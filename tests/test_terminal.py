@@ -245,6 +245,11 @@ WORDS: dict[str, list[list[str]]] = {
         [NASTY, D],
     ],
     "status": [[M], [M, "--json"], [G], [NASTY]],
+    "shard": [
+        [M, "--into", "2", "--out", f"s{FILE}"],
+        [G, "--into", "99", "--out", NASTY],
+        [NASTY, "--into", "2", "--out", "s"],
+    ],
     "serve": [[NASTY], [M, "--set", f"{NASTY}=1"], [M, "--host", NASTY], [M, "--key-file", NASTY]],
     "mcp": [[NASTY], [M, "--port", NASTY]],
     "weights list": [[], ["--json"]],

@@ -59,6 +59,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "delete": use.delete,
     "sync": use.sync,
     "status": use.status,
+    "shard": use.shard,
     "serve": serve.serve,
     "mcp": serve.mcp,
     "weights": {"list": learn.weights_list, "install": learn.weights_install},

@@ -19,6 +19,15 @@ Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 DataOption = Annotated[str, typer.Option("--data", metavar="DATA", help=DATA_HELP)]
 Systems = Annotated[list[str], typer.Argument(metavar="SYSTEM...", help=SYSTEMS_HELP)]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `triever fit` has written.")]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="ray",
+        help="Where the shards of MODEL are: in processes of Ray. Default: in this process.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Hits = Annotated[int, typer.Option("-k", "--hits", min=1, help="How many documents to find for a query.")]
 Where = Annotated[

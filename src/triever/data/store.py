@@ -117,9 +117,13 @@ class DocumentStore:
         """All keys of metadata that a document has."""
         return {key for metadata in self._tables() for key in metadata}
 
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Some columns of all documents."""
+        return self.table.select(names)
+
     def _tables(self) -> Iterator[dict[str, Json]]:
         """The metadata of each document."""
-        for batch in self.table.select(["id", "metadata"]).to_batches(max_chunksize=BATCH):
+        for batch in self.columns(["id", "metadata"]).to_batches(max_chunksize=BATCH):
             yield from (_metadata(row) if row["metadata"] else {} for row in batch.to_pylist())
 
     def with_added(self, documents: Iterable[Document]) -> DocumentStore:
@@ -156,7 +160,9 @@ class DocumentStore:
     @property
     def expanded(self) -> int:
         """The number of documents with expansions."""
-        return sum(int(np.count_nonzero(chunk.value_lengths())) for chunk in self.table.column("expansions").chunks)
+        return sum(
+            int(np.count_nonzero(chunk.value_lengths())) for chunk in self.columns(["expansions"]).column(0).chunks
+        )
 
     def stored(self) -> Stored:
         """The sizes of the parts in memory."""

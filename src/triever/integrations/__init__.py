@@ -6,6 +6,7 @@
     llamaindex.py   a retriever for LlamaIndex
     haystack.py     a component for Haystack
     pyterrier.py    a transformer for PyTerrier
+    ray.py          shards in processes of Ray, on many machines
     mcp.py          an MCP server, which gives language models tools to search with
 
 Nothing here is imported by `import triever`. A module needs its framework as soon as it is imported.
