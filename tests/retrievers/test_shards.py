@@ -236,3 +236,25 @@ def test_bounds_part_documents_and_their_passages(count: int, data: st.DataObjec
     for rows, inside in zip(bounds.row_slices(), bounds.document_slices(), strict=True):
         assert {*owners[rows].tolist()} == {*range(inside.start, inside.stop)}
     assert Bounds.read(bounds.to_dict(), len(owners), count) == bounds
+
+
+def test_shards_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from triever.cli import main
+
+    def run(*words: str) -> tuple[object, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([*words])
+        told = capsys.readouterr()
+        return ended.value.code, told.out + told.err
+
+    fitted("bm25").save(tmp_path / "whole")
+    whole, shards = str(tmp_path / "whole"), str(tmp_path / "shards")
+    assert run("shard", whole, "--into", "3", "--out", shards)[0] == 0
+    assert run("search", shards, "boiling water", "--json") == run("search", whole, "boiling water", "--json")
+    code, told = run("shard", whole, "--into", "2", "--out", shards)
+    assert (code, "replace it with --replace" in told) == (2, True)
+    assert run("shard", whole, "--into", "2", "--out", shards, "--replace")[0] == 0
+    code, told = run("delete", shards, "tea")
+    assert (code, "can be searched, but not changed" in told) == (2, True)
+    code, told = run("fit", "bm25", "--data", "python", "--out", str(tmp_path / "m"), "--workers", "2")
+    assert (code, "--workers has no effect without --on" in told) == (2, True)

@@ -28,6 +28,20 @@ On = Annotated[
         show_default=False,
     ),
 ]
+WorkOn = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="ray",
+        help="Where documents are encoded: by workers of Ray, on the cluster that RAY_ADDRESS names or on this "
+        "machine. Default: in this process.",
+        show_default=False,
+    ),
+]
+Workers = Annotated[
+    int,
+    typer.Option("--workers", min=0, help="How many workers --on ray has; 0: one for each GPU, or each processor."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Hits = Annotated[int, typer.Option("-k", "--hits", min=1, help="How many documents to find for a query.")]
 Where = Annotated[
