@@ -48,7 +48,6 @@ from triever.engines.base import Engine, Parts
 from triever.engines.panels import Beam, Panel
 from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
 from triever.held import PASSAGES, Held
-from triever.index.shard import LocalShards
 from triever.memory_parts import Products, Size, index_size, part_sizes
 from triever.progress import phase, track
 from triever.shards import Bounds, Shards, in_shards
@@ -620,6 +619,8 @@ def _opening_of_shards(on: str | None) -> OpensShards | None:
 def _shards_of(snapshot: artifact.Snapshot, opens_shards: OpensShards | None) -> Shards | None:
     """The shards of an artifact, if it is in shards."""
     if SHARDS in snapshot.manifest.state:
+        from triever.index.shard import LocalShards  # needs PyTorch, which a whole BM25 does not
+
         bounds = Bounds.read(require_table(snapshot.manifest.state, SHARDS), snapshot.rows, snapshot.documents)
         return opens_shards(snapshot, bounds) if opens_shards else LocalShards.of(snapshot, bounds)
     if opens_shards:

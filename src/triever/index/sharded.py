@@ -16,8 +16,6 @@ import numpy as np
 
 from triever.arrays import starts_of
 from triever.artifact import Snapshot
-from triever.index.checks import mask_of
-from triever.index.top import ScoresAndRows, merged, nothing
 from triever.memory_parts import Stored
 from triever.shards import Part, Shards, in_shards
 from triever.validation import require
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from triever.artifact import Writer
     from triever.index.options import IndexOptions
     from triever.index.token_vectors import TokenOptions
+    from triever.index.top import ScoresAndRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,7 @@ class _Sharded:
     def among(self, keep: np.ndarray) -> Self:
         """The same with the rows that are kept (rows,) bool."""
         whole = np.ones(self.shards.bounds.rows[-1], bool) if self.keep is None else self.keep.copy()
-        whole[whole] = mask_of(keep, len(self))
+        whole[whole] = keep
         return replace(self, keep=whole)
 
     def without(self, keep: np.ndarray) -> NoReturn:
@@ -121,6 +120,8 @@ class _Sharded:
 
     def _merged(self, answers: Sequence[tuple[int, ScoresAndRows]], queries: int, k: int) -> ScoresAndRows:
         """The best of what all shards have found."""
+        from triever.index.top import merged, nothing  # needs PyTorch, which words do without
+
         numbered = [(scores, np.where(rows < 0, -1, rows + first)) for first, (scores, rows) in answers]
         return reduce(lambda before, own: merged(before, own, k), numbered, nothing(queries, k))
 
