@@ -13,6 +13,7 @@ FRAMEWORKS = {
     "mcp": "mcp",
     "mteb": "mteb",
     "pyterrier": "pyterrier",
+    "ray": "ray",
 }
 """For each adapter the package that it needs."""
 

@@ -11,34 +11,11 @@ from pathlib import Path
 import pytest
 
 ORDER = [
-    *(
-        "errors",
-        "version",
-        "printable",
-        "arguments",
-        "progress",
-        "files",
-        "arrays",
-        "disk_arrays",
-        "changes",
-        "ranks",
-        "validation",
-    ),
-    *("memory_parts", "config", "plugins", "parquet", "artifact", "work_folder"),
+    *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "disk_arrays", "changes", "ranks"),
+    *("validation", "memory_parts", "config", "plugins", "parquet", "shards", "artifact", "work_folder"),
     *("data", "docids", "theory", "models", "search", "index", "training", "engines", "held", "retriever", "sync"),
-    *(
-        "sharing",
-        "remote",
-        "learning",
-        "retrievers",
-        "queries",
-        "evaluation",
-        "lab",
-        "serve",
-        "integrations",
-        "quickstart",
-    ),
-    *("terminal", "commands", "cli"),
+    *("sharing", "remote", "learning", "retrievers", "queries", "evaluation", "lab", "serve", "integrations"),
+    *("quickstart", "terminal", "commands", "cli"),
 ]
 SOURCE = Path(__file__).parent.parent / "src" / "triever"
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

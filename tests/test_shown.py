@@ -49,6 +49,7 @@ PAGES = [
     "docs/scale.md",
     "docs/sharing.md",
     "docs/theory.md",
+    "docs/many-machines.md",
 ]
 LONG = {
     *("docs/index.md", "docs/evaluation.md", "docs/encoders.md", "docs/generative.md", "docs/contextual.md"),

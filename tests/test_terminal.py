@@ -250,6 +250,11 @@ WORDS: dict[str, list[list[str]]] = {
         [NASTY, D],
     ],
     "status": [[M], [M, "--json"], [G], [NASTY]],
+    "shard": [
+        [M, "--into", "2", "--out", f"s{FILE}"],
+        [G, "--into", "99", "--out", NASTY],
+        [NASTY, "--into", "2", "--out", "s"],
+    ],
     "push": [[M, NASTY], [NASTY, "a/b"], [M, "a/b", "--endpoint", NASTY]],
     "pull": [[NASTY, "--out", "p"], ["a/b", "--out", M], ["a/b", "--out", "p", "--endpoint", NASTY]],
     "pack": [[M, "--out", f"z{FILE}.zip"], [NASTY, "--out", "z.zip"]],

@@ -129,7 +129,7 @@ CALLS: dict[str, Callable[[Path], list[tuple[Call, dict[str, Any]]]]] = {
         (lambda **words: fitted().searched_with(**words), {"values": {}}),
         (lambda **words: fitted().memory_for(**words), {"documents": 5}),
         (lambda **words: fitted().compared(**words), {"queries": ["tea"], "k": 3}),
-        (lambda **words: fitted().save(**words), {"path": folder / "m"}),
+        (lambda **words: fitted().save(**words), {"path": folder / "m", "shards": 2}),
     ],
     "Report": lambda folder: [
         (Report.of, {"values": {"a": {"nDCG@10": {"q": 0.5}}}, "baseline": "a", "extra": {}, "title": "", "about": {}}),
@@ -153,7 +153,7 @@ CALLS: dict[str, Callable[[Path], list[tuple[Call, dict[str, Any]]]]] = {
         )
     ],
     "connect": lambda _: [(triever.connect, {"url": "http://127.0.0.1:9", "key": "k", "timeout": 1})],
-    "load": lambda _: [(triever.load, {"path": "nothing", "backbone": "nowhere"})],
+    "load": lambda _: [(triever.load, {"path": "nothing", "backbone": "nowhere", "on": "ray"})],
     "edit": lambda folder: [
         (lambda **words: edited(folder, **words), {"path": folder / "e", "wait": 0, "backbone": None})
     ],

@@ -35,6 +35,7 @@ from triever.arguments import as_path
 from triever.errors import ArtifactError, Flaw, TrieverError
 from triever.files import locked, open_regular, sync_folder, write_hint
 from triever.parquet.pages import Limits, batch_rows, check_rows, leaves_of, read_footer
+from triever.shards import Bounds, Shards, shard_name
 from triever.validation import not_finite, require_count
 
 if TYPE_CHECKING:
@@ -110,6 +111,12 @@ class Manifest:
         """The size of all files together."""
         return sum(entry.bytes for entry in self.files.values())
 
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all files and of the state."""
+        hashes = {role: entry.sha256 for role, entry in self.files.items()}
+        return hashlib.sha256(json.dumps([hashes, self.state], sort_keys=True).encode()).hexdigest()
+
 
 @dataclass
 class Snapshot:
@@ -123,10 +130,20 @@ class Snapshot:
     _check_hashes: bool = field(default=True, repr=False)
     _inside: tuple[str, ...] = ()  # the names of the parts around this one
     backbone: str | None = None  # where weights lie that the artifact only names, by whoever opens it
+    shards: Shards | None = None  # what holds the parts that are in shards, by whoever opens it
 
     def inside(self, name: str) -> Snapshot:
         """The part of it that was written by a `Writer.inside` of the same name."""
         return replace(self, _inside=(*self._inside, name))
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The names of the parts around this one."""
+        return self._inside
+
+    def of_shard(self, number: int, place: tuple[str, ...] = ()) -> Snapshot:
+        """One shard, or a part of it."""
+        return replace(self, _inside=(shard_name(number), *place), shards=None)
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -455,6 +472,16 @@ class Writer:
         self._folder = folder
         self._files: dict[str, ArtifactFile] = {}
         self._inside: tuple[str, ...] = ()
+        self.bounds: Bounds | None = None  # of the shards that what is searched is put into
+
+    def in_shards(self) -> list[Writer]:
+        """A writer for each shard, to the same part of it; none unless the artifact is in shards."""
+        shards = []
+        for number in range(len(self.bounds) if self.bounds else 0):
+            shard = copy.copy(self)
+            shard.bounds, shard._inside = None, (shard_name(number), *self._inside)
+            shards.append(shard)
+        return shards
 
     def inside(self, name: str) -> Writer:
         """A writer for one part of the artifact: the name of the part stands before its roles."""

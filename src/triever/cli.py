@@ -60,6 +60,7 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
     "delete": use.delete,
     "sync": use.sync,
     "status": use.status,
+    "shard": use.shard,
     "push": share.push,
     "pull": share.pull,
     "pack": share.pack,

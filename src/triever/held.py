@@ -18,6 +18,7 @@ from triever.data.store import DocumentStore
 from triever.engines.base import Engine, Parts, among, docid_tree_of
 from triever.engines.panels import Panel, panels_of
 from triever.memory_parts import Product, Products, Stored, inside, scaled
+from triever.shards import Shards, in_shards
 from triever.training import fit_fingerprints
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Held(Generic[E]):
     origin: Mapping[str, Any]
     made: str  # a fingerprint of all that the engine was learned from, or of the files that it was read from
     cut: CutDocuments | None = None  # where the engine finds passages
+    shards: Shards | None = None  # where the engine asks shards, which never change
     filtered: dict[str, Held[E]] = field(default_factory=dict, init=False, compare=False, repr=False)
     """What the latest filters leave, by filter; a change begins with none."""
 
@@ -79,6 +81,8 @@ class Held(Generic[E]):
 
     def without(self, keep: np.ndarray) -> Held[E]:
         """With only the documents whose rows are kept (shape: documents, bool)."""
+        if self.shards:
+            raise in_shards()
         return self._kept(keep, self.engine.without(self._rows(keep)))
 
     def _rows(self, keep: np.ndarray) -> np.ndarray:
@@ -90,6 +94,8 @@ class Held(Generic[E]):
 
     def with_added(self, documents: Sequence[Document], tuned: Tuned[E]) -> Held[E]:
         """With more documents behind its own."""
+        if self.shards:
+            raise in_shards()
         store = self.store.with_added(documents)
         cut, new = self.cut.with_added(documents) if self.cut else (None, documents)
         searched = cut.passages if cut else store

@@ -16,7 +16,7 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,8 +35,9 @@ from typing import (
 )
 
 from triever import artifact, config, plugins, work_folder
-from triever.arguments import as_path, listed, seconds, table, whole
+from triever.arguments import as_path, listed, seconds, table, text, whole
 from triever.config import option
+from triever.data import shard_documents
 from triever.data.cut_documents import SPANS, CutDocuments
 from triever.data.cutting import Cut
 from triever.data.datasets import Dataset
@@ -49,6 +50,7 @@ from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
 from triever.held import PASSAGES, Held
 from triever.memory_parts import Products, Size, index_size, part_sizes
 from triever.progress import phase, track
+from triever.shards import Bounds, Shards, in_shards
 from triever.training import fit_fingerprints
 from triever.validation import require, require_table, require_text
 from triever.version import __version__
@@ -74,6 +76,12 @@ KINDS = {
 
 EARLIER: Mapping[str, Mapping[str, object]] = {"codebook": {"balanced": False}}
 """By kind, what options were before they existed, where that is not their default: older artifacts lack them."""
+
+PLACES = {"ray": "triever.integrations.ray:ray_shards"}
+"""By the name of a place other than this process what opens shards there; imported only when it is asked for."""
+
+SHARDS = "shards"
+"""Where the state of an artifact says which rows its shards have."""
 
 ROOT = "root"
 """Where an origin notes the folder at which ids of text files begin."""
@@ -360,14 +368,21 @@ class Retriever(ABC, Generic[E]):
         """All but the turns of writers: a copy has its own."""
         return {name: value for name, value in vars(self).items() if name != "_turns"}
 
-    def save(self, path: str | Path, *, replace: bool = True) -> None:
+    def save(self, path: str | Path, *, replace: bool = True, shards: int | None = None) -> None:
         """Write an artifact: whole, or not at all.
 
         What Triever saved there before is replaced, as by any save; with `replace=False` it is refused, as
         `triever fit` does. A folder of other files that is no artifact is always refused.
+
+        With `shards`, what is searched is put into so many shards, which `load` searches together, here or on several
+        machines. Such an artifact is not changed any more.
         """
         held = self._checked()
+        bounds = None
+        if shards is not None:
+            bounds = Bounds.of(len(held.store), whole(shards, "shards", 1), held.cut.owners if held.cut else None)
         with phase(f"saving {path}"), artifact.writing(as_path(path), replace=replace) as writer:
+            writer.bounds = bounds
             self._save(held, writer)
 
     @property
@@ -467,12 +482,18 @@ class Retriever(ABC, Generic[E]):
         return self._held
 
     def _save(self, held: Held[E], writer: artifact.Writer) -> None:
+        if held.shards:
+            raise in_shards()
         made_from = _made_from(held)
-        held.store.write(writer)
+        if writer.bounds:
+            shard_documents.write(held.store, writer)
+        else:
+            held.store.write(writer)
         writer.text("card", self._card(held, made_from))
         state = held.engine.write(writer)
         state |= {"origin": dict(held.origin), "documents": len(held.store), "fingerprint": held.store.fingerprint}
         state |= {MADE_FROM: made_from, **_counted(held)}  # for programs, as the card is for people
+        state |= {SHARDS: writer.bounds.to_dict()} if writer.bounds else {}
         if held.cut:
             writer.table(PASSAGES, held.cut.table)
         writer.commit(self.kind, config.to_dict(self), state, f"triever {__version__}")
@@ -564,28 +585,59 @@ def system(name: str) -> type[Retriever[Any]]:
     raise UnknownKind(name, f"there is no system named {name!r}", hint)
 
 
-def load(path: str | Path, *, backbone: str | Path | None = None) -> Retriever[Any]:
+def load(path: str | Path, *, backbone: str | Path | None = None, on: str | None = None) -> Retriever[Any]:
     """Open a saved retriever.
 
     One whose backbone stayed as it was may only name it. Installed weights are found by their name; for others
-    `backbone` is the folder that they lie in.
+    `backbone` is the folder that they lie in. One in shards has them in this process, or `on="ray"`: in processes of
+    Ray, here or on several machines.
     """
     given = None if backbone is None else str(as_path(backbone))
+    opens_shards = _opening_of_shards(on)
     with phase(f"opening {path}"), artifact.read(path) as snapshot:
         try:
             with artifact.opening(path, snapshot.manifest.kind):
-                return _opened(replace(snapshot, backbone=given))
+                return _opened(replace(snapshot, backbone=given), opens_shards)
         except UnknownKind as error:  # its own kind, or that of a part of it
             problem = f"{path} holds a {error.kind!r}, which neither this Triever nor an installed package knows"
             hint = "install the package that brings it, or run: pip install --upgrade triever"
             raise ArtifactError(problem, hint) from error
 
 
-def _opened(snapshot: artifact.Snapshot) -> Retriever[Any]:
+OpensShards = Callable[[artifact.Snapshot, Bounds], Shards]
+"""Opens the shards of an artifact."""
+
+
+def _opening_of_shards(on: str | None) -> OpensShards | None:
+    """What opens shards on other machines, if that is wanted; what is missing for it is said before a file is read."""
+    if on is None:
+        return None
+    if text(on, "on") not in PLACES:
+        raise UsageError(f"shards cannot be opened on {on!r}", nearest(on, [*PLACES]))
+    module, _, attribute = PLACES[on].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _shards_of(snapshot: artifact.Snapshot, opens_shards: OpensShards | None) -> Shards | None:
+    """The shards of an artifact, if it is in shards."""
+    if SHARDS in snapshot.manifest.state:
+        from triever.index.shard import LocalShards  # needs PyTorch, which a whole BM25 does not
+
+        bounds = Bounds.read(require_table(snapshot.manifest.state, SHARDS), snapshot.rows, snapshot.documents)
+        return opens_shards(snapshot, bounds) if opens_shards else LocalShards.of(snapshot, bounds)
+    if opens_shards:
+        hint = "put it into shards first: triever shard MODEL --into 2 --out FOLDER"
+        raise UsageError(f"{snapshot.path} is not in shards, which is what other processes can hold", hint)
+    return None
+
+
+def _opened(snapshot: artifact.Snapshot, opens_shards: OpensShards | None = None) -> Retriever[Any]:
     manifest, state = snapshot.manifest, snapshot.manifest.state
+    shards = _shards_of(snapshot, opens_shards)
+    snapshot = replace(snapshot, shards=shards)
     _refuse_paths(system(manifest.kind), manifest.options)
     retriever = config.build(system(manifest.kind), _with_earlier(manifest.options, manifest.kind))
-    store = DocumentStore.read(snapshot)
+    store = shard_documents.read(snapshot, shards) if shards else DocumentStore.read(snapshot, snapshot.documents)
     store.fingerprint = require_text(state, "fingerprint")
     snapshot.text("card")  # which people read, so that it is checked as all else is
     hashes = {role: entry.sha256 for role, entry in manifest.files.items()}
@@ -594,7 +646,8 @@ def _opened(snapshot: artifact.Snapshot) -> Retriever[Any]:
     if PASSAGES in state:
         cut = CutDocuments.opened(snapshot.table(PASSAGES, SPANS), store, retriever.cut)
         require(len(cut.passages) == snapshot.rows, "its passages are not as many as its manifest says")
-    return retriever.holding(Held(store, retriever.read(snapshot), require_table(state, "origin"), made, cut))
+    engine, origin = retriever.read(snapshot), require_table(state, "origin")
+    return retriever.holding(Held(store, engine, origin, made, cut, shards))
 
 
 def _with_earlier(value: Any, kind: object = None) -> Any:

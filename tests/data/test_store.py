@@ -70,7 +70,7 @@ def saved(store: DocumentStore, folder: Path) -> DocumentStore:
         store.write(writer)
         writer.commit("documents", {}, {"documents": len(store)}, "test")
     with artifact.read(folder) as snapshot:
-        return DocumentStore.read(snapshot)
+        return DocumentStore.read(snapshot, snapshot.documents)
 
 
 @given(corpora, st.data())

@@ -176,6 +176,12 @@ COUNTS = {"dense_ivfpq": 640}
 """Documents, where the usual number is too small for the kind."""
 
 
+def dataset(name: str, kept: list[Document]) -> Dataset:
+    """What a retriever is fitted on."""
+    asked = (questions(), {"test": {"q0": {"tea": 1}, "q1": {"d3": 1}, "q2": {"東京": 1}}}) if name in ASKED else ()
+    return Dataset.of("golden", kept, *asked)
+
+
 def answers(retriever: Retriever) -> list[list[list[Any]]]:
     """The hits of every query."""
     return [[[hit.id, round(hit.score, 4)] for hit in result] for result in retriever.search_many(QUERIES, 5)]
@@ -194,8 +200,7 @@ def save(name: str, folder: Path) -> list[list[list[Any]]]:
         )
         writer.fit(data).save(folder)
         return []
-    asked = (questions(), {"test": {"q0": {"tea": 1}, "q1": {"d3": 1}, "q2": {"東京": 1}}}) if name in ASKED else ()
-    retriever = RETRIEVERS[name]().fit(Dataset.of("golden", kept, *asked))
+    retriever = RETRIEVERS[name]().fit(dataset(name, kept))
     retriever.delete([kept[4].id])  # so that rows and numbers differ where they can
     retriever.add([Document("tea two", "It came later than the others.", "A late word7")])
     retriever.save(folder)

@@ -96,6 +96,8 @@ def recall(found: np.ndarray, expected: np.ndarray) -> float:
 class _Changed:
     """A writer that puts other arrays in the place of some."""
 
+    bounds = None
+
     def __init__(self, writer: artifact.Writer, changed: dict[str, np.ndarray]) -> None:
         self.writer, self.changed = writer, changed
         self.json = writer.json

@@ -336,6 +336,8 @@ def test_a_saved_index_answers_as_before(bits: int, tmp_path: Path) -> None:
 class _Before:
     """A writer of indexes as they were at first: each centroid listed the documents that have a token there."""
 
+    bounds = None
+
     def __init__(self, writer: artifact.Writer, part: TokenLists) -> None:
         self.writer, self.json = writer, writer.json
         owner = np.repeat(np.arange(len(part)), np.diff(part.starts))

@@ -357,7 +357,7 @@ UNCHANGED = ("bm25", "passages", "reranked", *READERS, "16 bits", "4 bits", "2 b
 def index_bytes(system: str, engine: Any) -> int:
     """What a search looks into, by what the indexes themselves say."""
     if system in ("bm25", "passages"):
-        return sum(array.nbytes for array in engine.matrix.values())
+        return sum(array.nbytes for array in engine.postings.matrix.values())
     if system in READERS:
         tokens = engine.reader.documents
         first = engine.first.index.bytes if system == "reatt" else index_bytes("bm25", engine.first)

@@ -167,7 +167,7 @@ def test_a_save_writes_one_state(tmp_path: Path) -> None:
 
 def check_saved(path: Path) -> None:
     with artifact.read(path) as snapshot:
-        store = DocumentStore.read(snapshot)
+        store = DocumentStore.read(snapshot, snapshot.documents)
         card, state = snapshot.text("card"), snapshot.manifest.state
     added = len(store) - len(DOCUMENTS)
     assert state["documents"] == len(store)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from triever.commands.options import Data, DataOption, Expansions, Json, ReadAs, Root, Settings, SkipBad
+from triever.commands.options import (
+    Data,
+    DataOption,
+    Expansions,
+    Json,
+    ReadAs,
+    Root,
+    Settings,
+    SkipBad,
+    Workers,
+    WorkOn,
+)
 from triever.commands.shared import check_parents, is_first_process, open_data
 from triever.errors import UsageError
 from triever.terminal import emit, note, table
@@ -58,6 +70,8 @@ def fit(
             "removed once MODEL is written."
         ),
     ] = None,
+    on: WorkOn = None,
+    workers: Workers = 0,
     read_as: ReadAs = "",
     root: Root = None,
     skip_bad: SkipBad = False,
@@ -82,7 +96,8 @@ def fit(
     if expansions:
         dataset = dataset.with_expansions(expansions)
     try:
-        retriever.fit(dataset, work=folder)
+        with _working_on(on, workers, folder):
+            retriever.fit(dataset, work=folder)
     except BaseException:
         if not work:
             work_folder.discard(folder)
@@ -96,6 +111,23 @@ def fit(
     if outcome := _outcome(retriever.engine.made_from(), keep=getattr(retriever.tuning, "keep", "best")):
         note(outcome)
     note(str(dataset.reading))
+
+
+@contextmanager
+def _working_on(on: str | None, workers: int, work: Path) -> Generator[None]:
+    """Have documents encoded somewhere else, where that is wanted."""
+    if on is None:
+        if workers:
+            raise UsageError("--workers has no effect without --on", "say --on ray, or leave it out")
+        yield
+        return
+    if on != "ray":
+        raise UsageError(f"--on {on} is not known", "the only other place to work is: --on ray")
+    from triever.integrations.ray import RayEncoding
+    from triever.models.elsewhere import elsewhere
+
+    with elsewhere(RayEncoding(Path(f"{os.path.abspath(work)}-encoding"), workers)):
+        yield
 
 
 def _size(retriever: Retriever) -> str:

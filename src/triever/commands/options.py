@@ -19,6 +19,29 @@ Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 DataOption = Annotated[str, typer.Option("--data", metavar="DATA", help=DATA_HELP)]
 Systems = Annotated[list[str], typer.Argument(metavar="SYSTEM...", help=SYSTEMS_HELP)]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `triever fit` has written.")]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="ray",
+        help="Where the shards of MODEL are: in processes of Ray. Default: in this process.",
+        show_default=False,
+    ),
+]
+WorkOn = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="ray",
+        help="Where documents are encoded: by workers of Ray, on the cluster that RAY_ADDRESS names or on this "
+        "machine. Default: in this process.",
+        show_default=False,
+    ),
+]
+Workers = Annotated[
+    int,
+    typer.Option("--workers", min=0, help="How many workers --on ray has; 0: one for each GPU, or each processor."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Hits = Annotated[int, typer.Option("-k", "--hits", min=1, help="How many documents to find for a query.")]
 Where = Annotated[

@@ -13,7 +13,20 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from triever.commands.options import Data, Hits, Json, Model, ReadAs, Root, SearchSettings, SkipBad, Split, Wait, Where
+from triever.commands.options import (
+    Data,
+    Hits,
+    Json,
+    Model,
+    On,
+    ReadAs,
+    Root,
+    SearchSettings,
+    SkipBad,
+    Split,
+    Wait,
+    Where,
+)
 from triever.commands.shared import check_file, open_data
 from triever.errors import UsageError
 from triever.terminal import answered, emit, emit_line, note, said, table
@@ -44,13 +57,14 @@ def search(
     where: Where = None,
     text: Annotated[bool, typer.Option("--text", help="Show what documents say about the query.")] = False,
     set_: SearchSettings = None,
+    on: On = None,
     json_: Json = False,
 ) -> None:
     """Search a saved retriever."""
     if query is None and not sys.stdin.isatty():
         raise UsageError("there is no query", "give one, or - to read one from each line of standard input")
     wanted = _filter(where)
-    retriever = _opened(model, set_)
+    retriever = _opened(model, set_, on)
     show = partial(_show, text=text, json_=json_)
     if query is not None and query != "-":
         show(query, retriever.search(query, k, where=wanted))
@@ -119,6 +133,7 @@ def ask(
     ] = None,
     where: Where = None,
     set_: SearchSettings = None,
+    on: On = None,
     json_: Json = False,
 ) -> None:
     """Answer a question from the documents of a saved model that reads: reatt or answerer."""
@@ -127,7 +142,7 @@ def ask(
     if question is None and not sys.stdin.isatty():
         raise UsageError("there is no question", "give one, or - to read one from each line of standard input")
     wanted = _filter(where)
-    retriever = _opened(model, set_)
+    retriever = _opened(model, set_, on)
     if not isinstance(retriever, Asks):
         problem = f"{model} is a {retriever.kind} retriever, which finds documents and does not answer"
         raise UsageError(problem, "make one that answers: triever fit reatt, or triever fit answerer")
@@ -146,11 +161,12 @@ def explain(
     k: Hits = 10,
     where: Where = None,
     set_: SearchSettings = None,
+    on: On = None,
     json_: Json = False,
 ) -> None:
     """Search, and show what each score is made of."""
     wanted = _filter(where)
-    explanation = _opened(model, set_).explain(query, k, where=wanted)
+    explanation = _opened(model, set_, on).explain(query, k, where=wanted)
     emit(explanation.to_dict() if json_ else str(explanation))
 
 
@@ -214,6 +230,7 @@ def run(
             help="The id of the question of each row of --query-vectors. Default: NAME.ids.txt beside NAME.npy.",
         ),
     ] = None,
+    on: On = None,
     read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:
@@ -224,7 +241,7 @@ def run(
     check_file(out)
     queries = open_data(data, skip_bad, read_as).queries(split)
     tag = "-".join(model.resolve().name.split()) or "triever"
-    retriever = _opened(model, set_)
+    retriever = _opened(model, set_, on)
     if query_vectors or query_ids:
         questions = {query.id: query.text for query in queries}
         retriever = _asked_with(retriever, questions, query_vectors, query_ids)
@@ -282,12 +299,12 @@ def _filter(where: Sequence[str] | None) -> dict[str, object]:
     return wanted
 
 
-def _opened(model: Path, settings: Sequence[str] | None) -> Retriever:
-    """A saved retriever with these settings for its search."""
+def _opened(model: Path, settings: Sequence[str] | None, on: str | None = None) -> Retriever:
+    """A saved retriever with these settings for its search, whose shards may be elsewhere."""
     from triever.config import assignments
     from triever.retriever import load
 
-    retriever = load(model)
+    retriever = load(model, on=on)
     return retriever.searched_with(assignments(settings)) if settings else retriever
 
 
@@ -417,6 +434,22 @@ def delete(
     with edit(model, wait=wait) as retriever:
         retriever.delete(ids)
     note(f"deleted {len(set(ids)):,} documents; {len(retriever):,} left")
+
+
+def shard(
+    model: Model,
+    into: Annotated[int, typer.Option("--into", min=1, metavar="N", help="How many shards to make.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="The folder to write to.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a retriever that is there already.")] = False,
+) -> None:
+    """Put a saved retriever into shards, which are searched together, here or on several machines."""
+    from triever import artifact
+    from triever.retriever import load
+
+    artifact.check_place(out, replace=replace)
+    retriever = load(model)
+    retriever.save(out, replace=replace, shards=into)
+    note(f"wrote {out}: {retriever.kind} with {len(retriever):,} documents in {into:,} shards")
 
 
 def status(model: Model, json_: Json = False) -> None:

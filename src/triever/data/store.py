@@ -77,11 +77,10 @@ class DocumentStore:
         return store
 
     @classmethod
-    def read(cls, snapshot: Snapshot) -> DocumentStore:
-        """The documents of an artifact, memory-mapped; a ValueError if they are none, or not as many as it says."""
+    def read(cls, snapshot: Snapshot, count: int) -> DocumentStore:
+        """The documents of an artifact, memory-mapped; a ValueError if they are none, or not so many."""
         if not snapshot.has(LETTERS):  # version 1 has a table, which is read into memory
-            return cls._opened(snapshot.table("documents", SCHEMA), snapshot.documents)
-        count = snapshot.documents
+            return cls.opened(snapshot.table("documents", SCHEMA), count)
         letters = require_array(snapshot.array(LETTERS), LETTERS, ("uint8",), (None,))
         whole = require_array(snapshot.array(STARTS), STARTS, ("int64",), (len(SCHEMA), count + 1))
         inner = require_array(snapshot.array(EXPANSION_STARTS), EXPANSION_STARTS, ("int64",), (None,))
@@ -94,18 +93,22 @@ class DocumentStore:
         texts = [_text_array(begins, letters) for begins in starts[:-1]]
         table = _table_of(texts, starts[-1], _text_array(inner, letters))
         table.validate(full=True)  # texts are UTF-8
-        return cls._opened(table, count, (letters, *starts, inner))
+        return cls.opened(table, count, (letters, *starts, inner))
 
     @classmethod
-    def _opened(cls, table: pa.Table, count: int, arrays: Sequence[np.ndarray] = ()) -> DocumentStore:
+    def opened(cls, table: pa.Table, count: int, arrays: Sequence[np.ndarray] = ()) -> DocumentStore:
         """A store of the table of a file; a ValueError if it is not a table of `count` documents."""
         require(table.num_rows == count, f"it has {table.num_rows} documents, and its manifest says {count}")
         lists = [chunk.flatten() for chunk in table.column("expansions").chunks]
         missing = sum(column.null_count for column in (*table.columns, *lists))
         require(not missing, f"{missing} ids, titles, texts or expansions are missing")
         store = cls(table, arrays)
-        require(store._rows.repeated is None, "two documents have one id")
+        require(store.are_different, "two documents have one id")
         return store
+
+    def part(self, first: int, last: int) -> DocumentStore:
+        """A store of the documents from one row to before another."""
+        return DocumentStore(self.table.slice(first, last - first), self.arrays)
 
     def write(self, writer: Writer) -> None:
         """Put the documents into an artifact, from which they can be mapped."""
@@ -191,9 +194,13 @@ class DocumentStore:
         """All keys of metadata that a document has."""
         return {key for metadata in self._tables() for key in metadata}
 
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Some columns of all documents."""
+        return self.table.select(names)
+
     def _tables(self) -> Iterator[dict[str, Json]]:
         """The metadata of each document."""
-        for batch in self.table.select(["id", "metadata"]).to_batches(max_chunksize=BATCH):
+        for batch in self.columns(["id", "metadata"]).to_batches(max_chunksize=BATCH):
             yield from (_metadata(row) if row["metadata"] else {} for row in batch.to_pylist())
 
     def with_added(self, documents: Iterable[Document]) -> DocumentStore:
@@ -230,7 +237,9 @@ class DocumentStore:
     @property
     def expanded(self) -> int:
         """The number of documents with expansions."""
-        return sum(int(np.count_nonzero(chunk.value_lengths())) for chunk in self.table.column("expansions").chunks)
+        return sum(
+            int(np.count_nonzero(chunk.value_lengths())) for chunk in self.columns(["expansions"]).column(0).chunks
+        )
 
     def stored(self) -> Stored:
         """The sizes of the parts in memory."""
@@ -262,6 +271,11 @@ class DocumentStore:
     def _letters(self, name: str) -> int:
         """The bytes of all texts of a column, in UTF-8."""
         return sum(int(starts[-1] - starts[0]) for starts, _ in self._chunks(name))
+
+    @property
+    def are_different(self) -> bool:
+        """Whether no two documents have one id."""
+        return self._rows.repeated is None
 
     @cached_property
     def _rows(self) -> _RowsById:

@@ -19,6 +19,7 @@ from triever.engines.base import Parts
 from triever.engines.encoded import named, nearest_documents, token_matches
 from triever.engines.hits import results
 from triever.engines.panels import Panel
+from triever.index.sharded import ShardedTokens
 from triever.index.token_vectors import TokenIndex, token_products
 from triever.memory_parts import Products, Stored, scaled
 from triever.models.precision import fast_dtype
@@ -85,7 +86,7 @@ class AttentionEngine:
     """A model, and an index of the keys of its retrieval head; what holds it holds the model too, and writes that."""
 
     texts: ReadTexts
-    index: TokenIndex
+    index: TokenIndex | ShardedTokens
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose tokens the question attends to most: for each of its tokens the best, averaged."""
@@ -149,8 +150,7 @@ class AttentionEngine:
 
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed."""
-        part = self.index.main.part
-        documents, tokens = (scaled(count, now, then) for count in (len(part), len(part.numbers)))
+        documents, tokens = (scaled(count, now, then) for count in self.index.built_from)
         return token_products(documents, tokens, self.index.width, self.index.options)
 
     def made_from(self) -> dict[str, Any]:
@@ -166,7 +166,8 @@ class AttentionEngine:
 
 def read(snapshot: Snapshot, texts: ReadTexts) -> AttentionEngine:
     """The keys of an artifact, beside their model."""
-    index = TokenIndex.read(snapshot, device=str(texts.model.device))
+    opened = ShardedTokens.opened if snapshot.shards else TokenIndex.read
+    index = opened(snapshot, device=str(texts.model.device))
     require(len(index) == snapshot.rows, f"its index has {len(index)} documents")
     size = texts.model.encoder.head_size
     require(index.width == size, f"its keys have {index.width} numbers, not {size}")

@@ -37,6 +37,7 @@ from triever.engines.match_scores import (
 )
 from triever.engines.panels import Panel
 from triever.errors import UsageError
+from triever.index.trie_shards import ShardedTrieVectors
 from triever.index.trie_vectors import TrieVectors
 from triever.memory_parts import Product, Products, Stored, weight_products, weights_in
 from triever.models import encoder as encoders
@@ -64,7 +65,7 @@ class ClusterEngine:
     """A model that writes clusters, the vectors of the documents in them, and how both are searched."""
 
     docids: Docids[CrossDecoder]
-    below: TrieVectors
+    below: TrieVectors | ShardedTrieVectors
     options: SearchOptions
     matching: MatchOptions
     documents: Encoder | None = None  # what makes vectors, where it is not what places documents
@@ -211,7 +212,8 @@ def read(
     """The engine of an artifact whose docids have been read."""
     device, state = docids.model.device, snapshot.state
     documents = encoders.read(snapshot, DOCUMENTS).to(device) if snapshot.has(DOCUMENTS) else None
-    below = TrieVectors.read(snapshot, docids.trie, device)
+    opened = ShardedTrieVectors.opened if snapshot.shards else TrieVectors.read
+    below = opened(snapshot, docids.trie, device)
     # Earlier ones do not say for which depth their alphas were fitted, and so have none.
     fitted = dict(map(_read_way, require_list(state, "fitted")))
     taught = None if state.get("taught") is None else require_count(state, "taught")

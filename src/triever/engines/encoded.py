@@ -19,6 +19,7 @@ from triever.engines.base import Parts
 from triever.engines.hits import results
 from triever.engines.panels import HitMatches, Matches, Panel, matched
 from triever.errors import UsageError
+from triever.index.sharded import ShardedTokens, ShardedVectors
 from triever.index.token_vectors import TokenIndex, TokenOptions, token_products
 from triever.index.vectors import VectorIndex, vector_products
 from triever.memory_parts import Products, Stored, scaled, weight_products, weights_in
@@ -28,7 +29,7 @@ from triever.models.precision import device_of
 from triever.models.tokens import Tokens
 from triever.validation import require, require_table
 
-Index = TypeVar("Index", VectorIndex, TokenIndex)
+Index = TypeVar("Index", bound=VectorIndex | ShardedVectors | TokenIndex | ShardedTokens)
 ASKING = "asking"
 """What an encoder of queries is called in an artifact, where another one reads documents."""
 MEAN = (
@@ -113,7 +114,7 @@ class _EncoderEngine(Generic[Index]):
 
 
 @dataclass(frozen=True)
-class DenseEngine(_EncoderEngine[VectorIndex]):
+class DenseEngine(_EncoderEngine[VectorIndex | ShardedVectors]):
     """An encoder, and an index of one vector for each document; `asking` reads queries, where that is another one."""
 
     asking: Encoder | None = None
@@ -191,13 +192,13 @@ class DenseEngine(_EncoderEngine[VectorIndex]):
 
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed."""
-        stored = scaled(len(self.index.main), now, then)  # the index keeps what was deleted until it is built anew
+        stored = scaled(self.index.built_from, now, then)  # the index keeps what was deleted until it is built anew
         vectors = vector_products(stored, self.index.width, self.index.options)
         return {"weights": weight_products(weights_in(self.encoder, self.asking)), **vectors}
 
 
 @dataclass(frozen=True)
-class LateEngine(_EncoderEngine[TokenIndex]):
+class LateEngine(_EncoderEngine[TokenIndex | ShardedTokens]):
     """An encoder, and an index of one vector for each token of each document."""
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
@@ -255,15 +256,15 @@ class LateEngine(_EncoderEngine[TokenIndex]):
 
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed."""
-        part, index = self.index.main.part, self.index
-        documents, tokens = (scaled(count, now, then) for count in (len(part), len(part.numbers)))
-        vectors = token_products(documents, tokens, index.width, index.options)
+        documents, tokens = (scaled(count, now, then) for count in self.index.built_from)
+        vectors = token_products(documents, tokens, self.index.width, self.index.options)
         return {"weights": weight_products(weights_in(self.encoder)), **vectors}
 
 
 def read_dense(snapshot: Snapshot, reading: TextReading, device: str, index_device: str) -> DenseEngine:
     """The engine of an artifact, on its devices as far as they are here."""
-    index = VectorIndex.read(snapshot, device=index_device)
+    opened = ShardedVectors.opened if snapshot.shards else VectorIndex.read
+    index = opened(snapshot, device=index_device)
     encoder = encoders.read(snapshot).to(device_of(device, opening=True))
     asking = encoders.read(snapshot, ASKING).to(encoder.device) if snapshot.has(ASKING) else None
     require(asking is None or asking.size == encoder.size, "its two encoders have vectors of different sizes")
@@ -273,18 +274,21 @@ def read_dense(snapshot: Snapshot, reading: TextReading, device: str, index_devi
 def read_late(snapshot: Snapshot, reading: TextReading, device: str) -> LateEngine:
     """The same for token vectors, which are where the encoder is."""
     encoder = encoders.read(snapshot).to(device_of(device, opening=True))
-    index = TokenIndex.read(snapshot, device=str(encoder.device))
+    opened = ShardedTokens.opened if snapshot.shards else TokenIndex.read
+    index = opened(snapshot, device=str(encoder.device))
     return LateEngine(encoder, index, reading, _checked_training(snapshot, encoder, index))
 
 
-def _checked_training(snapshot: Snapshot, encoder: Encoder, index: VectorIndex | TokenIndex) -> dict[str, Any]:
+def _checked_training(snapshot: Snapshot, encoder: Encoder, index: Index) -> dict[str, Any]:
     """How the training went; a ValueError if the index is not one of this encoder and these documents."""
     require(len(index) == snapshot.rows, f"its index has {len(index)} documents")
     require(index.width == encoder.size, f"its vectors have {index.width} numbers, not {encoder.size}")
     return require_table(snapshot.state, "trained")
 
 
-def nearest_documents(index: TokenIndex, flat: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def nearest_documents(
+    index: TokenIndex | ShardedTokens, flat: np.ndarray, starts: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Scores and rows (queries, k) of the best documents for queries' tokens that lie end to end."""
     batches = []
     for low in range(0, max(1, len(starts) - 1), QUERIES):  # some at a time: they are padded to the longest
@@ -321,7 +325,7 @@ def token_shares(encoder: Encoder, tokens: Tokens) -> tuple[list[str], Tensor]:
 
 
 def token_matches(
-    index: TokenIndex,
+    index: TokenIndex | ShardedTokens,
     pieces: Sequence[str],
     flat: np.ndarray,
     store: DocumentStore,

@@ -18,6 +18,7 @@ from triever.engines.base import Parts
 from triever.engines.hits import results
 from triever.errors import UsageError, needed_for
 from triever.index.checks import checked
+from triever.index.sharded import ShardedVectors
 from triever.index.vector_files import of_length_one
 from triever.index.vectors import VectorIndex, vector_products
 from triever.memory_parts import Product, Products, Stored, python_bytes, scaled
@@ -128,7 +129,7 @@ class QueryVectors:
 class GivenEngine:
     """An index of vectors of one's own, questions whose vectors are known, and what encodes others."""
 
-    index: VectorIndex
+    index: VectorIndex | ShardedVectors
     known: QueryVectors
     unit: bool
     encoded_by: str = ""  # what encodes queries, in words, whether it is here or not
@@ -220,7 +221,7 @@ class GivenEngine:
 
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed."""
-        stored = scaled(len(self.index.main), now, then)
+        stored = scaled(self.index.built_from, now, then)
         parts = vector_products(stored, self.index.width, self.index.options)
         questions = [
             Product(len(self.known.texts), "questions", 4 * self.index.width, f"{self.index.width} numbers of 4"),
@@ -243,7 +244,7 @@ class GivenEngine:
 
 def read(snapshot: Snapshot, device: str, *, unit: bool) -> GivenEngine:
     """The engine of an artifact, without the program that encodes queries."""
-    index = VectorIndex.read(snapshot, device=device)
+    index = (ShardedVectors.opened if snapshot.shards else VectorIndex.read)(snapshot, device=device)
     require(len(index) == snapshot.rows, f"its index has {len(index)} documents")
     texts = require_list(snapshot.state, "questions")
     require(all(isinstance(text, str) for text in texts), "its questions are no texts")

@@ -6,9 +6,8 @@ always gives the scores that a fit on the same documents would give.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -17,16 +16,17 @@ import numpy as np
 
 from triever.arrays import starts_of
 from triever.artifact import Snapshot, Writer
-from triever.data.records import Document, Result
+from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
-from triever.data.words import bm25s, stemmer, stop_words, words
+from triever.data.words import stemmer, stop_words, words
 from triever.disk_arrays import GrowingArray
 from triever.engines.base import Parts
-from triever.engines.hits import top_hits
 from triever.engines.panels import Matches, Panel, matched
-from triever.engines.word_weights import MATRIX, Formula, word_weights
+from triever.engines.word_weights import Formula, word_weights
+from triever.index.postings import Postings
+from triever.index.sharded import ShardedPostings
 from triever.memory_parts import Product, Products, Stored, number_products, python_bytes, scaled, text_products
-from triever.validation import require, require_array, require_finite, require_starts, require_within
+from triever.validation import require, require_array, require_starts, require_within
 
 WORDS = "The words of the query that the document has too, as stems, and what each adds to the score."
 """What matches of words are."""
@@ -59,13 +59,13 @@ class LexicalEngine:
     """The words of the documents, and what each weighs where."""
 
     terms: Terms
-    matrix: dict[str, np.ndarray]
+    postings: Postings | ShardedPostings
     weighting: Weighting
 
     @classmethod
     def of(cls, terms: Terms, weighting: Weighting, folder: Path | None = None) -> LexicalEngine:
         """With the weights that follow from the words."""
-        return cls(terms, weights(terms, weighting, folder), weighting)
+        return cls(terms, Postings(weights(terms, weighting, folder), len(terms)), weighting)
 
     @classmethod
     def learn(
@@ -80,7 +80,8 @@ class LexicalEngine:
 
     def _search(self, store: DocumentStore, query: str, k: int) -> Result:
         numbers = self.terms.numbers(query)
-        hits = top_hits(self.scores(numbers), store.ids, k) if numbers else ()
+        rows, scores = self.postings.best(numbers, k) if numbers else ((), ())
+        hits = ranked(Hit(store.ids[row], float(score)) for row, score in zip(rows, scores, strict=True))[:k]
         return Result(hits, note="" if hits else _why_nothing(query, numbers, self.terms.language))
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
@@ -110,25 +111,19 @@ class LexicalEngine:
 
     def among(self, keep: np.ndarray) -> Self:
         """With some of its rows, whose words weigh as much as among all."""
-        kept = keep[self.matrix["indices"]]
-        rows = (np.cumsum(keep) - 1)[self.matrix["indices"][kept]]
-        matrix = {
-            "data": self.matrix["data"][kept],
-            "indices": rows.astype(np.int32),
-            "indptr": starts_of(kept)[self.matrix["indptr"]],
-        }
-        return replace(self, terms=self.terms.kept(keep), matrix=matrix)
+        terms = self.terms.kept(keep) if len(self.terms) else self.terms  # in shards nobody keeps them
+        return replace(self, terms=terms, postings=self.postings.among(keep))
 
     def _with(self, terms: Terms) -> Self:
-        return replace(self, terms=terms, matrix=weights(terms, self.weighting))
+        return replace(self, terms=terms, postings=Postings(weights(terms, self.weighting), len(terms)))
 
     def stored(self) -> Stored:
         """Postings and words."""
-        return {"postings": [*self.matrix.values()], **self.terms.stored()}
+        return {**self.postings.stored(), **self.terms.stored()}
 
     def products(self, now: int, then: int) -> dict[str, Products]:
         """The same computed."""
-        postings, words = scaled(len(self.matrix["data"]), now, then), self.terms.vocabulary(now, then)
+        postings, words = scaled(self.postings.count, now, then), self.terms.vocabulary(now, then)
         return {
             "postings": [
                 Product(postings, "words of documents, each once", 4 + 4, "document, weight"),
@@ -144,33 +139,18 @@ class LexicalEngine:
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put it into an artifact."""
         writer.json("vocabulary", self.terms.names)
-        writer.array("term_starts", self.terms.starts)
-        writer.array("terms", self.terms.flat)
-        for part in MATRIX:
-            writer.array(f"scores_{part}", self.matrix[part])
+        if not writer.bounds:  # which only changes need, and shards are not changed
+            writer.array("term_starts", self.terms.starts)
+            writer.array("terms", self.terms.flat)
+        self.postings.write(writer)
         return {}
-
-    @cached_property
-    def _bm25s(self) -> Any:
-        index = bm25s().BM25()
-        index.nonoccurrence_array = None
-        index.scores = {**self.matrix, "num_docs": len(self.terms)}
-        return index
-
-    def scores(self, numbers: list[int]) -> np.ndarray:
-        """The score of every document for the words of a query."""
-        return self._bm25s.get_scores_from_ids(numbers)
 
     def parts(self, numbers: list[int], row: int) -> Parts:
         """What the score of one document is made of, the heaviest word first."""
-        weights = {number: numbers.count(number) * self._weight(number, row) for number in numbers}
-        word_weights = [(self.terms.names[number], weight) for number, weight in weights.items() if weight > 0]
-        return tuple(sorted(word_weights, key=lambda part: -part[1]))
-
-    def _weight(self, number: int, row: int) -> float:
-        start, end = self.matrix["indptr"][number : number + 2]
-        offsets = np.flatnonzero(self.matrix["indices"][start:end] == row)
-        return float(self.matrix["data"][start:end][offsets[0]]) if offsets.size else 0.0
+        different = [*dict.fromkeys(numbers)]
+        weights = zip(different, self.postings.weights(different, row), strict=True)
+        total = ((self.terms.names[number], numbers.count(number) * weight) for number, weight in weights)
+        return tuple(sorted((part for part in total if part[1] > 0), key=lambda part: -part[1]))
 
 
 def read(snapshot: Snapshot, language: str, weighting: Weighting) -> LexicalEngine:
@@ -178,21 +158,14 @@ def read(snapshot: Snapshot, language: str, weighting: Weighting) -> LexicalEngi
     names = snapshot.json("vocabulary")
     texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
     require(texts and len(set(names)) == len(names), "its vocabulary is no list of different words")
+    if snapshot.shards:
+        none = Terms(language, names, np.zeros(1, np.int64), np.empty(0, np.int32))
+        return LexicalEngine(none, ShardedPostings.opened(snapshot, len(names)), weighting)
     flat = require_array(snapshot.array("terms"), "terms", ("int32",), (None,))
     require_within(flat, "terms", 0, len(names))
     starts = require_starts(snapshot.array("term_starts"), "term_starts", snapshot.rows, len(flat))
-    matrix = {part: snapshot.array(f"scores_{part}") for part in MATRIX}
-    _require_matrix(matrix, len(names), snapshot.rows)
-    return LexicalEngine(Terms(language, names, starts, flat), matrix, weighting)
-
-
-def _require_matrix(matrix: Mapping[str, np.ndarray], words: int, documents: int) -> None:
-    """A ValueError unless every weight is finite and that of a document which is there."""
-    weights = require_array(matrix["data"], "scores_data", ("float32",), (None,))
-    require_finite(weights, "scores_data")
-    rows = require_array(matrix["indices"], "scores_indices", ("int32",), weights.shape)
-    require_within(rows, "scores_indices", 0, documents)
-    require_starts(matrix["indptr"], "scores_indptr", words, len(weights))
+    postings = Postings.read(snapshot, snapshot.rows, len(names))
+    return LexicalEngine(Terms(language, names, starts, flat), postings, weighting)
 
 
 def _why_nothing(query: str, numbers: list[int], language: str) -> str:

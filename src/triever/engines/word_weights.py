@@ -20,8 +20,6 @@ from triever.disk_arrays import GrowingArray
 
 BLOCK = 2**23
 """How many words of documents are sorted at once, and how many postings are merged."""
-MATRIX = {"data": np.float32, "indices": np.int32, "indptr": np.int64}
-"""The arrays of bm25s's matrix of weights, compressed by word: a column of documents for each."""
 IDF: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "lucene": lambda holding, total: np.log(1 + (total - holding + 0.5) / (holding + 0.5)),
     "robertson": lambda holding, total: np.log(np.maximum(1, (total - holding + 0.5) / (holding + 0.5))),
@@ -38,7 +36,7 @@ class Formula:
     b: float = 0.75
 
 
-class Postings(NamedTuple):
+class Counted(NamedTuple):
     """How often words occur in documents, by word and then by row."""
 
     word: np.ndarray  # (postings,)
@@ -76,12 +74,12 @@ def _parts(starts: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _counted(words: np.ndarray, lengths: np.ndarray, first: int) -> Postings:
+def _counted(words: np.ndarray, lengths: np.ndarray, first: int) -> Counted:
     """The postings of documents that begin with row `first`, whose words lie end to end."""
     row = np.repeat(np.arange(len(lengths)), lengths)
     pair, count = np.unique(words.astype(np.int64) * len(lengths) + row, return_counts=True)
     word, row = np.divmod(pair, len(lengths))
-    return Postings(word, first + row, count)
+    return Counted(word, first + row, count)
 
 
 def _norm(lengths: np.ndarray, formula: Formula) -> np.ndarray:
@@ -91,26 +89,26 @@ def _norm(lengths: np.ndarray, formula: Formula) -> np.ndarray:
     return formula.k1 * (1 - formula.b + formula.b * lengths / max(lengths.mean(), 1e-9))
 
 
-def _weights(postings: Postings, holding: np.ndarray, norm: np.ndarray, formula: Formula) -> np.ndarray:
+def _weights(postings: Counted, holding: np.ndarray, norm: np.ndarray, formula: Formula) -> np.ndarray:
     count = postings.count
     frequency = count / (count + norm[postings.row]) * (formula.k1 + 1 if formula.method == "atire" else 1)
     return IDF[formula.method](holding[postings.word], len(norm)) * frequency
 
 
 class _Runs:
-    """Postings of documents that follow each other, each run by word and then by row."""
+    """Counted of documents that follow each other, each run by word and then by row."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._columns = [GrowingArray(np.int32, folder) for _ in Postings._fields]
+        self._columns = [GrowingArray(np.int32, folder) for _ in Counted._fields]
         self._starts = [0]
 
-    def append(self, postings: Postings) -> None:
+    def append(self, postings: Counted) -> None:
         """Put a run behind the others."""
         for column, values in zip(self._columns, postings, strict=True):
             column.append(values)
         self._starts.append(self._starts[-1] + len(postings.word))
 
-    def merged(self, indptr: np.ndarray) -> Iterator[Postings]:
+    def merged(self, indptr: np.ndarray) -> Iterator[Counted]:
         """All postings by word and then by row, of some words at a time; those of word w end at indptr[w + 1]."""
         columns = [column.array() for column in self._columns]
         words = [*_parts(indptr, BLOCK)]
@@ -118,9 +116,9 @@ class _Runs:
         bounds = [low + np.searchsorted(columns[0][low:high], edges) for low, high in pairwise(self._starts)]
         for part in range(len(words) if bounds else 0):
             pieces = [slice(int(run[part]), int(run[part + 1])) for run in bounds]
-            merged = Postings(*(np.concatenate([column[piece] for piece in pieces]) for column in columns))
+            merged = Counted(*(np.concatenate([column[piece] for piece in pieces]) for column in columns))
             if len(bounds) == 1:  # which is sorted already
                 yield merged
                 continue
             order = np.argsort(merged.word, kind="stable")  # runs go on where the last one ended: rows stay sorted
-            yield Postings(*(column[order] for column in merged))
+            yield Counted(*(column[order] for column in merged))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -125,6 +125,16 @@ class TokenIndex:
         changes: list[Thing] = [*self.changes.arrays()]
         (changes if len(self.annex) else places).extend(self.annex.part.arrays())
         return {"token vectors": main, "places": places, "changes": changes}
+
+    @property
+    def built_from(self) -> tuple[int, int]:
+        """How many documents and tokens it was built from, deleted ones included."""
+        return len(self.main), len(self.main.part.numbers)
+
+    def about(self) -> dict[str, Any]:
+        """What has to be known of it as a shard."""
+        own = {"rows": len(self), "width": self.width, "options": self.options}
+        return {**own, "lengths": self.lengths, "built_from": self.built_from}
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -357,8 +367,17 @@ class TokenIndex:
     # Keeping
 
     def write(self, writer: Writer, name: str = "tokens") -> None:
-        """Write the index into an artifact, without deleted documents, in files whose names begin with `name`."""
+        """Write the index into an artifact, without deleted documents, in files whose names begin with `name`.
+
+        Shards keep centroids and codec of the whole, so that what is a candidate here is one there.
+        """
         part = self._merged().main.part
+        if writer.bounds:
+            for shard, rows in zip(writer.in_shards(), writer.bounds.row_slices(), strict=True):
+                inside = np.zeros(len(part), bool)
+                inside[rows] = True
+                TokenIndex._whole(part.joined(part.empty(), inside), self.options, self.codec).write(shard, name)
+            return
         part.write(writer, name)
         self.codec.write(writer, name)
         counts = {"documents": len(part), "tokens": len(part.numbers)}

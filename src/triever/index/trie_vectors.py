@@ -27,6 +27,8 @@ from triever.memory_parts import Product, Products, Stored
 from triever.validation import FLOATS, require_array, require_finite
 
 NAME = "trie_vectors"
+ENTRIES, DOCUMENTS = "trie_entries", "trie_documents"
+"""What a shard has besides vectors: which entry of the trie each belongs to, and which row of all."""
 BLOCK = 2**16
 """How many vectors of a slice are compared at once: a slice may be the whole corpus, and larger than memory."""
 LINES = 2**22
@@ -105,7 +107,7 @@ class EntryVectors:
         """
         unlike = {tuple(state) for prefixes in states for state in prefixes}
         spans = {state: [*_blocks(walk.spans(state))] for state in unlike}
-        wanted = _Wanted(limit, always)
+        wanted = Wanted(limit, always)
         held = {state: wanted.held(of) for state, of in spans.items()}
         sizes = [_together_held(held[tuple(state)] for state in prefixes) for prefixes in states]
         for group in _groups(sizes, LINES if wanted.few is None else CHUNK):
@@ -117,21 +119,25 @@ class EntryVectors:
         queries: Tensor,
         states: Sequence[Sequence[Sequence[int]]],
         spans: Mapping[tuple[int, ...], Spans],
-        wanted: _Wanted,
+        wanted: Wanted,
     ) -> list[PrefixEntries]:
         looking: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
         for query, prefixes in enumerate(states):
             for prefix, state in enumerate(prefixes):
                 looking[tuple(state)].append((query, prefix))
-        slices: list[_Slice] = []
-        for state, pairs in looking.items():
-            lookers = np.array(pairs)
-            asked = queries[torch.from_numpy(lookers[:, 0]).to(queries.device)]
-            for at, span in spans[state]:
-                slices += [_Slice(lookers, *selection) for selection in self._slice(at, span, asked, wanted)]
-        return self._by_query(slices, len(states))
+        lookers = {state: np.array(pairs) for state, pairs in looking.items()}
+        looks = [Look(lookers[state], at, span) for state in looking for at, span in spans[state]]
+        return self._by_query(self.looked(queries, looks, wanted), len(states))
 
-    def _slice(self, at: int, span: slice, queries: Tensor, wanted: _Wanted) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    def looked(self, queries: Tensor, looks: Sequence[Look], wanted: Wanted) -> list[Selected]:
+        """What queries (q, d) find that look into slices."""
+        selected = []
+        for look in looks:
+            asked = queries[torch.from_numpy(look.who[:, 0]).to(queries.device)]
+            selected += [Selected(look.who, *own) for own in self._slice(look.at, look.span, asked, wanted)]
+        return selected
+
+    def _slice(self, at: int, span: slice, queries: Tensor, wanted: Wanted) -> Iterator[tuple[Tensor, Tensor, bool]]:
         """The wanted entries of a slice for queries (q, d), in parts: entries, products (q, n), and whether more exist.
 
         If more exist, the smallest product is the last.
@@ -141,19 +147,10 @@ class EntryVectors:
         entries = torch.arange(span.start, span.stop, device=held.device) + int(self._first[at])
         if alive is not None:
             entries, products = _chosen(alive[span], entries, products)
-        if wanted.limit is None or len(entries) <= wanted.limit:
-            yield entries.expand_as(products), products, False
-            return
-        if wanted.always is not None:
-            always = wanted.always[entries.cpu().numpy()]
-            kept, theirs = _chosen(always, entries, products)
-            yield kept.expand_as(theirs), theirs, False
-            entries, products = _chosen(~always, entries, products)
-        limit = min(wanted.limit, len(entries))
-        greatest, places = products.topk(limit, dim=1)
-        yield entries[places], greatest, limit < len(entries)
+        always = None if wanted.always is None else wanted.always[entries.cpu().numpy()]
+        yield from best_entries(entries, products, wanted.limit, always)
 
-    def _by_query(self, slices: Sequence[_Slice], queries: int) -> list[PrefixEntries]:
+    def _by_query(self, slices: Sequence[Selected], queries: int) -> list[PrefixEntries]:
         """The lines of all slices by query, made for all queries at once, since slices are many and small."""
         if not slices:
             return [_NOTHING] * queries
@@ -257,8 +254,21 @@ class TrieVectors(EntryVectors):
         return _Known(self._documents(), tuple(part.array for part in self.parts))
 
     def write(self, writer: Writer) -> None:
-        """Write the vectors into an artifact, in the order of the written trie."""
-        writer.array(NAME, self.moved(self.trie.compact()).parts[0].array)
+        """Write the vectors into an artifact, in the order of the written trie.
+
+        A shard has those of its documents, and which entries of the trie they are; the trie itself stays whole.
+        """
+        written = self.moved(self.trie.compact())
+        array, [part] = written.parts[0].array, written.trie.parts
+        if not writer.bounds:
+            writer.array(NAME, array)
+            return
+        row = np.unique(part.document, return_inverse=True)[1]  # numbers of documents rise with their rows
+        for shard, rows in zip(writer.in_shards(), writer.bounds.row_slices(), strict=True):
+            entries = np.flatnonzero((row >= rows.start) & (row < rows.stop))
+            shard.array(NAME, array[entries])
+            shard.array(ENTRIES, entries)
+            shard.array(DOCUMENTS, row[entries].astype(np.int64))
 
     @classmethod
     def read(cls, snapshot: Snapshot, trie: Trie, device: str | torch.device = "cpu") -> TrieVectors:
@@ -269,7 +279,7 @@ class TrieVectors(EntryVectors):
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class Wanted:
     """The largest number of entries of a slice, None for all; and those always kept (entries of all parts,) bool."""
 
     limit: int | None
@@ -287,7 +297,16 @@ class _Wanted:
 
 
 @dataclass(frozen=True)
-class _Slice:
+class Look:
+    """A slice of a part of the trie, and the queries that look into it."""
+
+    who: np.ndarray  # (q, 2) the query, and the number of its prefix
+    at: int
+    span: slice
+
+
+@dataclass(frozen=True)
+class Selected:
     """Entries below one node, for the queries that have it as a prefix."""
 
     who: np.ndarray  # (q, 2) the query, and the number of its prefix
@@ -320,6 +339,25 @@ class _Known:
             taken[inside] = array[places[inside] - first]
             first += len(array)
         return taken
+
+
+def best_entries(
+    entries: Tensor, products: Tensor, limit: int | None, always: np.ndarray | None
+) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    """Of entries (n,) with products (q, n) those that are `always` kept (n,) bool, and at most `limit` others.
+
+    They come in parts: entries, products (q, m), and whether others were left out; then the smallest product is last.
+    """
+    if limit is None or len(entries) <= limit:
+        yield entries.expand_as(products), products, False
+        return
+    if always is not None:
+        kept, theirs = _chosen(always, entries, products)
+        yield kept.expand_as(theirs), theirs, False
+        entries, products = _chosen(~always, entries, products)
+    limit = min(limit, len(entries))
+    greatest, places = products.topk(limit, dim=1)
+    yield entries[places], greatest, limit < len(entries)
 
 
 def _chosen(which: np.ndarray, entries: Tensor, products: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -134,6 +134,15 @@ class VectorIndex:
     def width(self) -> int:
         """The number of dimensions of a vector."""
         return self.main.array.shape[1]
+
+    @property
+    def built_from(self) -> int:
+        """How many vectors it was built from, deleted ones included."""
+        return len(self.main)
+
+    def about(self) -> dict[str, Any]:
+        """What has to be known of it as a shard."""
+        return {"rows": len(self), "width": self.width, "options": self.options}
 
     @property
     def bytes(self) -> int:
@@ -265,8 +274,13 @@ class VectorIndex:
         """Write the index into an artifact, in files whose names begin with `name`.
 
         Exact indexes are written without deleted vectors. The others keep these, masked, until the next rebuild:
-        removing them would take a rebuild now.
+        removing them would take a rebuild now. Each shard has an index of its own, built of its vectors.
         """
+        if writer.bounds:
+            vectors = self.vectors()
+            for shard, rows in zip(writer.in_shards(), writer.bounds.row_slices(), strict=True):
+                VectorIndex.of(vectors[rows], self.options).write(shard, name)
+            return
         compact = self if self.finder else VectorIndex.of(self.vectors(), self.options)
         arrays = {"main": compact.main.array, "annex": compact.annex.array}
         if compact.changes.alive is not None:

@@ -7,6 +7,7 @@
     haystack.py     a component for Haystack
     pyterrier.py    a transformer for PyTerrier
     mteb.py         a model for MTEB's tasks of retrieval
+    ray.py          shards in processes of Ray, on many machines
     mcp.py          an MCP server, which gives language models tools to search with
 
 Nothing here is imported by `import triever`. A module needs its framework as soon as it is imported.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol, Self, TypeAlias
@@ -32,6 +33,7 @@ from triever.models.adapters import (
 )
 from triever.models.backbones import Backbone
 from triever.models.checked_loading import opened_module, require_sizes
+from triever.models.elsewhere import Padded, Place, place_for
 from triever.models.named_backbones import NamedBackbone, weights_hash
 from triever.models.precision import fast_dtype
 from triever.models.tokens import TextTokenizer, Tokens, by_length, in_pieces
@@ -48,9 +50,21 @@ smaller work has to wait for it."""
 OTHER_PIECES = 2
 MODULE = "module."
 """What the names of the backbone's weights begin with."""
-Call: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Put: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 Choose: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class Call(Protocol):
+    """A method of an encoder that reads padded texts."""
+
+    @property
+    def __name__(self) -> str:
+        """What it is called."""
+        ...
+
+    def __call__(self, ids: Tensor, mask: Tensor, /) -> Tensor:
+        """What it makes of ids and their mask (texts, length)."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -328,33 +342,70 @@ class _Pass:
         With `choose`, the call makes something of each token, and what is chosen of the mask goes on, as float16.
         """
         device = torch.device(self.device) if self.device is not None else self.encoder.device
-        dtype = fast_dtype(device)
+        if place := place_for(len(self.tokens)):
+            self._run_at(place, call, put, choose, device)
+            return
         training = self.encoder.training
         self.encoder.to(device).eval()
         try:
-            with torch.inference_mode(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            with reading_on(device):
                 self._run(call, put, choose, device)
         finally:
             self.encoder.train(training)
 
+    def _batches(self, device: torch.device) -> list[np.ndarray]:
+        limit = self.batch_tokens or BATCH_TOKENS.get(device.type, OTHER_BATCH_TOKENS)
+        return by_length(self.tokens.lengths, BATCH_ROWS, limit)
+
+    @property
+    def _pad(self) -> int:
+        return self.encoder.tokenizer.pad if self.pad is None else self.pad
+
+    def _run_at(self, place: Place, call: Call, put: Put, choose: Choose | None, device: torch.device) -> None:
+        """The same batches, made elsewhere."""
+
+        def padded(rows: np.ndarray) -> Padded:
+            ids, mask = (tensor.numpy() for tensor in self.tokens.padded(rows, self._pad))
+            return Padded(ids, mask, choose(rows, mask.astype(bool)) if choose else None)
+
+        batches = self._batches(device)
+        made = place.encoded(self.encoder, call.__name__, batches, padded)
+        pairs = zip(batches, made, strict=True)
+        for rows, vectors in track(pairs, self.label, len(self.tokens), unit="texts", size=lambda pair: len(pair[0])):
+            _, mask, chosen = padded(rows)
+            put(rows, mask.astype(bool) if chosen is None else chosen, vectors)
+
     def _run(self, call: Call, put: Put, choose: Choose | None, device: torch.device) -> None:
         """While a device computes a batch, the one before it is put away and the next one is padded."""
-        pad = self.encoder.tokenizer.pad if self.pad is None else self.pad
-        limit = self.batch_tokens or BATCH_TOKENS.get(device.type, OTHER_BATCH_TOKENS)
-        batches = by_length(self.tokens.lengths, BATCH_ROWS, limit)
+        batches = self._batches(device)
         before: tuple[np.ndarray, np.ndarray, Tensor] | None = None
         for rows in track(batches, self.label, len(self.tokens), unit="texts", size=len):
-            ids, mask = self.tokens.padded(rows, pad)
+            ids, mask = self.tokens.padded(rows, self._pad)
             vectors, chosen = call(ids.to(device), mask.to(device)), mask.numpy().astype(bool)
             if choose:
                 chosen = choose(rows, chosen)
-                # On the device already: of a title and its text, say, a few tokens in a hundred are wanted.
-                vectors = vectors.flatten(0, 1)[torch.from_numpy(np.flatnonzero(chosen)).to(device)].half()
+                vectors = of_chosen(vectors, chosen)
             if before:
                 _put_away(before, put)
             before = rows, chosen, vectors
         if before:
             _put_away(before, put)
+
+
+def of_chosen(vectors: Tensor, chosen: np.ndarray) -> Tensor:
+    """(n, d) float16 the vectors of the tokens that are chosen (texts, length), out of (texts, length, d).
+
+    On the device already: of a title and its text, say, a few tokens in a hundred are wanted.
+    """
+    return vectors.flatten(0, 1)[torch.from_numpy(np.flatnonzero(chosen)).to(vectors.device)].half()
+
+
+@contextmanager
+def reading_on(device: torch.device) -> Generator[None]:
+    """Read texts on a device, in the precision that is fast there."""
+    dtype = fast_dtype(device)
+    with torch.inference_mode(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        yield
 
 
 def _put_away(batch: tuple[np.ndarray, np.ndarray, Tensor], put: Put) -> None:
