@@ -430,7 +430,7 @@ def test_a_connection_that_is_cut_goes_on_where_it_was(
 ) -> None:
     push(saved, NAME)
     monkeypatch.setattr("huggingface_hub.file_download.time", SimpleNamespace(sleep=lambda _: None))
-    name = next(name for name in content(saved) if name.startswith("documents-"))
+    name = next(name for name in content(saved) if name.startswith("documents_letters-"))
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 100)  # what it has had of a piece is lost
     hub.cut[name] = 1000
     pull(NAME, tmp_path / "out")
