@@ -394,6 +394,7 @@ def read_with_wrong_footers(folder: Path) -> int:
     return refused
 
 
+@pytest.mark.long
 def test_a_wrong_footer_of_a_table_never_ends_the_process(saved: Path) -> None:
     code = "import sys; from pathlib import Path; from tests.test_artifact import read_with_wrong_footers\n"
     code += "print(read_with_wrong_footers(Path(sys.argv[1])))"

@@ -62,6 +62,7 @@ def test_answers_cite_the_right_entry_and_say_where_there_is_none(root: Path) ->
     assert nothing == ["No document says anything about it."]
 
 
+@pytest.mark.long
 def test_a_saved_retriever_and_a_filter(root: Path, model: Path) -> None:
     question = "a queue in which the lowest entries come first"
     done = ran(root, question, "--model", model, "--where", "kind=class", "-k", "1")

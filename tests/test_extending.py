@@ -73,7 +73,7 @@ def shortened(line: str) -> str:
     return line.replace(" python ", " few ").replace("training.steps=20", "training.steps=2")
 
 
-@pytest.mark.parametrize("short", quick(True, of=[True, False]))
+@pytest.mark.parametrize("short", quick(of=[True, False]))
 def test_the_commands_of_the_page_work(
     short: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,7 +44,7 @@ def said(words: Sequence[object], folder: Path) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("system", quick("bm25", of=SYSTEMS))
+@pytest.mark.parametrize("system", quick(of=SYSTEMS))
 def test_every_file_is_accounted_for_and_documents_are_found_filtered_and_kept_current(
     written: tuple[Path, list[Written]], tmp_path: Path, system: str
 ) -> None:

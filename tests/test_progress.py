@@ -51,6 +51,7 @@ def test_it_is_silent_inside_a_program(lines: list[str]) -> None:
     assert lines == []
 
 
+@pytest.mark.long
 def test_work_that_counts_nothing_is_named_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SILENCE", 0.5)
     said: list[str] = []

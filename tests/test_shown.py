@@ -55,6 +55,7 @@ LONG = {
     *("docs/index.md", "docs/evaluation.md", "docs/encoders.md", "docs/generative.md", "docs/contextual.md"),
     *("docs/gdr.md", "docs/reatt.md", "docs/query-writer.md", "docs/scale.md", "docs/theory.md", "docs/serving.md"),
     *("docs/language-models.md", "docs/bring-your-own.md", "docs/coming-from.md", "docs/performance.md"),
+    *("docs/own-documents.md", "docs/suggest.md"),
 }
 """Pages that take long; `make test` only looks whether their commands and their code can be read."""
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -167,6 +167,7 @@ def test_texts_made_by_machine_are_left_out(library: dict[str, Document]) -> Non
     assert "ast.Add" not in library  # its docstring is "Add"
 
 
+@pytest.mark.long
 def test_a_second_walk_gives_the_same_list(library: dict[str, Document]) -> None:
     assert documents() == list(library.values())  # another cache folder: nothing is remembered
 
@@ -351,6 +352,7 @@ def test_questions_are_split_in_three() -> None:
     assert sorted(judged) == sorted(query.id for query in queries)
 
 
+@pytest.mark.long
 def test_no_question_for_training_is_a_judged_one_in_other_words() -> None:
     """By the overlap of their stems; that no vectors are near was checked when the questions were written."""
     queries, judgements = questions()

@@ -208,6 +208,7 @@ def test_where_every_document_is_scored_no_clusters_are_learned(monkeypatch: pyt
     assert len(TokenIndex.of(flat, starts, replace(EVERYTHING, centroids=7)).codec.centroids) == 7
 
 
+@pytest.mark.long
 def test_candidates_are_the_right_ones_with_the_options_as_they_are() -> None:
     flat, starts = oracle.token_corpus(2000)
     queries = oracle.token_queries(flat, starts, 40)

@@ -125,7 +125,7 @@ def reopened(system: str, count: int, folder: Path) -> Retriever:
     return again
 
 
-QUICK = ("bm25", "passages", "ivfpq", "4 bits", "reranked", "reatt", "cluster", "contextual", "gdr")
+QUICK = ("bm25", "passages", "ivfpq", "4 bits", "reranked", "cluster", "contextual", "gdr")
 every_system = pytest.mark.parametrize("system", quick(*QUICK, of=SYSTEMS))
 
 

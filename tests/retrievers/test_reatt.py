@@ -226,6 +226,7 @@ def test_it_knows_from_where_right_answers_are_found_best(
     assert known_from(probabilities, right) == expected
 
 
+@pytest.mark.long
 def test_asking_on_the_command_line(tmp_path: Path) -> None:
     reatt(read_documents=2).fit(people()).save(tmp_path / "m")
     BM25().fit(people()).save(tmp_path / "b")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import triever
 from tests.golden import make_artifacts as golden
+from tests.marks import quick
 from tests.retrievers.contract import ONE_FOR_ALL
 from triever import BM25, ArtifactError, Document, TokenOptions, UsageError
 from triever.artifact import digest_of
@@ -23,6 +24,7 @@ from triever.shards import Bounds
 
 KINDS = [name for name in sorted(golden.RETRIEVERS) if name != "dense_ivfpq"]
 """All but the one whose codes are learned from its vectors, so that those of shards are other codes."""
+QUICK = ("bm25_passages", "dense", "multivector", "generative_semantic", "gdr", "fused", "given")
 HALVES = {"half": 1}
 SOME = {"third": [0, 2]}
 
@@ -65,7 +67,7 @@ def check_all(mine: triever.Retriever, whole: triever.Retriever, **how: Any) -> 
         check_same(own, expected)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", quick(*QUICK, of=KINDS))
 def test_every_kind_finds_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where one of them writes its backbone
     whole = fitted(name)

@@ -401,7 +401,7 @@ triever.pull("someone/tea", sys.argv[1], endpoint=sys.argv[2], replace=True)
 """
 
 
-@pytest.mark.parametrize("replaces", quick(False, of=[False, True]))
+@pytest.mark.parametrize("replaces", quick(of=[False, True]))
 def test_a_pull_that_is_killed_goes_on(hub: HubServer, saved: Path, tmp_path: Path, replaces: bool) -> None:
     model = changed(saved, tmp_path / "model")
     push(model, NAME)

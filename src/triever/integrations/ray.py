@@ -59,8 +59,10 @@ def started() -> None:
     paths = [path for path in (str(Path(artifact.__file__).parent.parent), os.environ.get("PYTHONPATH", "")) if path]
     settings = {"PYTHONPATH": os.pathsep.join(paths), REPORTS: os.environ[REPORTS]}
     environment = {"env_vars": settings}
+    # A Ray that is started for this process alone is reached from this machine alone.
+    here = {} if os.environ.get(ADDRESS) else {"_node_ip_address": "127.0.0.1"}
     try:
-        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False, runtime_env=environment)
+        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False, runtime_env=environment, **here)
     except (ConnectionError, ValueError, RuntimeError) as error:
         where = os.environ.get(ADDRESS, "this machine")
         problem = f"Ray cannot be reached on {where}: {str(error).splitlines()[0]}"
