@@ -61,7 +61,7 @@ class HubServer:
     held: threading.Event = field(default_factory=threading.Event)
     address: str = ""
 
-    def put(self, name: str, files: dict[str, bytes], *, private: bool = False) -> None:
+    def put(self, name: str, files: dict[str, bytes], *, private: bool = True) -> None:
         """Make a repository as somebody else would have left it."""
         repository = self.repositories.setdefault(name, Repository(private))
         stored = {

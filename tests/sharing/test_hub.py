@@ -214,12 +214,13 @@ def test_a_card_that_somebody_has_written_is_kept(hub: HubServer, saved: Path, t
 
 
 def test_a_private_repository(hub: HubServer, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    push(saved, NAME, private=True)
+    push(saved, NAME)
     assert hub.repositories[NAME].private
-    push(saved, NAME, private=True)
-    push(saved, "someone/open")
-    with pytest.raises(UsageError, match="someone/open exists and everybody can read it; make it private"):
-        push(saved, "someone/open", private=True)
+    push(saved, NAME)
+    push(saved, "someone/open", public=True)
+    assert not hub.repositories["someone/open"].private
+    with pytest.raises(UsageError, match=r"everybody can read someone/open, .* if they may, push with --public"):
+        push(saved, "someone/open")
     monkeypatch.setenv("HF_TOKEN", READER)
     assert hits(pull(NAME, tmp_path / "out").folder) == hits(saved)
     monkeypatch.delenv("HF_TOKEN")
@@ -494,11 +495,11 @@ def said(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, 
 def test_the_commands(hub: HubServer, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "push", saved, NAME)
     assert code == 0
-    assert re.search(r"/someone/tea has \S+ at commit [0-9a-f]{40}: 9 files, [\d,]+ bytes; 10 files were new", out)
+    assert re.search(r"/someone/tea has \S+ at commit [0-9a-f]{40}: 11 files, [\d,]+ bytes; 12 files were new", out)
     assert "nothing was new" in said(capsys, "push", saved, NAME)[1]
     code, out, _ = said(capsys, "pull", NAME, "--out", tmp_path / "out")
     assert code == 0
-    assert re.match(rf"wrote {tmp_path}/out: bm25, 9 files, [\d,]+ bytes, 8 were fetched; commit [0-9a-f]{{40}}\n", out)
+    assert re.match(rf"wrote {tmp_path}/out: bm25, 11 files, [\d,]+ bytes, 10 were fetched; commit [0-9a-f]{{40}}\n", out)
     code, out, _ = said(capsys, "pull", NAME, "--out", tmp_path / "out", "--replace", "--json")
     assert json.loads(out)["fetched"] == 0
     code, out, problem = said(capsys, "pull", "someone/none", "--out", tmp_path / "none")

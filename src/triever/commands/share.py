@@ -30,8 +30,8 @@ def push(
     model: Model,
     repository: Repository,
     revision: Annotated[str, typer.Option("--revision", metavar="BRANCH", help="The branch to push to.")] = "main",
-    private: Annotated[
-        bool, typer.Option("--private", help="Only you may read the repository. It holds the documents in full.")
+    public: Annotated[
+        bool, typer.Option("--public", help="Let everybody read the repository. It holds the documents in full.")
     ] = False,
     endpoint: Endpoint = None,
     json_: Json = False,
@@ -39,7 +39,7 @@ def push(
     """Upload a saved retriever, with its card, to a repository of the Hugging Face hub. HF_TOKEN has your token."""
     from triever.sharing import hub
 
-    done = hub.push(model, repository, revision=revision, private=private, endpoint=endpoint)
+    done = hub.push(model, repository, revision=revision, public=public, endpoint=endpoint)
     if json_:
         emit(asdict(done))
         return

@@ -75,12 +75,12 @@ def push(
     repository: str,
     *,
     revision: str = MAIN,
-    private: bool = False,
+    public: bool = False,
     endpoint: str | None = None,
 ) -> Pushed:
     """Upload a saved retriever to a repository of the Hugging Face hub: `push("models/handbook", "OWNER/NAME")`.
 
-    A repository that does not exist is made, for everybody to read unless `private` is set. The documents of the
+    A repository that does not exist is made, for you alone to read unless `public` is set. The documents of the
     retriever are in it. `revision` is the branch. The token is read from `HF_TOKEN`, or is the one that `hf auth login`
     has stored; `endpoint` is another hub, and otherwise `HF_ENDPOINT` counts.
     """
@@ -89,7 +89,7 @@ def push(
     with artifact.read(model) as snapshot, phase(f"pushing {model}"):
         snapshot.verify()
         card = readme(snapshot, hub.repository)
-        state = hub.made(private=private)
+        state = hub.made(public=public)
         changes = _changes(snapshot, card, state)
         if artifact.MANIFEST in changes:
             _refuse_others(hub, state)
@@ -196,7 +196,7 @@ class Hub:
             info = self._api.model_info(self.repository, revision=self.revision, files_metadata=True, timeout=PATIENCE)
             return HubState.of(info)
 
-    def made(self, *, private: bool) -> HubState:
+    def made(self, *, public: bool) -> HubState:
         """What the repository holds; it is made, or gets this branch, where there is none."""
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -210,13 +210,13 @@ class Hub:
                 raise
             with self._asking(writes=True):
                 if new:
-                    self._api.create_repo(self.repository, private=private)
+                    self._api.create_repo(self.repository, private=not public)
                 if self.revision != MAIN:
                     self._api.create_branch(self.repository, branch=self.revision, exist_ok=True)
             state = self.state()
-        if private and not state.private:
-            problem = f"{self.repository} exists and everybody can read it"
-            raise UsageError(problem, "make it private in its settings on the hub, or push to another name")
+        if not (public or state.private):
+            problem = f"everybody can read {self.repository}, and a push puts the documents there"
+            raise UsageError(problem, "if they may, push with --public (public=True); else push to another name")
         return state
 
     def fetch(self, name: str, commit: str, folder: Path, progress: Any = None) -> Path:
