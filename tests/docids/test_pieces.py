@@ -22,7 +22,7 @@ from tests.docids.test_pieces import varied_titles
 from triever import Document
 from triever.docids.schemes import Title
 documents = [Document(str(number), "", title) for number, title in enumerate(varied_titles())]
-docids = [Title(vocabulary=size).fit(documents) for size in (100, 400, 8000)]
+docids = [[*Title(vocabulary=size).fit(documents)] for size in (100, 400, 8000)]
 print(hashlib.sha256(repr(docids).encode()).hexdigest())
 """
 
