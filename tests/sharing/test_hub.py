@@ -499,7 +499,8 @@ def test_the_commands(hub: HubServer, saved: Path, tmp_path: Path, capsys: pytes
     assert "nothing was new" in said(capsys, "push", saved, NAME)[1]
     code, out, _ = said(capsys, "pull", NAME, "--out", tmp_path / "out")
     assert code == 0
-    assert re.match(rf"wrote {tmp_path}/out: bm25, 11 files, [\d,]+ bytes, 10 were fetched; commit [0-9a-f]{{40}}\n", out)
+    told = rf"wrote {tmp_path}/out: bm25, 11 files, [\d,]+ bytes, 10 were fetched; commit [0-9a-f]{{40}}\n"
+    assert re.match(told, out)
     code, out, _ = said(capsys, "pull", NAME, "--out", tmp_path / "out", "--replace", "--json")
     assert json.loads(out)["fetched"] == 0
     code, out, problem = said(capsys, "pull", "someone/none", "--out", tmp_path / "none")
