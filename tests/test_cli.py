@@ -251,6 +251,7 @@ def test_a_model_is_replaced_when_asked(folder: Path) -> None:
     assert json.loads(ok(folder, "status", "again", "--json"))["options"]["k1"] == 0.5
 
 
+@pytest.mark.long
 def test_a_change_may_wait_for_another(folder: Path) -> None:
     ok(folder, "fit", "bm25", "--data", "toy", "--out", "busy")
     with ExitStack() as other:
@@ -780,6 +781,7 @@ def test_options_are_listed_as_a_table_and_as_json(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.long
 def test_a_system_is_suggested_with_commands_that_work(folder: Path) -> None:
     shown = ok(folder, "suggest", "toy")
     assert shown.startswith(f"toy: {len(DOCUMENTS)} documents of ")

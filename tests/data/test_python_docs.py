@@ -263,6 +263,7 @@ def test_a_package_that_kills_its_interpreter(installed: Callable[..., str]) -> 
         documents("rude", python=python)
 
 
+@pytest.mark.long
 def test_a_package_that_never_ends(installed: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     python = installed(__init__="import time\ntime.sleep(60)")
     monkeypatch.setattr(python_docs, "_TIMEOUT", 2.0)

@@ -509,6 +509,7 @@ def test_files_are_limited_in_size(tmp_path: Path) -> None:
 # triever data show.
 
 
+@pytest.mark.long
 def test_show_prints_what_a_file_became(folder: Path) -> None:
     shown = run(["data", "show", "docs", "e.html"], folder.parent)
     assert shown.returncode == 0, shown.stderr

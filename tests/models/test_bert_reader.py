@@ -72,6 +72,7 @@ def test_an_impossible_config_is_refused(wrong: dict[str, Any]) -> None:
         BertSizes.of({**theirs()[1], **wrong})
 
 
+@pytest.mark.long
 def test_a_saved_model_is_opened_and_searched_without_transformers_and_accelerate(tmp_path: Path) -> None:
     small = "scratch:hidden=32,layers=1,heads=2,vocabulary=300"
     documents = [Document("tea", "boiling water and leaves"), Document("bike", "a wheel and a puncture")]

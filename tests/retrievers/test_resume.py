@@ -77,7 +77,7 @@ def step_of(work: Path) -> int:
     return json.loads(state.read_bytes())["standing"]["step"] if state.exists() else 0
 
 
-@pytest.mark.parametrize("system", quick("dense", of=SYSTEMS))
+@pytest.mark.parametrize("system", quick(of=SYSTEMS))
 def test_a_fit_that_is_killed_goes_on_where_it_was(tmp_path: Path, system: str) -> None:
     write_dataset(tmp_path / "data", Dataset.of("contract", DOCUMENTS, QUERIES, {"train": QRELS}))
     whole = command(tmp_path / "data", tmp_path / "whole", system)
