@@ -163,7 +163,7 @@ def test_every_column_of_a_table_has_a_name(root: Path) -> None:
 
 @pytest.mark.long
 def test_the_site_builds_and_holds_the_api(root: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
