@@ -25,6 +25,16 @@ def kth_greatest(values: np.ndarray, k: int) -> float:
     return float(np.partition(values, len(values) - k)[len(values) - k]) if len(values) > k else -np.inf
 
 
+def best_rows(scores: np.ndarray, k: int) -> np.ndarray:
+    """The rows of the k best scores (n,) above zero, and of all that tie with the last of them: ids decide among those.
+
+    >>> best_rows(np.array([1.0, 0.0, 2.0, 1.0, 0.5]), 2).tolist()
+    [0, 2, 3]
+    """
+    rows = np.flatnonzero(scores > 0)
+    return rows[scores[rows] >= kth_greatest(scores[rows], k)]
+
+
 def starts_of(lengths: ArrayLike) -> np.ndarray:
     """Where each row begins, and at the end the length of the flat array.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from triever.arrays import kth_greatest
+from triever.arrays import best_rows
 from triever.data.records import Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.engines.base import Engine
@@ -14,10 +14,7 @@ from triever.engines.base import Engine
 
 def top_hits(scores: np.ndarray, ids: Sequence[str], k: int) -> tuple[Hit, ...]:
     """The k best of a score for every document (shape: documents) that are above zero, in the one order."""
-    candidates = np.flatnonzero(scores > 0)
-    # Every document tied with the k-th stays in, so that which of them go is decided by their ids.
-    candidates = candidates[scores[candidates] >= kth_greatest(scores[candidates], k)]
-    return ranked(Hit(ids[row], float(scores[row])) for row in candidates)[:k]
+    return ranked(Hit(ids[row], float(scores[row])) for row in best_rows(scores, k))[:k]
 
 
 def results(scores: np.ndarray, rows: np.ndarray, ids: Sequence[str]) -> list[Result]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from triever.arrays import kth_greatest, starts_of
+from triever.arrays import best_rows, starts_of
 from triever.artifact import Snapshot, Writer
 from triever.data.words import bm25s
 from triever.memory_parts import Stored
@@ -47,9 +47,7 @@ class Postings:
     def best(self, words: Sequence[int], k: int) -> tuple[np.ndarray, np.ndarray]:
         """The rows and scores of the k best documents above zero, and of all that tie with the last, by row."""
         scores = self.scores(words)
-        rows = np.flatnonzero(scores > 0)
-        # Every document tied with the k-th stays in, so that which of them go is decided by their ids.
-        rows = rows[scores[rows] >= kth_greatest(scores[rows], k)]
+        rows = best_rows(scores, k)
         return rows, scores[rows]
 
     def weights(self, words: Sequence[int], row: int) -> list[float]:
