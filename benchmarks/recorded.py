@@ -1,14 +1,16 @@
-"""Recorded searches on a GPU: `python benchmarks/recorded.py same|kernels|profile|pieces|scale|trained|models`.
+"""Recorded searches on a GPU: `python benchmarks/recorded.py same|kernels|profile|pieces|scale|trained|models|valid`.
 
 same: the documents of recorded and of plain searches, in float32 and bfloat16. kernels: each kernel against plain
 torch, with its time. profile: where a GPU spends its time, kernel by kernel, before and after. pieces: the time of
 reading, of the beam, and of looking documents up. scale: from 100,000 docids to ten million, with peak memory.
-trained: how far bfloat16 agrees with float32 after a model has learned something.
+trained: how far bfloat16 agrees with float32 after a model has learned something. models: models of other shapes, with
+`generate` and what the products alone would take. valid: a million hits, and how many of them are none.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import sys
 import time
@@ -16,10 +18,10 @@ import traceback
 from collections.abc import Callable
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
 from triever.docids.walk import Walk
-from triever.lab.bench_decode import DecodeOptions, Work, agreement
+from triever.lab.bench_decode import FIRST_TOKEN, DecodeOptions, Work, _following, agreement
 from triever.models import kernels
 from triever.models.bert_reader import BertReader, BertSizes
 from triever.models.causal import CausalDecoder, CausalGenerator
@@ -204,13 +206,15 @@ def minilm(made: Work) -> tuple[T5, type, type]:
 def smollm(made: Work) -> tuple[CausalDecoder, type, type]:
     sizes = {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3}
     config = LlamaConfig(vocab_size=49_152, intermediate_size=1536, **sizes)
-    whole = causal_from_transformers(LlamaForCausalLM(config).to(DEVICE))
-    return whole.narrowed(made.tokens), CausalGenerator, EvenCausalGenerator
+    made.peer = LlamaForCausalLM(config).to(DEVICE)
+    return causal_from_transformers(made.peer).narrowed(made.tokens), CausalGenerator, EvenCausalGenerator
 
 
 def t5_base(made: Work) -> tuple[T5, type, type]:
-    sizes = {"d_model": 768, "d_kv": 64, "heads": 12, "d_ff": 2048, "encoder_layers": 12, "decoder_layers": 12}
-    return T5(T5Shape.for_docids(32_128, len(made.tokens), **sizes)), Seq2SeqGenerator, FusedGenerator
+    sizes = {"d_model": 768, "d_kv": 64, "num_heads": 12, "d_ff": 2048, "num_layers": 12}
+    config = T5Config(vocab_size=32_128, feed_forward_proj="gated-gelu", decoder_start_token_id=0, **sizes)
+    made.peer = T5ForConditionalGeneration(config).to(DEVICE).eval()
+    return from_transformers(made.peer).narrowed(made.tokens), Seq2SeqGenerator, FusedGenerator
 
 
 def models() -> None:
@@ -224,8 +228,10 @@ def models() -> None:
                 model = model.to(DEVICE, dtype).eval()
                 for queries, width in ((1, 10), (64, 20), (128, 40)):
                     ids = made.ids[:queries].to(DEVICE) % 30_000
-                    say(model=make.__name__, dtype=str(dtype), queries=queries, beams=width,
-                        **both_ways(walk, plain, steady, model, ids, width))  # fmt: skip
+                    row = both_ways(walk, plain, steady, model, ids, width)
+                    if make is not minilm and dtype == torch.bfloat16:  # generate knows no decoder behind MiniLM
+                        row["generate_ms"] = seconds(lambda: generated(made, ids, width), 1) * 1e3  # noqa: B023
+                    say(model=make.__name__, dtype=str(dtype), queries=queries, beams=width, **row)
             except Exception:  # so that the others are seen
                 say(model=make.__name__, dtype=str(dtype), failed=traceback.format_exc()[-1500:])
 
@@ -239,7 +245,69 @@ def both_ways(walk: Walk, plain: type, steady: type, model: object, ids: torch.T
         found = recorded()
     same_as = agreement(step_by_step(), found)
     times = {"plain_ms": seconds(step_by_step, 5) * 1e3, "recorded_ms": seconds(recorded, 10) * 1e3}
-    return times | same_as | {"broken": search.recorded.broken}
+    return times | same_as | {"broken": search.recorded.broken, "limit_ms": limit_ms(model, ids, width)}
+
+
+PRODUCTS, BANDWIDTH = 989e12, 4.8e12
+"""What an H200 computes in bfloat16 in a second at most, and how many bytes it reads."""
+
+
+def limit_ms(model: torch.nn.Module, ids: torch.Tensor, width: int, length: int = 6) -> float:
+    """What the products with the weights take at least: read once a step, or multiplied with every prefix.
+
+    A causal language model reads and writes with the same weights. A decoder looks its queries up: their keys and values
+    are made once.
+    """
+    sizes = {name: weight.numel() for name, weight in model.named_parameters() if weight.dim() == 2}
+    products = {name: size for name, size in sizes.items() if "embed" not in name and not name.startswith("symbols")}
+    reads = lambda name: name.startswith("reader") or ".cross.k" in name or ".cross.v" in name  # noqa: E731
+    reading = sum(size for name, size in products.items() if reads(name))
+    writing = sum(products.values()) if isinstance(model, CausalDecoder) else sum(products.values()) - reading
+    rows = len(ids) * (1 + (length - 1) * width)  # one prefix for each query at the first step
+    multiplied = 2 * (reading * ids.numel() + writing * rows) / PRODUCTS
+    read = 2 * (reading + length * writing) / BANDWIDTH
+    return 1e3 * max(multiplied, read)
+
+
+def generated(made: Work, ids: torch.Tensor, width: int) -> None:
+    """The peer under the same constraint, in bfloat16."""
+    peer = made.peer.to(torch.bfloat16)
+    start = 1 if peer.config.is_encoder_decoder else ids.shape[1]
+    allowed = following(made)
+    peer.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        num_beams=width,
+        num_return_sequences=10,
+        max_new_tokens=6,
+        length_penalty=0.0,
+        do_sample=False,
+        pad_token_id=0,
+        eos_token_id=None,
+        prefix_allowed_tokens_fn=lambda _, prefix: allowed[tuple(prefix[start:].tolist())],
+        renormalize_logits=True,
+    )
+
+
+@functools.cache
+def following(made: Work) -> dict[tuple[int, ...], list[int]]:
+    """Prefix to next tokens, as the field's code has it."""
+    return _following(made.docids + FIRST_TOKEN)
+
+
+def valid(batches: int = 400) -> None:
+    """Half a million hits under each normalisation, of queries that differ in every batch."""
+    made = work()
+    for normalisation in ("trie", "vocabulary"):
+        options = BeamOptions(40, normalisation)
+        generator, walk = made.generator(normalisation, "bfloat16"), made.walk_for(normalisation)
+        search = SteadySearch(FusedGenerator(generator.model, generator.tokenise), walk)
+        hits = invalid = 0
+        for _ in range(batches):
+            ids = torch.randint(2, 32_000, (128, 16), device=DEVICE)
+            found = search.search_tokens(ids, torch.ones_like(ids), options, 10)
+            hits, invalid = hits + sum(map(len, found)), invalid + made.invalid(found)
+        say(normalisation=normalisation, hits=hits, invalid=invalid, again=search.again, broken=search.recorded.broken)
 
 
 def profile() -> None:
@@ -328,6 +396,7 @@ PARTS = {
     "profile": profile,
     "pieces": pieces,
     "scale": scale,
+    "valid": valid,
 }
 
 if __name__ == "__main__":
