@@ -255,8 +255,8 @@ PRODUCTS, BANDWIDTH = 989e12, 4.8e12
 def limit_ms(model: torch.nn.Module, ids: torch.Tensor, width: int, length: int = 6) -> float:
     """What the products with the weights take at least: read once a step, or multiplied with every prefix.
 
-    A causal language model reads and writes with the same weights. A decoder looks its queries up: their keys and values
-    are made once.
+    A causal language model reads and writes with the same weights. A decoder looks queries up: their keys and
+    values are made once.
     """
     sizes = {name: weight.numel() for name, weight in model.named_parameters() if weight.dim() == 2}
     products = {name: size for name, size in sizes.items() if "embed" not in name and not name.startswith("symbols")}
