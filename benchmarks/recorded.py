@@ -303,11 +303,15 @@ def valid(batches: int = 400) -> None:
         generator, walk = made.generator(normalisation, "bfloat16"), made.walk_for(normalisation)
         search = SteadySearch(FusedGenerator(generator.model, generator.tokenise), walk)
         hits = invalid = 0
-        for _ in range(batches):
-            ids = torch.randint(2, 32_000, (128, 16), device=DEVICE)
-            found = search.search_tokens(ids, torch.ones_like(ids), options, 10)
-            hits, invalid = hits + sum(map(len, found)), invalid + made.invalid(found)
-        say(normalisation=normalisation, hits=hits, invalid=invalid, again=search.again, broken=search.recorded.broken)
+        try:
+            for _ in range(batches):
+                ids = torch.randint(2, 32_000, (128, 16), device=DEVICE)
+                found = search.search_tokens(ids, torch.ones_like(ids), options, 10)
+                hits, invalid = hits + sum(map(len, found)), invalid + made.invalid(found)
+            row = {"hits": hits, "invalid": invalid}
+        except Exception:  # so that the other is seen
+            row = {"hits": hits, "failed": traceback.format_exc()[-1500:]}
+        say(normalisation=normalisation, again=search.again, broken=search.recorded.broken, **row)
 
 
 def profile() -> None:

@@ -32,6 +32,7 @@ from triever.models.fused_decoder import PLACES, FusedGenerator, can_fuse
 from triever.models.t5 import T5, T5Shape
 from triever.search.beam import BeamOptions, beam
 from triever.search.hits import documents
+from triever.search.recorded import Recorded
 from triever.search.steady_beam import Room, measured_beam, steady_beam
 from triever.search.steady_search import SteadySearch
 
@@ -202,6 +203,18 @@ def test_a_gpu_replays_what_it_has_recorded(normalisation: str) -> None:
         same(search.search_tokens(ids[:3], mask[:3], how, 5, ties=True), expected, 1e-3)
     assert len(search.recorded) >= 1
     assert not search.recorded.broken
+
+
+@pytest.mark.slow
+def test_a_gpu_records_again_when_the_last_recording_is_forgotten() -> None:
+    recorded, numbers = Recorded(), torch.arange(1000.0, device="cuda")
+    for times in (2, 3):
+        for _ in range(2):
+            [result] = recorded("key", lambda given, times=times: (given * times,), (numbers,))
+            assert torch.equal(result.cpu(), (numbers * times).cpu())
+        assert len(recorded) == 1
+        recorded.forget("key")
+    assert not recorded.broken
 
 
 def test_many_children_are_searched_for_few_queries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

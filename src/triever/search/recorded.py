@@ -95,7 +95,8 @@ class Recorded:
                 for _ in range(WARM):
                     function(*buffers)
             torch.cuda.current_stream().wait_stream(self._stream)
-            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            if not self._recordings:  # memory that is shared ends with the last recording that has a part in it
+                self._pool = torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
             others = "thread_local"  # may use the GPU meanwhile
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode=others):
