@@ -7,6 +7,7 @@ which runs on GPUs where it can. Rows are prefixes; those of one text lie togeth
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 from dataclasses import dataclass
 from functools import cache
@@ -19,21 +20,29 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from triever.models import triton_kernels
 
+logger = logging.getLogger("triever")
+
 PLAIN = "TRIEVER_PLAIN_KERNELS"
 """The variable that keeps everything in plain torch, to compare with."""
 
 
 def fused(like: Tensor) -> triton_kernels | None:  # ty: ignore[invalid-type-form]
     """The kernels for GPUs, where they can run on such a tensor."""
-    return _kernels() if like.is_cuda else None
+    return _kernels(like.device) if like.is_cuda else None
 
 
 @cache
-def _kernels() -> object | None:
+def _kernels(device: torch.device) -> object | None:
     if os.environ.get(PLAIN) or importlib.util.find_spec("triton") is None:
         return None
     from triever.models import triton_kernels
 
+    try:  # Triton needs a compiler, which a machine with a GPU need not have
+        triton_kernels.rms_norm(torch.ones(1, 16, device=device), torch.ones(16, device=device), 1e-6)
+    except Exception as error:  # whatever a compiler or a driver says
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        logger.warning("Triton does not work here, so that a recorded search has plain kernels: %s", reason)
+        return None
     return triton_kernels
 
 
