@@ -93,7 +93,7 @@ class SteadySearch:
     ) -> list[Found]:
         """The same of the tokens (queries, length) of one query at least."""
         queries = len(ids)
-        ids, mask = self._filled_up(ids, mask)
+        ids, mask = filled_up(ids, mask, self.generator.longest)
         key = _Key(*ids.shape, options, max(options.width, k))
         with self.recorded.lock:  # buffers are shared
             if not self.generator.is_current():
@@ -106,18 +106,7 @@ class SteadySearch:
         walk, width = self.walk, options.width
         children = max([walk.slots(0), *(width * walk.slots(length) for length in range(1, walk.longest))])
         scores = self.generator.width * (width if walk.longest > 1 else 1)
-        most = max(1, min(ROWS, CHILDREN // children, SCORES // scores))
-        return 1 << (most.bit_length() - 1)  # as batches are filled up to powers of two
-
-    def _filled_up(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """With more rows and places, so that there are few different shapes; a new row repeats the first."""
-        rows, length = ids.shape
-        wanted = next((size for size in LENGTHS if size >= length), length)
-        wanted = max(length, min(wanted, self.generator.longest or wanted))
-        more = (1 << (rows - 1).bit_length()) - rows
-        ids, mask = (functional.pad(tensor, (0, wanted - length)) for tensor in (ids, mask))
-        ids, mask = (torch.cat([tensor, tensor[:1].expand(more, -1)]) for tensor in (ids, mask))
-        return ids, mask
+        return power_of_two(max(1, min(ROWS, CHILDREN // children, SCORES // scores)))
 
     def _frontier(self, key: _Key, ids: Tensor, mask: Tensor) -> Frontier:
         """What was found, on the host."""
@@ -148,6 +137,33 @@ class SteadySearch:
         return outcome.frontier, outcome.fits(plan)
 
 
+def power_of_two(most: int) -> int:
+    """The greatest power of two that is not above a number: batches are filled up to one."""
+    return 1 << (most.bit_length() - 1)
+
+
+def filled_up(ids: Tensor, mask: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+    """Tokens and mask (rows, length) with more rows and places, so that there are few different shapes.
+
+    A new row repeats the first. No text gets more than `longest` places; 0 is no limit.
+    """
+    rows, length = ids.shape
+    wanted = next((size for size in LENGTHS if size >= length), length)
+    wanted = max(length, min(wanted, longest or wanted))
+    more = (1 << (rows - 1).bit_length()) - rows
+    ids, mask = (functional.pad(tensor, (0, wanted - length)) for tensor in (ids, mask))
+    ids, mask = (torch.cat([tensor, tensor[:1].expand(more, -1)]) for tensor in (ids, mask))
+    return ids, mask
+
+
+def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copies on the host: all are begun before the first is waited for."""
+    copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
+    if tensors[0].is_cuda:
+        torch.cuda.current_stream(tensors[0].device).synchronize()
+    return copies
+
+
 def _tensors(outcome: Outcome) -> tuple[Tensor, ...]:
     frontier = outcome.frontier
     columns = frontier.state, frontier.logprob, frontier.length, frontier.rank, outcome.needs
@@ -155,8 +171,6 @@ def _tensors(outcome: Outcome) -> tuple[Tensor, ...]:
 
 
 def _on_host(tensors: Sequence[Tensor]) -> Outcome:
-    """A copy on the host: all copies are begun before the first is waited for."""
-    state, logprob, length, rank, needs, *known = (tensor.to("cpu", non_blocking=True) for tensor in tensors)
-    if tensors[0].is_cuda:
-        torch.cuda.current_stream(tensors[0].device).synchronize()
+    """The outcome of a search on the host."""
+    state, logprob, length, rank, needs, *known = on_host(tensors)
     return Outcome(Frontier(state, logprob, length, rank, *known), needs)
