@@ -28,6 +28,7 @@ from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.models.cross_decoder import Seq2SeqGenerator
 from triever.models.docid_model import Tokenise
+from triever.models.even_decoder import EvenSeq2SeqGenerator
 from triever.models.fused_decoder import PLACES, FusedGenerator, can_fuse
 from triever.models.t5 import T5, T5Shape
 from triever.search.beam import BeamOptions, beam
@@ -106,15 +107,16 @@ def tokens(count: int, length: int = 7) -> Tokenise:
 
 @given(pairs, options, st.integers(1, 5), st.booleans())
 @settings(max_examples=15)
-def test_a_fused_decoder_writes_what_the_plain_one_writes(
+def test_fused_and_even_decoders_write_what_the_plain_one_writes(
     listed: list[Pair], how: BeamOptions, queries: int, pooled: bool
 ) -> None:
     walk, tokenise = Walk(Trie.of(listed)), tokens(queries)
     plain, fused = Seq2SeqGenerator(model(pooled), tokenise), FusedGenerator(model(pooled), tokenise)
     expected = documents(walk, beam(plain, *plain.prefill([""] * queries), walk, how, keep=5), 5, ties=True)
-    search = SteadySearch(fused, walk)
-    for _ in range(2):  # measured, then planned
-        same(search.search([""] * queries, how, 5, ties=True), expected, 1e-4)
+    for steady in (fused, EvenSeq2SeqGenerator(model(pooled), tokenise)):
+        search = SteadySearch(steady, walk)
+        for _ in range(2):  # measured, then planned
+            same(search.search([""] * queries, how, 5, ties=True), expected, 1e-4)
 
 
 @pytest.mark.parametrize("gated", [True, False])

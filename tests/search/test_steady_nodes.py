@@ -41,6 +41,7 @@ chosen = st.builds(
     normalisation=st.just("documents"),
     temperature=st.sampled_from([1.0, 0.5]),
 )
+NARROW = SearchOptions(width=1, normalisation="documents")
 symbols = st.lists(st.integers(0, 3), min_size=1, max_size=3)
 passages = st.lists(st.tuples(symbols, st.integers(0, 5), st.booleans()), min_size=2, max_size=24)
 
@@ -102,7 +103,7 @@ def same(search: NodeSearch, found: Sequence[Found], expected: Sequence[Found], 
         assert positions == true_positions
 
 
-@example([([0], 0, False), ([1], 0, False), ([0], 0, True)], False, 1, SearchOptions(width=1, normalisation="documents"), 1)  # the last is gone
+@example([([0], 0, False), ([1], 0, False), ([0], 0, True)], False, 1, NARROW, 1)  # where the last one is deleted
 @given(passages, st.booleans(), st.sampled_from([None, 0, 1, 2, 3]), chosen, st.integers(1, 5))
 def test_fixed_shapes_find_what_a_search_step_by_step_finds(
     listed: list[tuple[list[int], int, bool]], numbered: bool, stops: int | None, options: SearchOptions, k: int

@@ -285,7 +285,7 @@ class _SteadySearch:
 
     @property
     def _at_once(self) -> int:
-        return max(1, SCORES // self.generator.width)
+        return max(1, SCORES // getattr(self.generator, "scores_each", self.generator.width))
 
     def _add(self, state: Tensor, logprob: Tensor, length: int | Tensor) -> None:
         """Add prefixes to the pool, which keeps the best."""

@@ -42,6 +42,7 @@ class Steady(Generator, Protocol):
 
     tokenise: Callable[[list[str]], tuple[Tensor, Tensor]]
     longest: int  # the most tokens of a text that it reads; 0 if there is no end
+    scores_each: int  # scores that it may compute for one prefix
 
     def read(self, ids: Tensor, mask: Tensor, rows: int = 0) -> tuple[Cache, Hidden]:
         """The same as `prefill`, of tokens (texts, length) and a mask, with room for so many symbols."""
@@ -105,7 +106,7 @@ class SteadySearch:
         """How many queries are searched together, so that the children and scores of all their prefixes have room."""
         walk, width = self.walk, options.width
         children = max([walk.slots(0), *(width * walk.slots(length) for length in range(1, walk.longest))])
-        scores = self.generator.width * (width if walk.longest > 1 else 1)
+        scores = self.generator.scores_each * (width if walk.longest > 1 else 1)
         return power_of_two(max(1, min(ROWS, CHILDREN // children, SCORES // scores)))
 
     def _frontier(self, key: _Key, ids: Tensor, mask: Tensor) -> Frontier:
