@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -79,6 +80,22 @@ def test_fixed_shapes_find_what_the_plain_beam_finds(
     planned = steady_beam(toy, *toy.prefill(QUERIES), walk, how, plan, k)
     assert planned.fits(plan)
     same(documents(walk, planned.frontier, k, ties=True), expected)
+
+
+@given(pairs, st.sets(st.integers(0, 9), max_size=3), options, st.integers(0, 6))
+def test_to_a_depth_they_find_the_same_prefixes(
+    listed: list[Pair], gone: set[int], how: BeamOptions, depth: int
+) -> None:
+    walk, toy, how = changed(listed, [], gone), Toy(STOP + 1), replace(how, finish=False, length_penalty=0.0)
+    expected = beam(toy, *toy.prefill(QUERIES), walk, how, depth=depth)
+    measured, plan = measured_beam(toy, *toy.prefill(QUERIES), walk, how, depth=depth)
+    planned = steady_beam(toy, *toy.prefill(QUERIES), walk, how, plan, depth=depth)
+    for found in (measured.frontier, planned.frontier):
+        width = expected.logprob.shape[1]
+        torch.testing.assert_close(found.logprob[:, :width], expected.logprob, atol=1e-5, rtol=0)
+        assert not found.logprob[:, width:].isfinite().any()
+        there = expected.logprob.isfinite()
+        assert torch.equal(found.state[:, :width][there], expected.state[there])
 
 
 def test_a_plan_with_too_little_room_says_so() -> None:

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.search.test_contextual_generator import counts, titles, vocabulary
@@ -47,6 +47,7 @@ def model(ids: int) -> T5:
     return made.eval()
 
 
+@example([((0, 3), 0), ((0, 0, 3), 1), ((1, 3), 2)], [1, 1, 3], BeamOptions(1, "vocabulary"), 1, 0.0, False)
 @given(titles, counts, options, st.integers(1, 5), st.sampled_from([0.0, 0.05]), st.booleans())
 @settings(max_examples=30)
 def test_fixed_shapes_find_what_a_search_step_by_step_finds(

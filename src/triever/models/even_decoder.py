@@ -44,7 +44,16 @@ class EvenSeq2SeqGenerator(Seq2SeqGenerator):
     @torch.inference_mode()
     def read(self, ids: Tensor, mask: Tensor, rows: int = 0) -> tuple[Seq2SeqCache, Tensor]:
         """What `prefill` does, of tokens; room is made as it is needed, whatever `rows` says."""
-        return self._begun(self.model.read(ids, mask))
+        return self.begin(self.states(ids, mask), mask)
+
+    def states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(texts, length, d_model) the states of tokens."""
+        return self.model.encode(ids, mask)
+
+    @torch.inference_mode()
+    def begin(self, states: Tensor, mask: Tensor, rows: int = 0) -> tuple[Seq2SeqCache, Tensor]:
+        """The same of the states of tokens."""
+        return self._begun(self.model.looked_up(states, mask))
 
     def _read_for(self, cache: Seq2SeqCache, text: Tensor) -> Read:
         """What was read, as it is: to look whether the prefixes lie evenly would be to wait for a GPU."""
