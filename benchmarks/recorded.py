@@ -4,7 +4,8 @@ same: the documents of recorded and of plain searches, in float32 and bfloat16. 
 torch, with its time. profile: where a GPU spends its time, kernel by kernel, before and after. pieces: the time of
 reading, of the beam, and of looking documents up. scale: from 100,000 docids to ten million, with peak memory.
 trained: how far bfloat16 agrees with float32 after a model has learned something. others [documents]: rows of nodes,
-contextual titles and GDR, each in fixed shapes beside the search step by step.
+contextual titles and GDR, each in fixed shapes beside the search step by step; and late interaction, where queries that
+are searched together are compared with queries one by one.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from triever.engines.match_scores import ScoredCandidates
 from triever.engines.node_docids import Rows
 from triever.engines.node_search import Found
 from triever.engines.titles import writing_in
+from triever.index.token_vectors import TokenIndex, TokenOptions
 from triever.index.trie_vectors import TrieVectors
 from triever.lab.bench_decode import DecodeOptions, Work, agreement
 from triever.models import kernels
@@ -285,6 +287,7 @@ def others() -> None:
         "titles, BERT's form": lambda: contextual(made, count, copied=True),
         "titles, T5's form, bfloat16": lambda: contextual(made, count, copied=False, precision="bfloat16"),
         "gdr": lambda: gdr(made, count),
+        "late interaction": lambda: late_interaction(count),
     }
     for name, make in cases.items():
         try:
@@ -390,6 +393,25 @@ def gdr(made: Dataset, count: int) -> Case:
         lambda asked: scored(steady.best(asked, scoring, 10)),
         facts,
     )
+
+
+def late_interaction(count: int) -> Case:
+    """Documents of 30 tokens, and queries of 16; nothing is recorded, so both ways differ only in copies to the host."""
+    chance = np.random.default_rng(1)
+    flat = chance.standard_normal((30 * count, 64), np.float32)
+    flat /= np.linalg.norm(flat, axis=1, keepdims=True)
+    index = TokenIndex.of(
+        flat.astype(np.float16), 30 * np.arange(count + 1), TokenOptions(centroids=256, device=DEVICE)
+    )
+    asked = flat[chance.integers(0, len(flat), (ASKED, 16))] + 0.1 * chance.standard_normal((ASKED, 16, 64), np.float32)
+
+    def scored(scores: np.ndarray, rows: np.ndarray) -> Scored:
+        return [list(zip(*each, strict=True)) for each in zip(rows.tolist(), scores.tolist(), strict=True)]
+
+    def one_by_one(_queries: list[str]) -> Scored:
+        return [found for query in asked for found in scored(*index.search(query[None], None, 10))]
+
+    return one_by_one, lambda _queries: scored(*index.search(asked, None, 10)), dict
 
 
 def profile() -> None:

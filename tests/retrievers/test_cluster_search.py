@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -162,6 +163,26 @@ def test_fixed_shapes_find_what_a_search_step_by_step_finds(small: GDR, scoring:
     for _ in range(2):  # measured, then planned
         assert [_listed(scored) for scored in steady.best(TEXTS, scoring, 5)] == expected
     assert steady.alone == 0 or depth != 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [1, None])
+def test_a_gpu_replays_what_it_has_recorded(small: GDR, depth: int | None) -> None:
+    engine = with_documents(engine_of(small), several=False)
+    vectors = np.random.default_rng(0).normal(size=(COUNT, 32)).astype(np.float32)
+    docids = replace(engine.docids, model=copy.deepcopy(engine.docids.model).cuda())
+    below = TrieVectors.of(docids.trie, np.arange(COUNT), vectors, "cuda")
+    matching = replace(engine.matching, depth=depth)
+    engine = replace(engine, docids=docids, below=below, options=SearchOptions(width=3), matching=matching)
+    steady, plain = engine.made_steady(), engine.searcher(depth)
+    assert steady is not None
+    for texts in (TEXTS, TEXTS, TEXTS, TEXTS[::-1]):
+        ours, theirs = (searcher.best(texts, SCORINGS[0], 5) for searcher in (steady, plain))
+        for scored, expected in zip(ours, theirs, strict=True):
+            assert set(scored.numbers) == set(expected.numbers)
+            assert sorted(scored.scores) == pytest.approx(sorted(expected.scores), abs=1e-3)
+    assert len(steady.recorded) >= 1
+    assert not steady.recorded.broken
 
 
 def test_where_documents_tie_or_are_few_it_goes_step_by_step(small: GDR) -> None:
