@@ -396,7 +396,7 @@ def gdr(made: Dataset, count: int) -> Case:
 
 
 def late_interaction(count: int) -> Case:
-    """Documents of 30 tokens, and queries of 16; nothing is recorded, so both ways differ only in copies to the host."""
+    """Documents of 30 tokens, queries of 16. Nothing is recorded: both ways differ only in copies to the host."""
     chance = np.random.default_rng(1)
     flat = chance.standard_normal((30 * count, 64), np.float32)
     flat /= np.linalg.norm(flat, axis=1, keepdims=True)
