@@ -90,10 +90,11 @@ class ClusterEngine:
     def made_steady(self) -> SteadyClusters | None:
         """A new search in fixed shapes, if it can be made in them."""
         searcher, steady = self.searcher(self.matching.depth), self.docids.made_steady(self.options.precision)
-        generator = None if steady is None else steady.generator
-        if not isinstance(generator, FusedGenerator | EvenSeq2SeqGenerator) or not can_be_steady(searcher):
+        generator, walk, below = steady and steady.generator, self.docids.walk, self.below
+        even = isinstance(generator, FusedGenerator | EvenSeq2SeqGenerator)
+        if not even or not self.single or not isinstance(below, TrieVectors) or not can_be_steady(walk, below):
             return None
-        return SteadyClusters(searcher, generator)
+        return SteadyClusters(searcher, generator, self.docids.model.encoder, walk, below)
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What each part of the rule gives to each hit."""

@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from triever.docids.walk import Walk
+from triever.engines.docid_search import SearchOptions
 from triever.engines.match_scores import SHORTER, ScoredCandidates, Scoring
 from triever.index.trie_vectors import TrieVectors
+from triever.models.encoder import Encoder
 from triever.models.even_decoder import EvenSeq2SeqGenerator
 from triever.models.fused_decoder import FusedGenerator
 from triever.search.beam import BeamOptions, Frontier
 from triever.search.many import batches_of
 from triever.search.steady_search import Begun, Key, SteadySearch, filled_up, power_of_two
-
-if TYPE_CHECKING:
-    from triever.engines.clusters import ClusterSearch
 
 ROOM = 2**27
 """The most scores of documents that are there at once."""
@@ -32,26 +32,56 @@ AT_ONCE = 2**26
 """The most numbers of vectors that are read at once."""
 
 
-def can_be_steady(search: ClusterSearch) -> bool:
-    """Whether a search can be made in fixed shapes: one part of a trie, in which no document is twice."""
-    engine, below = search.engine, search.engine.below
-    if not isinstance(below, TrieVectors) or len(below.parts) > 1 or not engine.single:
+Even: TypeAlias = FusedGenerator | EvenSeq2SeqGenerator
+
+
+class StepByStep(Protocol):
+    """A search of clusters that is not in fixed shapes."""
+
+    @property
+    def options(self) -> SearchOptions:
+        """How clusters are searched."""
+        ...
+
+    @property
+    def depth(self) -> int | None:
+        """How many symbols of docids are written; None: all."""
+        ...
+
+    def best(self, queries: Sequence[str], scoring: Scoring, k: int) -> list[ScoredCandidates]:
+        """For each query the k best documents, and all that tie with the last."""
+        ...
+
+
+def can_be_steady(walk: Walk, below: TrieVectors) -> bool:
+    """Whether clusters can be searched in fixed shapes; the caller sees to it that no document is in two of them."""
+    if len(below.parts) > 1:  # as documents were added
         return False
-    [vectors], [part] = below.parts, engine.docids.walk.parts
+    [vectors], [part] = below.parts, walk.parts
     there = vectors.tensor.device.type == vectors.device.type
     return there and part.nodes > 1 and 0 < len(vectors) <= ROOM
 
 
 class SteadyClusters(SteadySearch):
-    """`SteadyClusters(search, generator).best(queries, scoring, k)`: one for each engine, to be used again."""
+    """`SteadyClusters(search, generator, encoder, walk, below).best(queries, scoring, k)`, to be used again.
 
-    generator: FusedGenerator | EvenSeq2SeqGenerator
+    The encoder makes vectors of the states of queries. `below` are the vectors of documents.
+    """
+
+    generator: Even
 
     def __init__(
-        self, search: ClusterSearch, generator: FusedGenerator | EvenSeq2SeqGenerator, *, record: bool = True
+        self,
+        search: StepByStep,
+        generator: Even,
+        encoder: Encoder,
+        walk: Walk,
+        below: TrieVectors,
+        *,
+        record: bool = True,
     ) -> None:
-        super().__init__(generator, search.engine.docids.walk, record=record)
-        self.plain, self.depth = search, search.depth
+        super().__init__(generator, walk, record=record)
+        self.plain, self.depth, self.encoder, self.below = search, search.depth, encoder, below
         self.alone = 0  # queries that were searched step by step
 
     @torch.inference_mode()
@@ -82,7 +112,7 @@ class SteadyClusters(SteadySearch):
         last, behind = scores[:, :k][:, -1:], scores[:, k:]
         unsure = ((behind == last) & (last > -np.inf)).any(1)  # as others tie with the last one
         unsure |= ((scores[:, :k] > -np.inf).sum(1) < k) & (clusters >= options.width)  # as a wider beam finds more
-        numbers = np.asarray(self.plain.engine.docids.trie.parts[0].document)
+        numbers = np.asarray(self.walk.trie.parts[0].document)
         rows = zip(unsure.tolist(), scores[:, :k], entries[:, :k], clusters.tolist(), strict=True)
         return [None if is_unsure else _scored(numbers, *columns) for is_unsure, *columns in rows]
 
@@ -91,7 +121,7 @@ class SteadyClusters(SteadySearch):
     def begun(self, ids: Tensor, mask: Tensor, rows: int = 0) -> Begun:
         """What is read of tokens, for the decoder and for the vectors of queries."""
         states = self.generator.states(ids, mask)
-        vectors = self.plain.engine.docids.model.encoder.vectors(states.float(), mask)
+        vectors = self.encoder.vectors(states.float(), mask)
         return Begun(*self.generator.begin(states, mask, rows), vectors)
 
     def results(self, key: Key, begun: Begun, frontier: Frontier) -> tuple[Tensor, ...]:
@@ -107,8 +137,7 @@ class SteadyClusters(SteadySearch):
 
     def _nearness(self, scoring: Scoring, queries: Tensor) -> Tensor:
         """(queries, entries) float64: what vectors give, -inf where an entry is deleted."""
-        assert isinstance(self.plain.engine.below, TrieVectors)  # the caller has asked `can_be_steady`
-        [vectors] = self.plain.engine.below.parts
+        [vectors] = self.below.parts
         step = max(1, AT_ONCE // vectors.array.shape[1])
         slices = (slice(low, low + step) for low in range(0, len(vectors), step))
         products = torch.cat([queries.float() @ vectors.read(span).T for span in slices], 1).double()
@@ -133,24 +162,22 @@ class SteadyClusters(SteadySearch):
 
     @cached_property
     def _clusters(self) -> _Clusters:
-        return _Clusters(self.plain)
+        return _Clusters(self.walk, self.depth)
 
 
 class _Clusters:
     """Below which prefix each entry of a trie of one part lies, as tensors on the device."""
 
-    def __init__(self, search: ClusterSearch) -> None:
-        [arrays], [alive] = search.engine.docids.trie.parts, search.engine.docids.trie.alive
-        [self._part] = search.engine.docids.walk.parts
-        device, levels = search.engine.docids.walk.device, np.array(arrays.levels)
+    def __init__(self, walk: Walk, depth: int | None) -> None:
+        [arrays], [alive], [self._part] = walk.trie.parts, walk.trie.alive, walk.parts
+        device, levels = walk.device, np.array(arrays.levels)
         deepest = len(levels) - 2
-        depth = deepest if search.depth is None else min(search.depth, deepest)
-        self.nodes = int(levels[depth + 1])
+        self.nodes = int(levels[(deepest if depth is None else min(depth, deepest)) + 1])
         node, parent = np.array(arrays.leaf_of_entry()), np.asarray(arrays.parent)
         length = np.searchsorted(levels, np.arange(self.nodes), side="right") - 1  # of prefixes, and then of docids
         ended = node < self.nodes
         docid = np.searchsorted(levels, node[ended], side="right") - 1 + np.diff(arrays.tail_start)[ended]
-        length[node[ended]] = docid if search.depth is None else np.minimum(docid, search.depth)
+        length[node[ended]] = docid if depth is None else np.minimum(docid, depth)
         while (deep := node >= self.nodes).any():
             node[deep] = parent[node[deep]]
         self._node, self._length = torch.from_numpy(node).to(device), torch.from_numpy(length).to(device)
