@@ -1,10 +1,12 @@
-"""Recorded searches on a GPU: `python benchmarks/recorded.py same|kernels|profile|pieces|scale|trained|models|valid`.
+"""Recorded searches on a GPU: `python benchmarks/recorded.py PART`, a part being one of these.
 
 same: the documents of recorded and of plain searches, in float32 and bfloat16. kernels: each kernel against plain
 torch, with its time. profile: where a GPU spends its time, kernel by kernel, before and after. pieces: the time of
 reading, of the beam, and of looking documents up. scale: from 100,000 docids to ten million, with peak memory.
 trained: how far bfloat16 agrees with float32 after a model has learned something. models: models of other shapes, with
-`generate` and what the products alone would take. valid: a million hits, and how many of them are none.
+`generate` and what the products alone would take. valid: a million hits, and how many of them are none. others
+[documents]: rows of nodes, contextual titles and GDR, each in fixed shapes beside the search step by step; and late
+interaction, where queries that are searched together are compared with queries one by one.
 """
 
 from __future__ import annotations
@@ -16,11 +18,33 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
+from triever import (
+    GDR,
+    Cluster,
+    Contextual,
+    Dataset,
+    DecoderOptions,
+    DocidTuning,
+    Document,
+    Generative,
+    SearchOptions,
+    Semantic,
+)
+from triever.docids.contextual_vocabulary import Vocabulary
+from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
+from triever.engines.match_scores import ScoredCandidates
+from triever.engines.node_docids import Rows
+from triever.engines.node_search import Found
+from triever.engines.titles import writing_in
+from triever.index.token_vectors import TokenIndex, TokenOptions
+from triever.index.trie_vectors import TrieVectors
 from triever.lab.bench_decode import FIRST_TOKEN, DecodeOptions, Work, _following, agreement
 from triever.models import kernels
 from triever.models.bert_reader import BertReader, BertSizes
@@ -32,6 +56,7 @@ from triever.models.fused_decoder import FusedGenerator
 from triever.models.t5 import T5, T5Shape, from_transformers
 from triever.search.beam import BeamOptions, beam
 from triever.search.hits import documents
+from triever.search.many import search_each
 from triever.search.recorded import Recorded
 from triever.search.scores import Normalisation
 from triever.search.steady_beam import measured_beam, steady_beam, symbols_of
@@ -314,6 +339,153 @@ def valid(batches: int = 400) -> None:
         say(normalisation=normalisation, again=search.again, broken=search.recorded.broken, **row)
 
 
+WIDE, LAYERS, ASKED = (384, 6, 128) if DEVICE == "cuda" else (32, 1, 8)  # on a processor only to see that it runs
+Scored = list[list[tuple[int, float]]]
+
+
+def others() -> None:
+    """What is no beam over docids alone: engines of random weights over random documents, plain and recorded."""
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 60_000
+    words = [f"{a}{b}" for a in ("read", "open", "load", "dump", "sort", "join") for b in range(40)]
+    chance = np.random.default_rng(0)
+    queries = [" ".join(chance.choice(words, 12)) for _ in range(ASKED)]
+    texts = ((" ".join(chance.choice(words, 20)), " ".join(words[at : at + 3])) for at in range(200))
+    made = Dataset.of("random", [Document(f"d{at}", text, title) for at, (text, title) in enumerate(texts)])
+    cases = {
+        "nodes to a depth": lambda: nodes(made, count, stops=3),
+        "nodes to the ends": lambda: nodes(made, count, stops=None),
+        "nodes, every row": lambda: nodes(made, count, stops=0),
+        "titles, T5's form": lambda: contextual(made, count, copied=False),
+        "titles, BERT's form": lambda: contextual(made, count, copied=True),
+        "titles, T5's form, bfloat16": lambda: contextual(made, count, copied=False, precision="bfloat16"),
+        "gdr": lambda: gdr(made, count),
+        "late interaction": lambda: late_interaction(count),
+    }
+    for name, make in cases.items():
+        try:
+            begun = time.perf_counter()
+            plain, recorded, facts = make()
+            for _ in range(3):
+                found = recorded(queries)
+            same_as = agreement(plain(queries), found)
+            far = [abs(dict(theirs)[number] - score) for theirs, ours in zip(plain(queries), found, strict=True)
+                   for number, score in ours if number in dict(theirs)]  # fmt: skip
+            times = {"plain_ms": seconds(lambda run=plain: run(queries), 3) * 1e3,
+                     "recorded_ms": seconds(lambda run=recorded: run(queries), 10) * 1e3}  # fmt: skip
+            same_as |= {"farthest": max(far, default=0.0), "took_s": time.perf_counter() - begun}
+            say(case=name, documents=count, queries=ASKED, **times, **same_as, **facts())
+        except Exception:  # so that the others are seen
+            say(case=name, failed=traceback.format_exc()[-1500:])
+
+
+Search = Callable[[list[str]], Scored]
+Case = tuple[Search, Search, Callable[[], dict[str, object]]]
+MINILM = f"scratch:hidden={WIDE},layers={LAYERS},heads={WIDE // 32},vocabulary=2000"
+UNTRAINED = {"backbone": MINILM, "training": DocidTuning(steps=0), "device": DEVICE}
+
+
+def random_tree(count: int, branch: int, levels: int, numbered: bool) -> Trie:
+    """So many docids, each of some random symbols and, where they are numbered, its own number."""
+    docids = np.random.default_rng(1).integers(0, branch, (count, levels))
+    docids = np.concatenate([docids, np.arange(count)[:, None]], 1) if numbered else docids
+    return Trie.of(Paths(docids.ravel(), np.arange(count + 1) * docids.shape[1], np.arange(count)))
+
+
+def nodes(made: Dataset, count: int, stops: int | None) -> Case:
+    """Three passages of each document, in clusters of three symbols."""
+    scheme, options = Semantic(branch=3, leaf=10), SearchOptions(record=True)
+    fitted = Generative(docids=scheme, decoder=DecoderOptions(rows="nodes"), search_options=options, **UNTRAINED)
+    engine, passages = fitted.fit(made).engine, 3 * count
+    row = np.random.default_rng(2).standard_normal((passages, WIDE), np.float32)
+    row /= np.linalg.norm(row, axis=1, keepdims=True)
+    rows = Rows(row.astype(np.float16), np.arange(passages) // 3, np.arange(passages), np.ones(passages, np.float32))
+    engine = replace(engine, rows=rows, trie=random_tree(passages, 30, 3, numbered=True), scale=20.0)
+    engine = replace(engine, depth=stops)
+    steady = engine.made_steady()
+    step_by_step = steady.plain
+
+    def scored(found: list[Found]) -> Scored:
+        return [best_documents(rows.owners[each.positions], each.logprobs) for each in found]
+
+    facts = lambda: {"broken": steady.recorded.broken, "again": steady.again}  # noqa: E731
+    return lambda asked: scored(step_by_step.search(asked, 10)), lambda asked: scored(steady.search(asked, 10)), facts
+
+
+def best_documents(owners: np.ndarray, logprobs: np.ndarray) -> list[tuple[int, float]]:
+    """The ten documents with the highest sums."""
+    numbers, of = np.unique(owners, return_inverse=True)
+    masses = np.full(len(numbers), -np.inf)
+    np.logaddexp.at(masses, of, logprobs)
+    order = np.lexsort((numbers, -masses))[:10]
+    return list(zip(numbers[order].tolist(), masses[order].tolist(), strict=True))
+
+
+def contextual(made: Dataset, count: int, copied: bool, precision: str = "float32") -> Case:
+    """Titles of two to six tokens out of 8,000, of which each has up to five ids."""
+    options = SearchOptions(width=10, record=True, precision=precision)
+    engine = Contextual(decoder=DecoderOptions(copy=copied), search_options=options, **UNTRAINED).fit(made).engine
+    chance, tokens = np.random.default_rng(1), 8_000
+    several = chance.integers(1, 6, tokens + 1)
+    several[-1] = 1  # the end
+    start, shape = np.cumsum(several) - several, engine.docids.model.shape
+    known = Vocabulary(start, several, torch.randn(several.sum(), shape.d_model) * 0.3)
+    engine = writing_in(engine, known, engine.docids.model.start_row)
+    titles = {(*(chance.zipf(1.2, chance.integers(2, 7)) % tokens).tolist(), tokens) for _ in range(count)}
+    trie = Trie.of((title, number) for number, title in enumerate(sorted(titles)))
+    engine = replace(engine, docids=replace(engine.docids, trie=trie, numbers=np.arange(len(titles))))
+    steady, generator, walk, how = engine.made_steady(), engine.generator(), engine.docids.walk, options.beam(10)
+
+    def step_by_step(asked: list[str]) -> Scored:
+        find = lambda cache, hidden: documents(walk, beam(generator, cache, hidden, walk, how), 10)  # noqa: E731
+        return search_each(generator, asked, find)
+
+    facts = lambda: {"broken": steady.recorded.broken, "again": steady.again, "ids": len(known)}  # noqa: E731
+    return step_by_step, lambda asked: steady.search(asked, how, 10), facts
+
+
+def gdr(made: Dataset, count: int) -> Case:
+    """Documents in clusters of three symbols."""
+    options = SearchOptions(width=10, record=True)
+    engine = GDR(docids=Cluster(clusters=50, branch=10), search_options=options, **UNTRAINED).fit(made).engine
+    width, numbers = engine.docids.model.shape.width, np.arange(count)
+    trie = random_tree(count, width, 3, numbered=False)
+    below = TrieVectors.of(trie, numbers, np.random.default_rng(2).standard_normal((count, WIDE), np.float32), DEVICE)
+    engine = replace(engine, docids=replace(engine.docids, trie=trie, numbers=numbers), below=below, taught=None)
+    engine = replace(engine, matching=replace(engine.matching, depth=None))
+    steady, scoring = engine.made_steady(), engine.scoring
+
+    def scored(found: list[ScoredCandidates]) -> Scored:
+        pairs = (sorted(zip(each.numbers.tolist(), each.scores.tolist(), strict=True), key=lambda pair: -pair[1])
+                 for each in found)  # fmt: skip
+        return [each[:10] for each in pairs]
+
+    facts = lambda: {"broken": steady.recorded.broken, "again": steady.again, "alone": steady.alone, "symbols": width}  # noqa: E731
+    return (
+        lambda asked: scored(steady.plain.best(asked, scoring, 10)),
+        lambda asked: scored(steady.best(asked, scoring, 10)),
+        facts,
+    )
+
+
+def late_interaction(count: int) -> Case:
+    """Documents of 30 tokens, queries of 16. Nothing is recorded: both ways differ only in copies to the host."""
+    chance = np.random.default_rng(1)
+    flat = chance.standard_normal((30 * count, 64), np.float32)
+    flat /= np.linalg.norm(flat, axis=1, keepdims=True)
+    index = TokenIndex.of(
+        flat.astype(np.float16), 30 * np.arange(count + 1), TokenOptions(centroids=256, device=DEVICE)
+    )
+    asked = flat[chance.integers(0, len(flat), (ASKED, 16))] + 0.1 * chance.standard_normal((ASKED, 16, 64), np.float32)
+
+    def scored(scores: np.ndarray, rows: np.ndarray) -> Scored:
+        return [list(zip(*each, strict=True)) for each in zip(rows.tolist(), scores.tolist(), strict=True)]
+
+    def one_by_one(_queries: list[str]) -> Scored:
+        return [found for query in asked for found in scored(*index.search(query[None], None, 10))]
+
+    return one_by_one, lambda _queries: scored(*index.search(asked, None, 10)), dict
+
+
 def profile() -> None:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiled
@@ -401,6 +573,7 @@ PARTS = {
     "pieces": pieces,
     "scale": scale,
     "valid": valid,
+    "others": others,
 }
 
 if __name__ == "__main__":

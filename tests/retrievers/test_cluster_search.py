@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from triever.docids.trie import Trie
 from triever.engines import clusters
 from triever.engines.clusters import ClusterEngine, ClusterSearch
 from triever.engines.docid_search import SearchOptions
-from triever.engines.match_scores import Scoring
+from triever.engines.match_scores import ScoredCandidates, Scoring
 from triever.index.trie_vectors import TrieVectors
 from triever.retrievers.gdr import GDR
 from triever.training.tuning import DocidTuning
@@ -143,3 +144,61 @@ def test_what_is_compared_is_what_the_clusters_of_the_beam_hold(small: GDR, dept
             assert compared == sum(held[one] for one in visited), query
         if depth == 0:
             assert compared == len(beginnings), query
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, None])
+@pytest.mark.parametrize("scoring", SCORINGS, ids=["sum", "loglinear", "learned", "falling"])
+def test_fixed_shapes_find_what_a_search_step_by_step_finds(small: GDR, scoring: Scoring, depth: int | None) -> None:
+    engine = with_documents(engine_of(small), several=False)
+    chance = np.random.default_rng(0)
+    vectors = chance.normal(size=(COUNT, 32)).astype(np.float32)  # of which none tie
+    trie = engine.docids.trie.without(range(0, COUNT, 7))
+    numbers = np.setdiff1d(np.arange(COUNT), range(0, COUNT, 7))
+    docids, below = replace(engine.docids, trie=trie, numbers=numbers), TrieVectors.of(trie, np.arange(COUNT), vectors)
+    matching = replace(engine.matching, depth=depth)
+    engine = replace(engine, docids=docids, below=below, options=SearchOptions(width=3), matching=matching)
+    steady, plain = engine.made_steady(), engine.searcher(depth)
+    assert steady is not None
+    expected = [_listed(scored) for scored in plain.best(TEXTS, scoring, 5)]
+    for _ in range(2):  # measured, then planned
+        assert [_listed(scored) for scored in steady.best(TEXTS, scoring, 5)] == expected
+    assert steady.alone == 0 or depth != 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [1, None])
+def test_a_gpu_replays_what_it_has_recorded(small: GDR, depth: int | None) -> None:
+    engine = with_documents(engine_of(small), several=False)
+    vectors = np.random.default_rng(0).normal(size=(COUNT, 32)).astype(np.float32)
+    docids = replace(engine.docids, model=copy.deepcopy(engine.docids.model).cuda())
+    below = TrieVectors.of(docids.trie, np.arange(COUNT), vectors, "cuda")
+    matching = replace(engine.matching, depth=depth)
+    engine = replace(engine, docids=docids, below=below, options=SearchOptions(width=3), matching=matching)
+    steady, plain = engine.made_steady(), engine.searcher(depth)
+    assert steady is not None
+    for texts in (TEXTS, TEXTS, TEXTS, TEXTS[::-1]):
+        ours, theirs = (searcher.best(texts, SCORINGS[0], 5) for searcher in (steady, plain))
+        for scored, expected in zip(ours, theirs, strict=True):
+            assert set(scored.numbers) == set(expected.numbers)
+            assert sorted(scored.scores) == pytest.approx(sorted(expected.scores), abs=1e-3)
+    assert len(steady.recorded) >= 1
+    assert not steady.recorded.broken
+
+
+def test_where_documents_tie_or_are_few_it_goes_step_by_step(small: GDR) -> None:
+    engine = replace(with_documents(engine_of(small), several=False), options=SearchOptions(width=1))
+    steady, plain = engine.made_steady(), engine.searcher(engine.matching.depth)
+    assert steady is not None
+    expected = [_listed(scored) for scored in plain.best(TEXTS, SCORINGS[0], 60)]
+    assert [_listed(scored) for scored in steady.best(TEXTS, SCORINGS[0], 60)] == expected
+    assert steady.alone == len(TEXTS)
+
+
+def test_a_document_in_two_clusters_is_searched_step_by_step(small: GDR) -> None:
+    assert with_documents(engine_of(small), several=True).made_steady() is None
+
+
+def _listed(scored: ScoredCandidates) -> list[tuple[int, int, float]]:
+    """Documents, entries and scores, best first."""
+    rows = zip(scored.numbers.tolist(), scored.entries.tolist(), scored.scores.round(4).tolist(), strict=True)
+    return sorted(rows, key=lambda row: (-row[2], row[0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -28,6 +29,7 @@ from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.models.cross_decoder import Seq2SeqGenerator
 from triever.models.docid_model import Tokenise
+from triever.models.even_decoder import EvenSeq2SeqGenerator
 from triever.models.fused_decoder import PLACES, FusedGenerator, can_fuse
 from triever.models.t5 import T5, T5Shape
 from triever.search.beam import BeamOptions, beam
@@ -81,6 +83,22 @@ def test_fixed_shapes_find_what_the_plain_beam_finds(
     same(documents(walk, planned.frontier, k, ties=True), expected)
 
 
+@given(pairs, st.sets(st.integers(0, 9), max_size=3), options, st.integers(0, 6))
+def test_to_a_depth_they_find_the_same_prefixes(
+    listed: list[Pair], gone: set[int], how: BeamOptions, depth: int
+) -> None:
+    walk, toy, how = changed(listed, [], gone), Toy(STOP + 1), replace(how, finish=False, length_penalty=0.0)
+    expected = beam(toy, *toy.prefill(QUERIES), walk, how, depth=depth)
+    measured, plan = measured_beam(toy, *toy.prefill(QUERIES), walk, how, depth=depth)
+    planned = steady_beam(toy, *toy.prefill(QUERIES), walk, how, plan, depth=depth)
+    for found in (measured.frontier, planned.frontier):
+        width = expected.logprob.shape[1]
+        torch.testing.assert_close(found.logprob[:, :width], expected.logprob, atol=1e-5, rtol=0)
+        assert not found.logprob[:, width:].isfinite().any()
+        there = expected.logprob.isfinite()
+        assert torch.equal(found.state[:, :width][there], expected.state[there])
+
+
 def test_a_plan_with_too_little_room_says_so() -> None:
     walk, toy = Walk(Trie.of([((a, b, STOP), 3 * a + b) for a in range(3) for b in range(3)])), Toy(STOP + 1)
     small = (Room(1), Room(0))
@@ -107,15 +125,16 @@ def tokens(count: int, length: int = 7) -> Tokenise:
 
 @given(pairs, options, st.integers(1, 5), st.booleans())
 @settings(max_examples=15)
-def test_a_fused_decoder_writes_what_the_plain_one_writes(
+def test_fused_and_even_decoders_write_what_the_plain_one_writes(
     listed: list[Pair], how: BeamOptions, queries: int, pooled: bool
 ) -> None:
     walk, tokenise = Walk(Trie.of(listed)), tokens(queries)
     plain, fused = Seq2SeqGenerator(model(pooled), tokenise), FusedGenerator(model(pooled), tokenise)
     expected = documents(walk, beam(plain, *plain.prefill([""] * queries), walk, how, keep=5), 5, ties=True)
-    search = SteadySearch(fused, walk)
-    for _ in range(2):  # measured, then planned
-        same(search.search([""] * queries, how, 5, ties=True), expected, 1e-4)
+    for steady in (fused, EvenSeq2SeqGenerator(model(pooled), tokenise)):
+        search = SteadySearch(steady, walk)
+        for _ in range(2):  # measured, then planned
+            same(search.search([""] * queries, how, 5, ties=True), expected, 1e-4)
 
 
 @pytest.mark.parametrize("gated", [True, False])

@@ -36,6 +36,7 @@ from triever.engines.match_scores import (
     weights_for,
 )
 from triever.engines.panels import Panel
+from triever.engines.steady_clusters import SteadyClusters, can_be_steady
 from triever.errors import UsageError
 from triever.index.trie_shards import ShardedTrieVectors
 from triever.index.trie_vectors import TrieVectors
@@ -43,6 +44,8 @@ from triever.memory_parts import Product, Products, Stored, weight_products, wei
 from triever.models import encoder as encoders
 from triever.models.cross_decoder import CrossDecoder
 from triever.models.encoder import Encoder
+from triever.models.even_decoder import EvenSeq2SeqGenerator
+from triever.models.fused_decoder import FusedGenerator
 from triever.models.vector_generator import VectorGenerator
 from triever.search.beam import Frontier, beam
 from triever.search.many import ROWS, read_together
@@ -74,8 +77,24 @@ class ClusterEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The nearest documents in the clusters that the model writes."""
-        scored_per_query = self.searcher(self.matching.depth).best(queries, self.scoring, k)
+        searcher = self.searcher(self.matching.depth)
+        if self.options.records and self.docids.model.device.type == "cuda":
+            searcher = self._steady or searcher
+        scored_per_query = searcher.best(queries, self.scoring, k)
         return [self._ranked(store, scored, k) for scored in scored_per_query]
+
+    @cached_property
+    def _steady(self) -> SteadyClusters | None:
+        return self.made_steady()
+
+    def made_steady(self) -> SteadyClusters | None:
+        """A new search in fixed shapes, if it can be made in them."""
+        searcher, steady = self.searcher(self.matching.depth), self.docids.made_steady(self.options.precision)
+        generator, walk, below = steady and steady.generator, self.docids.walk, self.below
+        even = isinstance(generator, FusedGenerator | EvenSeq2SeqGenerator)
+        if not even or not self.single or not isinstance(below, TrieVectors) or not can_be_steady(walk, below):
+            return None
+        return SteadyClusters(searcher, generator, self.docids.model.encoder, walk, below)
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What each part of the rule gives to each hit."""

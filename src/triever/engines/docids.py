@@ -37,6 +37,7 @@ from triever.models.decoders import DecoderOptions, takes_vectors
 from triever.models.docid_model import DocidModel, laid_out
 from triever.models.encoder import Encoder, adapter_facts, encode, source_of
 from triever.models.even_causal import EvenCausalGenerator
+from triever.models.even_decoder import EvenSeq2SeqGenerator, can_be_even
 from triever.models.fused_decoder import FusedGenerator, can_fuse
 from triever.models.generator import Generator
 from triever.models.language_model import end_of
@@ -131,9 +132,10 @@ class Docids(Generic[M]):
     def made_steady(self, precision: Precision = "float32") -> SteadySearch | None:
         """A new search in fixed shapes, if the model is of the form for it."""
         generator = self.generator()
-        if isinstance(generator, Seq2SeqGenerator) and can_fuse(self.model, self.walk.longest):
+        if isinstance(generator, Seq2SeqGenerator) and can_be_even(self.model):
             dtype = torch.bfloat16 if precision == "bfloat16" else None
-            return SteadySearch(FusedGenerator(self.model, generator.tokenise, dtype), self.walk)
+            kind = FusedGenerator if can_fuse(self.model, self.walk.longest) else EvenSeq2SeqGenerator
+            return SteadySearch(kind(generator.model, generator.tokenise, dtype), self.walk)
         if isinstance(generator, CausalGenerator):
             return SteadySearch(EvenCausalGenerator(generator.model, generator.tokenise), self.walk)
         return None

@@ -43,8 +43,8 @@ class Rows:
 
     def places_of(self, numbers: np.ndarray) -> np.ndarray:
         """(numbers,) the positions of passages by their numbers; those of others for the ones that are deleted."""
-        if len(self) and self.numbers[-1] == len(self) - 1:  # none was ever deleted
-            return numbers
+        if len(self) and self.numbers[-1] == len(self) - 1:  # none was ever deleted, but perhaps the last ones
+            return numbers if numbers.max(initial=0) < len(self) else numbers.clip(max=len(self) - 1)
         return np.searchsorted(self.numbers, numbers).clip(max=max(0, len(self) - 1))
 
     def joined(self, other: Rows) -> Rows:

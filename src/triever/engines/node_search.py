@@ -67,7 +67,7 @@ class NodeSearch:
 
     def search(self, queries: Sequence[str], k: int) -> list[Found]:
         """The passages of the best documents for each query."""
-        find, together = self._all if self.compares_all else self._by_beams, self._together(self._first_width(k))
+        find, together = self._all if self.compares_all else self._by_beams, self._together(self.first_width(k))
         return search_each(self.generator, queries, lambda cache, hidden: find(cache, hidden, k), rows=together)
 
     def counted(self, queries: Sequence[str], k: int) -> int:
@@ -106,7 +106,12 @@ class NodeSearch:
         step = max(1, AT_ONCE // max(1, len(vectors)))
         slices = (slice(low, low + step) for low in range(0, len(self.rows), step))
         products = torch.cat([vectors @ self.vectors.read(rows).to(vectors).T for rows in slices], 1)
-        return self.generator.scale * products + shared(self.rows.mass).to(vectors).log()
+        return self.generator.scale * products + self._log_mass
+
+    @cached_property
+    def _log_mass(self) -> Tensor:
+        """(passages,) the logs of how much passages count, where they are compared."""
+        return shared(self.rows.mass).to(self.walk.device).log()
 
     # Every row
 
@@ -129,7 +134,7 @@ class NodeSearch:
 
     # By beams
 
-    def _first_width(self, k: int) -> int:
+    def first_width(self, k: int) -> int:
         """How many prefixes a beam keeps at first; one that goes to the ends of docids keeps k at least."""
         return max(self.options.beam_width, k) if self.stops is None else self.options.beam_width
 
@@ -143,7 +148,7 @@ class NodeSearch:
 
     def _by_beams(self, cache: Tensor, hidden: Tensor, k: int) -> list[Found]:
         """What beams find for queries that were read; a beam to a depth is doubled until it holds enough documents."""
-        width = self._first_width(k)
+        width = self.first_width(k)
         each = self._beam(cache, hidden, k, width)
         if self.stops is None:
             return each
@@ -160,9 +165,8 @@ class NodeSearch:
 
     def _beam(self, cache: Tensor, hidden: Tensor, k: int, width: int) -> list[Found]:
         """The same by one beam that keeps so many prefixes."""
-        kept = max(FEWEST, self._docids_each * k)
         options = replace(self.options.beam(k), width=width)
-        to_depth = {"depth": self.stops, "keep": kept}
+        to_depth = {"depth": self.stops, "keep": self.kept(k)}
         frontier = beam(self.generator, cache, hidden, self.walk, options, **to_depth, recorder=self.recorder)
         states, logprobs = frontier.state.cpu().numpy(), frontier.logprob.double().cpu().numpy()
         each = [self._ended(*of_query) for of_query in zip(hidden, states, logprobs, strict=True)]
@@ -171,6 +175,10 @@ class NodeSearch:
         if self._docids_each == 1 or self.options.normalisation != "documents":
             return each  # no document has other passages, or what was found is no share of what all weigh
         return [self._completed(query, found, k) for query, found in zip(hidden, each, strict=True)]
+
+    def kept(self, k: int) -> int:
+        """How many docids a beam keeps, besides the prefixes at which it stops."""
+        return max(FEWEST, self._docids_each * k)
 
     @cached_property
     def _docids_each(self) -> int:

@@ -32,10 +32,11 @@ from triever.engines.docids import Reading
 from triever.engines.node_docids import Rows, is_numbered, numbered, passage_vectors, width_of
 from triever.engines.node_search import Found, NodeSearch
 from triever.engines.panels import Panel
+from triever.engines.steady_nodes import IdsAndMask, QueryReader, SteadyNodes, can_be_steady
 from triever.index.vectors import Vectors
 from triever.memory_parts import Product, Products, Stored, scaled, weight_products, weights_in
 from triever.models import encoder as encoders
-from triever.models.encoder import Encoder, encode, source_of
+from triever.models.encoder import Encoder, encode, reading_on, source_of
 from triever.models.node_rows import NodeGenerator, NodeSums, Steering
 from triever.models.tokens import Tokens
 from triever.search.paths import path_scores
@@ -69,7 +70,27 @@ class NodeEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose docids weigh most."""
-        return [self._result(store, found, k) for found in self._searching.search(queries, k)]
+        steady = self._steady if self.options.record and self.reader.device.type == "cuda" else None
+        return [self._result(store, found, k) for found in (steady or self._searching).search(queries, k)]
+
+    @cached_property
+    def _steady(self) -> SteadyNodes | None:
+        return self.made_steady()
+
+    def made_steady(self) -> SteadyNodes | None:
+        """A new search in fixed shapes, if it can be made in them."""
+        if not can_be_steady(self._searching):
+            return None
+        reader, length = self.reader.eval(), self.reader.at_most(self.query_length)
+
+        def tokenise(queries: Sequence[str]) -> IdsAndMask:
+            return self._tokens(queries).padded(np.arange(len(queries)), reader.tokenizer.pad)
+
+        def vectors(ids: Tensor, mask: Tensor) -> Tensor:
+            with reading_on(reader.device):
+                return reader(ids, mask).float()
+
+        return SteadyNodes(self._searching, QueryReader(tokenise, vectors, length))
 
     def _result(self, store: DocumentStore, found: Found, k: int) -> Result:
         """The k best documents, each with the docid of its passage that weighs most."""
@@ -158,9 +179,11 @@ class NodeEngine:
 
     def vectors(self, queries: Sequence[str]) -> Tensor:
         """(queries, d) the vectors of queries."""
+        return torch.from_numpy(encode(self.reader, self._tokens(queries))).to(self.reader.device)
+
+    def _tokens(self, queries: Sequence[str]) -> Tokens:
         texts = (self.reading.query_prefix + query for query in queries)
-        tokens = Tokens.of(texts, self.reader.tokenizer, self.reader.at_most(self.query_length))
-        return torch.from_numpy(encode(self.reader, tokens)).to(self.reader.device)
+        return Tokens.of(texts, self.reader.tokenizer, self.reader.at_most(self.query_length))
 
     def docid(self, position: int) -> Docid:
         """The docid of a passage."""

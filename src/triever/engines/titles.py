@@ -33,6 +33,9 @@ from triever.models.contextual_generator import ContextualGenerator
 from triever.models.cross_decoder import CrossDecoder, Seq2SeqCache, Seq2SeqGenerator
 from triever.models.docid_model import words_of
 from triever.models.encoder import Encoder, encode_tokens
+from triever.models.even_contextual import EvenContextualGenerator
+from triever.models.even_decoder import EvenSeq2SeqGenerator
+from triever.models.fused_decoder import FusedGenerator
 from triever.models.generator import Cache, Generator, Hidden
 from triever.models.tokens import TextTokenizer, Tokens, framed, places
 from triever.search.beam import beam
@@ -40,6 +43,7 @@ from triever.search.hits import best, best_ranks
 from triever.search.many import search_each
 from triever.search.paths import path_scores
 from triever.search.recorder import Recorder
+from triever.search.steady_search import SteadySearch
 from triever.validation import require, require_array
 
 Documents: TypeAlias = Sequence[Document] | DocumentStore
@@ -133,12 +137,30 @@ class TitleEngine:
         if self._writes_ids:
             plain = self._plain_generator()
             scored_per_query = search_each(plain, queries, lambda cache, hidden: self._by_ids(plain, cache, hidden, k))
+        elif self.options.records and (steady := self._steady):
+            found = steady.search(queries, self.options.beam(k), k, ties=True)
+            scored_per_query = [self._noted(ScoredDocuments(hits)) for hits in found]
         else:
             generator = self.generator()
             scored_per_query = search_each(
                 generator, queries, lambda cache, hidden: self._found_by(generator, cache, hidden, k)
             )
         return [found_result(self.docids, store, scored, k) for scored in scored_per_query]
+
+    @cached_property
+    def _steady(self) -> SteadySearch | None:
+        """The same in fixed shapes, where it can be recorded."""
+        return self.made_steady() if self.docids.model.device.type == "cuda" else None
+
+    def made_steady(self) -> SteadySearch | None:
+        """A new search in fixed shapes, if the model is of the form for it."""
+        steady = self.docids.made_steady(self.options.precision)
+        if self.spellings is None or steady is None:
+            return steady
+        if self._writes_ids or not isinstance(steady.generator, FusedGenerator | EvenSeq2SeqGenerator):
+            return None
+        generator = EvenContextualGenerator(steady.generator, self.spellings, paths=self.spelling.paths)
+        return SteadySearch(generator, self.docids.walk)
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """The log-probability of each token of a title, or of the id that spells it, after those before it."""
@@ -211,12 +233,12 @@ class TitleEngine:
         docids = self.docids
         stop = docids.scheme.stop
         scored_per_query = found_by(self.options, docids.walk, stop, generator, cache, hidden, k, recorder)
-        return scored_per_query if self.spellings is None else [self._noted(scored) for scored in scored_per_query]
+        return [self._noted(scored) for scored in scored_per_query]
 
     def _noted(self, scored: ScoredDocuments) -> ScoredDocuments:
         """With a word on what the sums over spellings leave out."""
-        if self.options.method == "exact":
-            return scored  # whose certificate counts it
+        if self.spellings is None or self.options.method == "exact":
+            return scored  # there is nothing to add up, or a certificate counts what is left out
         kind = "a lower bound of" if self.options.scored_over == "vocabulary" else "near"
         note = f"probabilities add up {self.spelling.paths} spellings of each prefix at most: {kind} the sum over all"
         return replace(scored, note="; ".join(filter(None, [scored.note, note])))

@@ -185,9 +185,7 @@ class TokenIndex:
             parts = zip(asked.split(step), counts.split(step), strict=True)
             results = [self._search_all(part, count, k) for part, count in parts]
         else:
-            results = [
-                self._search_candidates(query[count], k, limit) for query, count in zip(asked, counts, strict=True)
-            ]
+            results = [self._search_candidates(asked, counts, k, limit)] if len(asked) else []
         scores, slots = stacked([nothing(0, k), *results])
         return scores, self.changes.rows(slots)
 
@@ -237,13 +235,17 @@ class TokenIndex:
                     scores = scores.masked_fill(~alive[documents], -torch.inf)
                 yield first + begin, scores
 
-    def _search_candidates(self, query: Tensor, k: int, limit: int) -> ScoresAndRows:
-        """Score the candidates for one query (length, d), all of whose tokens count: (1, k) and (1, k)."""
-        slots = self._candidates(query, k, limit)
-        if not len(slots):
-            return nothing(1, k)
-        scores, order = best(self._score_slots(query, slots)[None], k)
-        return filled(scores.cpu().numpy(), slots[order].cpu().numpy(), k)
+    def _search_candidates(self, queries: Tensor, counts: Tensor, k: int, limit: int) -> ScoresAndRows:
+        """Score the candidates for queries (q, length, d), of whose tokens those in `counts` (q, length) count."""
+        # All results come from a GPU at once: to wait for it query by query takes longer than to copy them.
+        scores = torch.full((len(queries), k), -torch.inf, device=self.codec.device)
+        slots = torch.full((len(queries), k), -1, dtype=torch.long, device=self.codec.device)
+        for number, (query, count) in enumerate(zip(queries, counts, strict=True)):
+            candidates = self._candidates(query[count], k, limit)
+            if len(candidates):
+                values, [order] = best(self._score_slots(query[count], candidates)[None], k)
+                scores[number, : len(order)], slots[number, : len(order)] = values[0], candidates[order]
+        return filled(scores.cpu().numpy(), slots.cpu().numpy(), k)
 
     def _candidates(self, query: Tensor, k: int, limit: int) -> Tensor:
         """The slots of documents, sorted: those with the nearest tokens, or by clusters at most `limit`, at least k."""
@@ -288,6 +290,8 @@ class TokenIndex:
         scores = torch.full((len(slots),), -torch.inf, device=self.codec.device)
         counts = torch.ones(len(query), dtype=torch.bool, device=self.codec.device)
         for first, part, _ in self._parts:
+            if len(self._parts) == 1:  # a GPU need not be asked which slots are inside
+                return self._total(part.maxima(slots - first, query), counts)
             inside = (slots >= first) & (slots < first + len(part))
             scores[inside] = self._total(part.maxima(slots[inside] - first, query), counts)
         return scores

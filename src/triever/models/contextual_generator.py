@@ -23,6 +23,8 @@ NEGLIGIBLE = 1e-4
 """A path with less than this share of its prefix is dropped, and counted as lost: it costs as much to follow as
 the first."""
 
+LOWEST = torch.finfo(torch.float64).min
+
 
 @dataclass(frozen=True)
 class PathStates:
@@ -41,6 +43,15 @@ class PathStates:
     def __getitem__(self, prefixes: Any) -> PathStates:
         """Those of some prefixes, chosen as numbers of a tensor are."""
         return PathStates(self.hidden[prefixes], self.share[prefixes], self.lost[prefixes])
+
+    def flatten(self, first: int, last: int) -> PathStates:
+        """Those of prefixes in a shape in which these dimensions are one."""
+        return PathStates(*(part.flatten(first, last) for part in (self.hidden, self.share, self.lost)))
+
+    def split(self, size: int) -> list[PathStates]:
+        """Those of so many prefixes after the other."""
+        columns = (part.split(size) for part in (self.hidden, self.share, self.lost))
+        return [PathStates(*parts) for parts in zip(*columns, strict=True)]
 
     @property
     def device(self) -> torch.device:
@@ -96,10 +107,7 @@ class ContextualGenerator:
     def _followed(self, cache: PathCache, parents: Tensor, token: Tensor) -> PathCache:
         """The likeliest paths of each prefix that is followed by one symbol."""
         ids = self._ids[token]  # (n, most_ids)
-        mass = self._masses(cache.paths[parents], ids).double()  # (n, paths, most_ids)
-        best, at = mass.flatten(1).topk(min(self.paths, mass[0].numel()), dim=1)
-        share = best - mass.flatten(1).logsumexp(1, keepdim=True)
-        share[:, 1:].masked_fill_(share[:, 1:] < self._least, -torch.inf)
+        share, at = self._likeliest(cache.paths[parents], ids)
         followed = share > -torch.inf
         count = max(1, int(followed.sum(1).max()))
         share, at, followed = share[:, :count], at[:, :count], followed[:, :count]
@@ -107,6 +115,17 @@ class ContextualGenerator:
         chosen = ids.gather(1, at % ids.shape[1])[followed]
         inner, hidden = self.inner.extend(cache.inner, rows, chosen[:, None])
         return self._packed(inner, hidden[:, -1], share)
+
+    def _likeliest(self, paths: PathStates, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The logs of the shares (n, paths) of the likeliest paths by one of the ids (n, most_ids) of each prefix.
+
+        And where each is among the paths and ids of its prefix. A path that is not followed has a share of nought.
+        """
+        mass = self._masses(paths, ids).double().flatten(1)  # (n, paths * most_ids)
+        best, at = mass.topk(min(self.paths, mass.shape[1]), dim=1)
+        share = best - mass.logsumexp(1, keepdim=True).clamp(min=LOWEST)  # where nothing is, nothing is followed
+        share[:, 1:].masked_fill_(share[:, 1:] < self._least, -torch.inf)
+        return share, at
 
     def _packed(self, inner: Cache, hidden: Tensor, share: Tensor) -> PathCache:
         """What is remembered of the logs of shares (n, paths), and of the states (rows, d) of paths that have one."""

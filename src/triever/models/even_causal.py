@@ -32,6 +32,7 @@ class EvenCausalGenerator:
         self.model = model.eval()
         self.tokenise = tokenise
         self.width, self.device = model.shape.width, model.device
+        self.scores_each = self.width
         self.longest: int = getattr(model.reader, "longest", None) or 0
         self._made_from = versions(model)
 

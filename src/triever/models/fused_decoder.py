@@ -63,6 +63,7 @@ class FusedGenerator:
         self.model = model.eval()
         self.tokenise = tokenise
         self.width, self.device = model.shape.width, model.device
+        self.scores_each = self.width
         self.heads = model.shape.heads
         self.longest: int = getattr(model.reader, "longest", None) or 0
         self._made_from = versions(self._source)

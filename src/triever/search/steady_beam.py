@@ -61,23 +61,44 @@ class Outcome:
 
     def fits(self, plan: Plan) -> bool:
         """Whether the plan had room for everything; this waits for the device."""
-        return all(room.holds(Room(*need)) for room, need in zip(plan, self.needs.tolist(), strict=True))
+        return has_room(plan, self.needs)
+
+
+def has_room(plan: Plan, needs: Tensor) -> bool:
+    """Whether a plan has room for what a search needs (lengths, 3)."""
+    return all(room.holds(Room(*need)) for room, need in zip(plan, needs.tolist(), strict=True))
 
 
 def steady_beam(
-    generator: Generator, cache: Cache, hidden: Hidden, walk: Walk, options: BeamOptions, plan: Plan, keep: int = 0
+    generator: Generator,
+    cache: Cache,
+    hidden: Hidden,
+    walk: Walk,
+    options: BeamOptions,
+    plan: Plan,
+    keep: int = 0,
+    depth: int | None = None,
 ) -> Outcome:
-    """The best docids for each query, as far as the plan has room; the host waits for nothing."""
-    search = _SteadySearch(generator, walk, options, max(options.width, keep), len(hidden))
+    """The best docids for each query, as far as the plan has room; the host waits for nothing.
+
+    With `depth`, the best prefixes of that length, and docids that end before it.
+    """
+    search = _SteadySearch(generator, walk, options, max(options.width, keep), len(hidden), depth)
     return search.run(cache, hidden, lambda length, _needs: plan[length] if length < len(plan) else NOTHING)
 
 
 def measured_beam(
-    generator: Generator, cache: Cache, hidden: Hidden, walk: Walk, options: BeamOptions, keep: int = 0
+    generator: Generator,
+    cache: Cache,
+    hidden: Hidden,
+    walk: Walk,
+    options: BeamOptions,
+    keep: int = 0,
+    depth: int | None = None,
 ) -> tuple[Outcome, Plan]:
     """The same with all the room that is needed, and a plan with a little more."""
     plan: list[Room] = []
-    search = _SteadySearch(generator, walk, options, max(options.width, keep), len(hidden))
+    search = _SteadySearch(generator, walk, options, max(options.width, keep), len(hidden), depth)
 
     def measured(length: int, needs: Tensor) -> Room:
         beams, lone, tail = needs.amax(0).tolist()
@@ -115,8 +136,11 @@ def _size(needed: int, most: int) -> int:
 class _SteadySearch:
     """One search: the pool of finished docids, and the loop that fills it."""
 
-    def __init__(self, generator: Generator, walk: Walk, options: BeamOptions, keep: int, queries: int) -> None:
+    def __init__(
+        self, generator: Generator, walk: Walk, options: BeamOptions, keep: int, queries: int, depth: int | None
+    ) -> None:
         self.generator, self.walk, self.options, self.keep, self.queries = generator, walk, options, keep, queries
+        self.depth = depth
         device, parts = walk.device, len(walk.parts)
         self.state = torch.full((queries, keep, parts), -1, dtype=torch.long, device=device)
         self.logprob = torch.full((queries, keep), -torch.inf, device=device)
@@ -126,11 +150,16 @@ class _SteadySearch:
         self._numbers = torch.arange(queries, device=device)
 
     def run(self, cache: Cache, hidden: Hidden, room_for: RoomFor) -> Outcome:
-        """Extend the empty prefix to the ends of docids."""
+        """Extend the empty prefix to the ends of docids, or to a depth."""
         state = self.walk.root(self.queries)[:, None]
         logprob = torch.zeros(self.queries, 1, device=self.walk.device)
-        for length in range(self.walk.longest):
+        if self.depth == 0:
+            self._add(state, logprob, 0)
+        for length in range(self.walk.longest if self.depth is None else min(self.depth, self.walk.longest)):
             state, logprob, token, parent = self._chosen(state, logprob, hidden, length)
+            if length + 1 == self.depth:
+                self._add(state, logprob, length + 1)
+                break
             last = length + 1 == self.walk.longest
             if last:  # where every docid has ended
                 break
@@ -169,7 +198,8 @@ class _SteadySearch:
         scores = child_scores(self.generator, hidden, children, options.normalisation, options.temperature, above=flat)
         total = (logprob.reshape(-1, 1) + scores).reshape(queries, -1)
         below = children.state.reshape(queries, -1, parts)
-        over = self._is_final(children).view_as(total)
+        last = length + 1 == self.depth  # where prefixes and docids are kept, and not told apart
+        over = torch.zeros_like(total, dtype=torch.bool) if last else self._is_final(children).view_as(total)
         self._add(below, total.masked_fill(~over, -torch.inf), length + 1)
         best, at = total.masked_fill(over, -torch.inf).topk(min(options.width, total.shape[1]), dim=1)
         token = children.token.reshape(queries, -1).gather(1, at)
@@ -212,7 +242,8 @@ class _SteadySearch:
     @cached_property
     def _nodes(self) -> Nodes | None:
         """The nodes of the trie, if all prefixes of the search are nodes, and only probabilities count."""
-        apart = self.options.finish and not self.options.length_penalty
+        apart = self.options.finish and not self.options.length_penalty and self.depth is None
+        apart = apart and isinstance(self.generator, AllScoring)  # others go into tails with prefixes that are hopeless
         return Nodes(*self.walk.branching) if apart and self.walk.branching is not None else None
 
     def _is_final(self, children: Children) -> Tensor:
@@ -285,7 +316,7 @@ class _SteadySearch:
 
     @property
     def _at_once(self) -> int:
-        return max(1, SCORES // self.generator.width)
+        return max(1, SCORES // getattr(self.generator, "scores_each", self.generator.width))
 
     def _add(self, state: Tensor, logprob: Tensor, length: int | Tensor) -> None:
         """Add prefixes to the pool, which keeps the best."""
