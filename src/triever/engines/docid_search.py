@@ -48,7 +48,7 @@ class SearchOptions:
     backoff: int = option(0, "how many of the best dropped prefixes a beam takes up again")
     budget: int = option(10_000, "prefixes that an exact search may open for one query")
     record: bool = option(
-        False, "on a GPU, record a beam search once for each size of a batch and replay it; off: step by step"
+        True, "on a GPU, record a beam search once for each size of a batch and replay it; off: step by step"
     )
     precision: Precision = option(
         "float32", "numbers of a recorded search; with bfloat16 it is faster, and near documents may change places"
