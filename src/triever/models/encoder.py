@@ -40,8 +40,9 @@ from triever.models.tokens import TextTokenizer, Tokens, by_length, in_pieces
 from triever.progress import track
 from triever.validation import require
 
-BATCH_TOKENS = {"cpu": 8_192}
-"""Tokens of a padded batch; a processor is fastest while its caches hold one."""
+BATCH_TOKENS = {"cpu": 2_048}
+"""Tokens of a padded batch. A processor is fastest while its caches hold one, and while no array of it has 32 MB: the C
+library asks the system for those anew each time, page by page. `benchmarks/processors.py` has the sizes beside it."""
 OTHER_BATCH_TOKENS = 32_768
 BATCH_ROWS = 1024
 PIECES = {"cpu": 4}
