@@ -1,13 +1,15 @@
 """What a model costs on a processor: `python benchmarks/processors.py padding|encode|types|decode …`.
 
-padding: the share of a batch that stands for no token, in batches of several sizes, and in the order of a corpus.
-encode: documents to vectors with MiniLM in batches of several sizes, beside sentence-transformers if it is installed.
+padding: the share of what is computed that stands for no token, for few and many texts, in batches of several sizes.
+encode: texts to vectors with MiniLM in batches of two sizes, beside sentence-transformers if it is installed: those of
+one large batch of the corpus, which are of nearly one length, and as many by chance.
 types: the same and a beam search in int8 (torch's dynamic quantisation) and bfloat16, with what they lose.
 decode: `triever bench decode` on two threads, beside generate.
 
-Every part replaces its own rows in processors.json. Ways take turns, the quickest turn of each counts, and only ratios
-mean something on a busy machine. On one thread `seconds` are those of the processor, on two those of the clock. Ways of
-encoding have a process each: what one asks of the system's memory would make the next one faster.
+Every part replaces its own rows in processors.json. Ways of encoding take short turns on one thread. `seconds` are the
+processor's in the quickest turn of a way; its ratio is the median over turns, each compared with the same turn of the
+other way, as other work comes and goes. Every way has a process of its own: what one asks of the system's memory would
+make the next one faster.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import copy
 import importlib.util
+import itertools
 import os
 import time
 import warnings
@@ -44,12 +47,14 @@ from triever.terminal import emit, table
 
 OUT = Path(__file__).with_suffix(".json")
 SIZES = (1_024, 2_048, 4_096, 8_192)
-BEFORE = 8_192
-"""What a batch had until sizes were measured."""
+BEFORE, NOW = 8_192, BATCH_TOKENS["cpu"]
+"""What a batch had until sizes were measured, and what it has."""
 PEER = "sentence-transformers"
 PEER_ROWS = 32
 """Texts of a batch of the peer: its default."""
-TURNS = 3
+TURNS = 6
+COUNTS, DRAWN = (50, 150, 500, 2_000), 10
+"""Numbers of texts, and how often so many are drawn."""
 LENGTHS = (64, 256)
 """Tokens of a document: those of the quickstart, and the default."""
 Rows = list[dict[str, object]]
@@ -65,51 +70,63 @@ def padding() -> Rows:
             emit(f"{name} is left out: {error}")
             continue
         tokens = Tokens.of((document.full_text for document in data.documents()), _backbone().tokenizer, LENGTHS[-1])
-        for length in LENGTHS:
-            lengths = np.minimum(tokens.lengths, length)
-            unsorted = np.array_split(np.arange(len(lengths)), -(-len(lengths) // PEER_ROWS))
-            about = {"data": name, "texts": len(lengths), "length": length}
-            rows += [{**about, "batches": f"{PEER_ROWS} texts, unsorted", "padding": _padding(lengths, unsorted)}]
-            for size in SIZES:
-                batches = by_length(lengths, BATCH_ROWS, size)
-                rows.append({**about, "batches": f"{size:,} tokens", "padding": _padding(lengths, batches)})
+        for length, count in itertools.product(LENGTHS, (*COUNTS, len(tokens))):
+            row = {"data": name, "length": length, "texts": count}
+            rows += [{**row, **_paddings(np.minimum(tokens.lengths, length), count)}]
     return rows
+
+
+def _paddings(lengths: np.ndarray, count: int) -> dict[str, object]:
+    """The mean padding of so many texts by chance, for every size of a batch."""
+    chance = np.random.default_rng(0)
+    drawn = [lengths[chance.choice(len(lengths), count, replace=False)] for _ in range(DRAWN)]
+    return {
+        f"{size:,} tokens": round(float(np.mean([_padding(own, by_length(own, BATCH_ROWS, size)) for own in drawn])), 3)
+        for size in SIZES
+    }
 
 
 def _padding(lengths: np.ndarray, batches: Sequence[np.ndarray]) -> float:
     places = sum(len(rows) * int(lengths[rows].max()) for rows in batches)
-    return round(1 - int(lengths.sum()) / places, 4)
+    return 1 - int(lengths.sum()) / places
 
 
 def encoding() -> Rows:
     """Documents to vectors, from their texts on."""
-    ways = {f"{size:,} tokens": ("float32", size) for size in SIZES}
+    ways = {f"{size:,} tokens": ("float32", size) for size in (BEFORE, NOW)}
     if importlib.util.find_spec("sentence_transformers"):
         ways[PEER] = (PEER, PEER_ROWS)
     rows: Rows = []
     workers = _workers(ways)
-    for threads, length in ((1, LENGTHS[0]), (1, LENGTHS[1]), (2, LENGTHS[0])):
-        made = _in_turns(workers, ways, sample(length), length, threads)
-        seconds, expected = made[f"{BEFORE:,} tokens"]
+    for length, by_chance in itertools.product(LENGTHS, (False, True)):
+        texts = sample(length, by_chance=by_chance)
+        made = _in_turns(workers, ways, texts, length)
+        turns, expected = made[f"{BEFORE:,} tokens"]
         for way, (own, vectors) in made.items():
-            row = {"threads": threads, "length": length, "way": way, "seconds": round(own, 2)}
+            row = {"length": length, "texts": len(texts), "by_chance": by_chance, "way": way}
+            row["seconds"] = round(min(own), 2)
             closest = float((vectors * expected).sum(1).min())
-            rows.append({**row, f"times_{BEFORE}": round(seconds / own, 2), "least_cosine": round(closest, 6)})
+            rows.append({**row, "ratio": _ratio(turns, own), "least_cosine": round(closest, 6)})
     return rows
+
+
+def _ratio(turns: Sequence[float], own: Sequence[float]) -> float:
+    """How many times faster a way is than another one, turn by turn."""
+    return round(float(np.median(np.array(turns) / np.array(own))), 2)
 
 
 def types() -> Rows:
     """Documents to vectors and a whole search, in other numbers than float32, on one thread."""
     ways = {name: (name, BATCH_TOKENS["cpu"]) for name in ("float32", "int8", "bfloat16")}
     questions = [query.text for query in triever.load_dataset("python").queries("test")]
-    texts = sample(LENGTHS[0])
-    made = _in_turns(_workers(ways), ways, [*texts, *questions], LENGTHS[0], 1)
+    texts = sample(LENGTHS[0], by_chance=False)
+    made = _in_turns(_workers(ways), ways, [*texts, *questions], LENGTHS[0])
     found = {way: _first_ten(vectors, len(texts)) for way, (_, vectors) in made.items()}
     rows: Rows = []
-    for way, (seconds, _) in made.items():
+    for way, (turns, _) in made.items():
         shared = [len({*own} & {*right}) / 10 for own, right in zip(found[way], found["float32"], strict=True)]
         row = {"what": f"{len(texts)} documents and {len(questions)} questions, MiniLM", "way": way}
-        row |= {"seconds": round(seconds, 2), "times_float32": round(made["float32"][0] / seconds, 2)}
+        row |= {"seconds": round(min(turns), 2), "ratio": _ratio(made["float32"][0], turns)}
         rows.append({**row, "overlap": round(float(np.mean(shared)), 4)})
     return rows + _searches()
 
@@ -135,23 +152,24 @@ def _searches(queries: int = 8, width: int = 10) -> Rows:
             for name, own in generators.items()
         }
         for what, runs in ((f"reading {queries} queries", reading), (f"a search, {queries} × {width}, trie", whole)):
-            seconds, made = _quickest(runs)
+            seconds, made = _turns(runs)
             for name, own in seconds.items():
-                row = {"what": f"{what}, 60M T5", "way": name, "seconds": round(own, 3)}
-                row["times_float32"] = round(seconds["float32"] / own, 2)
+                row = {"what": f"{what}, 60M T5", "way": name, "seconds": round(min(own), 3)}
+                row["ratio"] = _ratio(seconds["float32"], own)
                 same = agreement(made["float32"], made[name]) if runs is whole else {}
                 rows.append({**row, **{key: same[key] for key in ("overlap",) if key in same}})
     return rows
 
 
-def _quickest(runs: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, float], dict[str, Any]]:
+def _turns(runs: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    """The seconds of each turn of each run, and what it makes."""
     made = {name: run() for name, run in runs.items()}  # not counted: the first call prepares things
-    seconds = dict.fromkeys(runs, np.inf)
-    for _ in range(2 * TURNS):
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(TURNS):
         for name, run in runs.items():
             begun = time.process_time()
             run()
-            seconds[name] = min(seconds[name], time.process_time() - begun)
+            seconds[name].append(time.process_time() - begun)
     return seconds, made
 
 
@@ -164,16 +182,14 @@ def decoding() -> Rows:
 # Encoding, a process for each way
 
 
-def sample(length: int) -> list[str]:
-    """Texts of two of the batches that the whole corpus has, of longer and of shorter ones.
-
-    Texts by chance would be farther apart in length than those of a whole corpus, which large batches would pay for.
-    """
+def sample(length: int, *, by_chance: bool) -> list[str]:
+    """The texts of a large batch of the whole corpus, of middle length; or as many by chance."""
     texts = [document.full_text for document in triever.load_dataset("python").documents()]
-    tokens = Tokens.of(texts, _backbone().tokenizer, length)
-    batches = by_length(tokens.lengths, BATCH_ROWS, BEFORE)
-    chosen = len(batches) // 4, 3 * len(batches) // 4
-    return [texts[row] for row in np.sort(np.concatenate([batches[at] for at in chosen]))]
+    batches = by_length(Tokens.of(texts, _backbone().tokenizer, length).lengths, BATCH_ROWS, BEFORE)
+    rows = batches[len(batches) // 2]
+    if by_chance:
+        rows = np.random.default_rng(0).choice(len(texts), len(rows), replace=False)
+    return [texts[row] for row in np.sort(rows)]
 
 
 def _workers(ways: Iterable[str]) -> dict[str, ProcessPoolExecutor]:
@@ -183,31 +199,24 @@ def _workers(ways: Iterable[str]) -> dict[str, ProcessPoolExecutor]:
 
 
 def _in_turns(
-    workers: Mapping[str, ProcessPoolExecutor],
-    ways: Mapping[str, tuple[str, int]],
-    texts: list[str],
-    length: int,
-    threads: int,
-) -> dict[str, tuple[float, np.ndarray]]:
-    """The seconds of each way's quickest turn, and its vectors."""
-    made: dict[str, tuple[float, np.ndarray]] = {}
+    workers: Mapping[str, ProcessPoolExecutor], ways: Mapping[str, tuple[str, int]], texts: list[str], length: int
+) -> dict[str, tuple[list[float], np.ndarray]]:
+    """The seconds of each way's turns, and its vectors."""
+    turns: dict[str, list[tuple[float, np.ndarray]]] = {way: [] for way in ways}
     for turn in range(TURNS + 1):
         for way, (kind, size) in ways.items():
             texts_now = texts if turn else texts[:PEER_ROWS]  # the first turn loads the model
-            seconds, vectors = workers[way].submit(_encoded, kind, size, texts_now, length, threads).result()
-            if turn:
-                made[way] = min(seconds, made[way][0] if way in made else np.inf), vectors
-                emit(f"{threads} threads, {length} tokens, {way}: {seconds:.2f} s")
-    return made
+            turns[way].append(workers[way].submit(_encoded, kind, size, texts_now, length).result())
+            emit(f"{length} tokens, {way}: {turns[way][-1][0]:.2f} s")
+    return {way: ([seconds for seconds, _ in own[1:]], own[-1][1]) for way, own in turns.items()}
 
 
-def _encoded(kind: str, size: int, texts: list[str], length: int, threads: int) -> tuple[float, np.ndarray]:
-    torch.set_num_threads(threads)
+def _encoded(kind: str, size: int, texts: list[str], length: int) -> tuple[float, np.ndarray]:
+    torch.set_num_threads(1)
     run = _peer(length, size) if kind == PEER else _ours(kind, length, size)
-    clock = time.process_time if threads == 1 else time.perf_counter
-    begun = clock()
+    begun = time.process_time()
     vectors = run(texts)
-    return clock() - begun, vectors
+    return time.process_time() - begun, vectors
 
 
 @cache

@@ -41,8 +41,8 @@ from triever.progress import track
 from triever.validation import require
 
 BATCH_TOKENS = {"cpu": 2_048}
-"""Tokens of a padded batch. A processor is fastest while its caches hold one, and while no array of it has 32 MB: the C
-library asks the system for those anew each time, page by page. `benchmarks/processors.py` has the sizes beside it."""
+"""Tokens of a padded batch. A processor reads larger ones no faster, and a few hundred texts differ in length: in large
+batches up to half of what is computed would be padding (`benchmarks/processors.py`)."""
 OTHER_BATCH_TOKENS = 32_768
 BATCH_ROWS = 1024
 PIECES = {"cpu": 4}
