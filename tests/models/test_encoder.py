@@ -63,6 +63,16 @@ def test_vectors_do_not_depend_on_their_batch(backbone: Any, pooling: Any) -> No
         np.testing.assert_allclose(found, torch.stack(alone).numpy(), atol=1e-4)
 
 
+def test_a_few_texts_have_little_padding_on_a_processor(scratch: Encoder) -> None:
+    read: list[int] = []
+    scratch.module.register_forward_pre_hook(
+        lambda _module, _inputs, named: read.append(named["input_ids"].numel()), with_kwargs=True
+    )
+    tokens = Tokens.from_lists([[1] * length for length in range(1, 129)])  # 8,256 tokens, from short to long
+    encode(scratch, tokens, device="cpu")
+    assert tokens.lengths.sum() / sum(read) > 0.8  # 0.67 in one batch
+
+
 @pytest.mark.parametrize("pieces", [2, 4])
 def test_what_is_learned_from_a_batch_does_not_depend_on_its_pieces(
     backbone: Any, pieces: int, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,7 @@ from triever.engines.panels import Panel
 from triever.index.sharded import ShardedTokens
 from triever.index.token_vectors import TokenIndex, token_products
 from triever.memory_parts import Products, Stored, scaled
+from triever.models.encoder import BATCH_TOKENS
 from triever.models.precision import fast_dtype
 from triever.models.reatt import ReAttModel
 from triever.models.tokens import Tokens, by_length
@@ -30,7 +31,7 @@ from triever.validation import require
 
 Matches: TypeAlias = tuple[tuple[str, str, float], ...]
 """Tokens of a query, the token of a document that each attends to most, and how much."""
-AT_ONCE = {"cpu": 8_192, "cuda": 131_072}
+AT_ONCE = {**BATCH_TOKENS, "cuda": 131_072}
 """Tokens that are read at once."""
 
 

@@ -40,8 +40,9 @@ from triever.models.tokens import TextTokenizer, Tokens, by_length, in_pieces
 from triever.progress import track
 from triever.validation import require
 
-BATCH_TOKENS = {"cpu": 8_192}
-"""Tokens of a padded batch; a processor is fastest while its caches hold one."""
+BATCH_TOKENS = {"cpu": 2_048}
+"""Tokens of a padded batch. A processor reads larger ones no faster, and a few hundred texts differ in length: in large
+batches up to half of what is computed would be padding (`benchmarks/processors.py`)."""
 OTHER_BATCH_TOKENS = 32_768
 BATCH_ROWS = 1024
 PIECES = {"cpu": 4}
