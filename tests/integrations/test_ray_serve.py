@@ -58,6 +58,16 @@ def url(folders: Path) -> Iterator[str]:
     ray.shutdown()
 
 
+@pytest.mark.parametrize(
+    ("gpus", "replicas", "share"), [(0, 2, 0), (1, 1, 0.5), (3, 2, 1), (4, 4, 0.5), (2, 10, 1 / 6)]
+)
+def test_there_is_room_for_a_rollout_on_gpus(
+    gpus: int, replicas: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": float(gpus)})
+    assert ray_serve.share_of_gpu(replicas) == pytest.approx(share)
+
+
 QUERIES = ["boiling water for tea leaves", "moon", "nothing that anybody wrote"]
 REQUESTS: list[tuple[str, str, Any]] = [
     ("GET", "/healthz", None),

@@ -142,7 +142,7 @@ def _application(paths: Mapping[str, str], options: ServeOptions) -> Any:
         max_queued_requests=options.queue,
         graceful_shutdown_timeout_s=options.deadline + LATER,
         # Replicas wait more than they compute, and two have to fit while one is exchanged.
-        ray_actor_options={"num_cpus": 0, "num_gpus": _share_of_gpu(options.workers)},
+        ray_actor_options={"num_cpus": 0, "num_gpus": share_of_gpu(options.workers)},
         logging_config=_quiet(),
     )
     return deployment.bind()
@@ -155,7 +155,7 @@ def _loaded(path: str) -> Retriever:
     return load(path, on="ray" if in_shards else None)
 
 
-def _share_of_gpu(replicas: int) -> float:
+def share_of_gpu(replicas: int) -> float:
     """A GPU for each replica and those in exchange, or as large a part of one as leaves room for all."""
     gpus = int(ray.cluster_resources().get("GPU", 0))
     together = replicas + math.ceil(replicas * AT_ONCE / 100)
