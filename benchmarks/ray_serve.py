@@ -2,7 +2,7 @@
 
 Needs triever[ray-serve]. Serves BM25 on the documentation of Python by `triever serve` and by `triever serve --on ray`,
 each with one process that answers and with two: how long it takes to start, how much memory its processes have, and how
-fast it answers over 1, 8 and 64 connections. All are asked in turn, so that other work on the machine meets all of them.
+fast it answers over 1, 8 and 64 connections. All are asked in turn, so that other work meets all of them.
 Then another artifact is rolled out on two replicas while eight connections ask, and every request that is not answered
 with 200 is counted. All of it is on 127.0.0.1.
 """
