@@ -271,13 +271,16 @@ def test_the_command_serves_and_rolls_out_until_it_is_ended(folders: Path) -> No
         assert len(replicas) == 1
         assert reached_from_elsewhere({*family} - {*replicas}) == set()
 
-        again = [sys.executable, "-m", "triever.cli", "serve", f"m={folders / 'new'}", "--on", "ray", "--workers", "2"]
+        again = [sys.executable, "-m", "triever.cli", "serve", f"m={folders / 'new'}", "--on", "ray"]
         environment = os.environ | dict(setting.split("=") for setting in shown)
-        done = subprocess.run(again, env=environment, capture_output=True, text=True, check=False)
+        with asking(url) as answers:  # the only replica goes on until another one is there
+            done = subprocess.run(again, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        assert f"rolled out on {url}, with 2 replicas: m" in done.stderr
+        assert f"rolled out on {url}, with 1 replica: m" in done.stderr
+        assert {status for _, status, _ in answers} == {200}
         assert snapshot(url) != before
-        until(lambda: len(processes_of_this("ray::ServeReplica", process.pid)) == 2)
+        until(lambda: len(processes_of_this("ray::ServeReplica", process.pid)) == 1, 40)
+        assert processes_of_this("ray::ServeReplica", process.pid) != replicas
 
         family = [number for number, _ in descendants(process.pid)]
         process.send_signal(signal.SIGTERM)
