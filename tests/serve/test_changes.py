@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 import time
@@ -13,7 +14,9 @@ import pytest
 import triever
 from tests.marks import quick
 from tests.serve.running import HEADERS, bm25, httpx, options, running, until
-from triever import Document
+from triever import ArtifactError, Document
+from triever.serve.served import Source
+from triever.serve.shelf import Shelf
 
 
 def found(server: Any, query: str) -> list[str]:
@@ -52,6 +55,23 @@ def test_a_change_by_another_process_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_whoever_waits_until_all_is_loaded_is_told_what_cannot_be(tmp_path: Path) -> None:
+    for name in ("good", "torn"):
+        bm25().save(tmp_path / name)
+    [vocabulary] = (tmp_path / "torn").glob("vocabulary-*")
+    vocabulary.write_bytes(b"{}")
+
+    async def loaded(*names: str) -> list[bool]:
+        shelf = Shelf({name: Source.of(tmp_path / name) for name in names}, options(poll=60))
+        async with shelf.open():
+            await shelf.loaded()
+            return [served.is_ready for served in shelf.served.values()]
+
+    assert asyncio.run(loaded("good")) == [True]
+    with pytest.raises(ArtifactError, match="vocabulary"):
+        asyncio.run(loaded("good", "torn"))
+
+
 def test_a_damaged_folder_does_not_take_the_old_one_away(tmp_path: Path) -> None:
     bm25().save(tmp_path / "m")
     with running({"m": tmp_path / "m"}) as server:

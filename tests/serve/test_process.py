@@ -123,6 +123,7 @@ def test_what_cannot_be_served_is_a_sentence(tmp_path: Path) -> None:
     assert "cannot be listened on" in refused(tmp_path, "m", "--host", "203.0.113.1")
     assert "is empty" in refused(tmp_path, "m", "--key-file", "empty")
     assert "cannot be read" in refused(tmp_path, "m", "--key-file", "nothing")
+    assert "--on rya is not known; the only other place to serve is: --on ray" in refused(tmp_path, "m", "--on", "rya")
 
 
 @pytest.mark.long

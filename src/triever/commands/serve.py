@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from triever import progress
 from triever.commands.lab import run_bench
 from triever.commands.options import Json, Out, ReadAs, ServeBenchSettings, ServeSettings, Split
 from triever.commands.shared import open_data
@@ -15,6 +17,11 @@ from triever.config import assignments, build, from_words
 from triever.errors import UsageError
 from triever.terminal import note
 
+if TYPE_CHECKING:
+    from triever.serve.options import ServeOptions
+
+Runs: TypeAlias = "Callable[[Mapping[str, str | Path], ServeOptions, Callable[[str], None]], None]"
+"""Serves folders by name until a signal comes, and tells where."""
 Models = Annotated[
     list[str] | None,
     typer.Argument(
@@ -30,7 +37,9 @@ def serve(
     models: Models = None,
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is every network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8000,
-    workers: Annotated[int, typer.Option(min=1, help="How many processes answer.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, help="How many processes answer; with --on ray, how many replicas there are.")
+    ] = 1,
     key_file: Annotated[
         Path | None,
         typer.Option(
@@ -46,18 +55,45 @@ def serve(
             metavar="FOLDER", help="Results that `triever experiment` has written; the page shows their tables."
         ),
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            metavar="ray",
+            help="Where MODELs are served: by replicas of Ray Serve, on the cluster that RAY_ADDRESS names or on this "
+            "machine. If they are served there already, the new ones are rolled out. Default: by this process.",
+            show_default=False,
+        ),
+    ] = None,
     set_: ServeSettings = None,
 ) -> None:
     """Serve saved retrievers over HTTP, until Ctrl-C or SIGTERM."""
     from triever.lab.systems import labels
     from triever.serve.options import ServeOptions
-    from triever.serve.process import KEY, run, set_log
+    from triever.serve.process import KEY, set_log
 
     values = {"host": host, "port": port, "workers": workers, "key": _key(key_file) or os.environ.get(KEY, "")}
     values |= {"results": str(results)} if results else {}
     options = build(ServeOptions, values | assignments(set_ or ()))
     set_log(options)
-    run(labels(models or ()), options, note)
+    _run_on(on)(labels(models or ()), options, _told)
+
+
+def _told(line: str) -> None:
+    """Say where a server listens. From then on only its own log speaks: it is not at work on anything."""
+    progress.tell(None)
+    note(line)
+
+
+def _run_on(on: str | None) -> Runs:
+    """What serves retrievers, in this process or on Ray."""
+    if on is None:
+        from triever.serve.process import run
+    elif on == "ray":
+        from triever.integrations.ray_serve import run
+    else:
+        raise UsageError(f"--on {on} is not known", "the only other place to serve is: --on ray")
+    return run
 
 
 def _key(path: Path | None) -> str:

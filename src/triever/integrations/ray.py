@@ -33,6 +33,12 @@ from torch import nn
 REPORTS = "RAY_USAGE_STATS_ENABLED"
 os.environ.setdefault(REPORTS, "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # workers without a GPU leave its settings alone
+ADDRESS = "RAY_ADDRESS"
+"""The environment variable with the address of a cluster; without it Ray is started on this machine."""
+# A Ray of this machine alone listens on 127.0.0.1 alone. Ray's switch for that is named after the systems where it is
+# on by itself; elsewhere Ray takes _node_ip_address="127.0.0.1" for the address of this machine in its network.
+if (os.environ.get(ADDRESS) or "127.0.0.1").startswith("127.0.0.1"):
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 from triever import artifact  # noqa: E402
 from triever.errors import ArtifactError, ServerError, TrieverError, needed_for  # noqa: E402
@@ -45,8 +51,6 @@ with needed_for("Ray", "pip install 'triever[ray]'"):
     import ray
     import ray.data
 
-ADDRESS = "RAY_ADDRESS"
-"""The environment variable with the address of a cluster; without it Ray is started on this machine."""
 TRIES = 3
 """How often a process that dies while it is asked is asked once more."""
 
@@ -59,14 +63,13 @@ def started() -> None:
     paths = [path for path in (str(Path(artifact.__file__).parent.parent), os.environ.get("PYTHONPATH", "")) if path]
     settings = {"PYTHONPATH": os.pathsep.join(paths), REPORTS: os.environ[REPORTS]}
     environment = {"env_vars": settings}
-    # A Ray that is started for this process alone is reached from this machine alone.
-    here = {} if os.environ.get(ADDRESS) else {"_node_ip_address": "127.0.0.1"}
     try:
-        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False, runtime_env=environment, **here)
+        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False, runtime_env=environment)
     except (ConnectionError, ValueError, RuntimeError) as error:
         where = os.environ.get(ADDRESS, "this machine")
         problem = f"Ray cannot be reached on {where}: {str(error).splitlines()[0]}"
-        raise ServerError(problem, "start it with `ray start --head`, or set RAY_ADDRESS") from error
+        hint = f"start it with `ray start --head`, or set {ADDRESS}, and RAY_AUTH_MODE=token if it wants a token"
+        raise ServerError(problem, hint) from error
 
 
 class Holder:

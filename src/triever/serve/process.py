@@ -34,20 +34,25 @@ BACKLOG = 2048
 
 def run(folders: Mapping[str, str | Path], options: ServeOptions, tell: Callable[[str], None]) -> None:
     """Serve saved retrievers by name, or the default ones, until a signal comes; `tell` is called with the address."""
-    with needed_for(*EXTRA):
-        import fastapi  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import uvicorn  # noqa: F401
-    for folder in folders.values():  # a wrong path is told here, and not by a log
-        with artifact.read(folder, check=False):
-            pass
-    sock = _bound(options)
-    tell(f"listening on http://{_address(sock)}")
+    check(folders)
+    sock = bound(options)
+    tell(f"listening on {address(*sock.getsockname()[:2])}")
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn has its own while it runs, and raises it again afterwards
     if options.workers == 1:
         _serve_alone(folders, options, sock)
     else:
         _serve_together(folders, options, sock)
+
+
+def check(folders: Mapping[str, str | Path]) -> None:
+    """Refuse to serve where a package is missing, or a folder: this is told here, and not by a log."""
+    with needed_for(*EXTRA):
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+    for folder in folders.values():
+        with artifact.read(folder, check=False):
+            pass
 
 
 def _serve_alone(folders: Mapping[str, str | Path], options: ServeOptions, sock: socket.socket) -> None:
@@ -70,11 +75,16 @@ def worker() -> FastAPI:
     """The application of one worker."""
     settings = json.loads(os.environ[SETTINGS])
     options = build(ServeOptions, settings["options"])
+    log_in_worker(options)
+    return _app(settings["folders"], options)
+
+
+def log_in_worker(options: ServeOptions) -> None:
+    """Have a process that others have started write its log to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler])
     set_log(options)
-    return _app(settings["folders"], options)
 
 
 def set_log(options: ServeOptions) -> None:
@@ -103,7 +113,7 @@ def _config(app: FastAPI | str, options: ServeOptions) -> Config:
     )
 
 
-def _bound(options: ServeOptions) -> socket.socket:
+def bound(options: ServeOptions) -> socket.socket:
     """A socket that listens where the options say."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -122,6 +132,6 @@ def _bound(options: ServeOptions) -> socket.socket:
     return sock
 
 
-def _address(sock: socket.socket) -> str:
-    host, port = sock.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def address(host: str, port: int) -> str:
+    """The address of a server."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -66,6 +66,7 @@ class Served:
     def __init__(self, name: str, source: Source, options: ServeOptions, metrics: Metrics) -> None:
         self.name, self.source = name, source
         self.state, self.about = LOADING, dict[str, Any]()
+        self.problem: Exception | None = None  # why it could not be loaded when that was tried last
         self._retriever: Retriever | None = None
         self._options, self._metrics = options, metrics
         self._mark: Mark = None
@@ -104,9 +105,13 @@ class Served:
     async def watch(self) -> None:
         """Load it, and load it again whenever its folder has changed, for ever."""
         while True:
-            async with self._turn:
-                await self._refresh()
+            await self.refresh()
             await asyncio.sleep(self._options.poll)
+
+    async def refresh(self) -> None:
+        """Load it if it was not loaded yet, or if its folder has changed since."""
+        async with self._turn:
+            await self._refresh()
 
     async def change(self, change: Change[T]) -> T:
         """Change it: on disk, where it is from a folder, and here. The next request finds what was changed."""
@@ -124,7 +129,7 @@ class Served:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _refresh(self) -> None:
-        """Load it if it was not loaded yet, or if its folder has changed since."""
+        """The same, for whoever has the turn."""
         mark = self.source.mark()
         if self._retriever is not None and (mark is None or mark == self._mark):
             return
@@ -137,6 +142,7 @@ class Served:
             reason = error if isinstance(error, TrieverError) else f"{type(error).__name__}: {error}"
             _log.error("%s cannot be loaded: %s", self.name, reason)
             self._metrics.loads.labels(self.name, "failed").inc()
+            self.problem = error
             self.state = READY if self._retriever is not None else FAILED
             return
         self._exchange(new, about)

@@ -43,6 +43,14 @@ class Shelf:
             for served in self.served.values():
                 await served.close()
 
+    async def loaded(self) -> None:
+        """Wait until every retriever can be searched; the error of one that cannot be loaded."""
+        for served in self.served.values():
+            if not served.is_ready:
+                await served.refresh()
+            if not served.is_ready and served.problem:
+                raise served.problem
+
     def find(self, name: str | None) -> Served:
         """The retriever of this name, or the first."""
         chosen = next(iter(self.served)) if name is None else name
