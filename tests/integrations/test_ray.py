@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ from tests.golden import make_artifacts as golden  # noqa: E402
 from tests.retrievers.test_shards import HALVES, check_all, fitted  # noqa: E402
 from triever import ArtifactError, Dense, Document, MultiVector, UsageError, artifact  # noqa: E402
 from triever.data.shard_documents import DOCUMENTS  # noqa: E402
-from triever.integrations.ray import EncodingWorker, RayEncoding, RayShards, ray_shards  # noqa: E402
-from triever.models.elsewhere import elsewhere  # noqa: E402
+from triever.integrations.ray import BlockWorker, RayShards, RayWorkers, ray_shards  # noqa: E402
+from triever.models.elsewhere import Block, elsewhere  # noqa: E402
 from triever.shards import Bounds  # noqa: E402
 
 pytestmark = pytest.mark.long
@@ -120,7 +120,7 @@ def vectors(retriever: Any) -> list[np.ndarray]:
 def test_what_workers_encode_has_the_same_bytes(make: Any, tmp_path: Path) -> None:
     data = corpus(4000)
     plain = make().fit(data)
-    with elsewhere(RayEncoding(tmp_path / "encoding", workers=2, least=1000)):
+    with elsewhere(RayWorkers(tmp_path / "encoding", workers=2, least=1000)):
         mine = make().fit(data)
     for own, expected in zip(vectors(mine), vectors(plain), strict=True):
         assert own.tobytes() == expected.tobytes()
@@ -134,7 +134,7 @@ def test_a_fit_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
         """Kill the first process that works once something is made."""
         until = time.monotonic() + 120
         while time.monotonic() < until and not killed:
-            if len([*(tmp_path / "encoding").glob("made/*.npz")]) >= 2 and (found := working()):
+            if len([*(tmp_path / "encoding").glob("encoding-*/*.npz")]) >= 2 and (found := working()):
                 os.kill(found[0], signal.SIGKILL)
                 killed.append(found[0])
             time.sleep(0.05)
@@ -142,7 +142,7 @@ def test_a_fit_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
     plain = golden.dense().fit(data)
     thread = threading.Thread(target=kill)
     thread.start()
-    with elsewhere(RayEncoding(tmp_path / "encoding", workers=2)):
+    with elsewhere(RayWorkers(tmp_path / "encoding", workers=2)):
         mine = golden.dense().fit(data)
     thread.join()
     assert killed, "all was made before somebody could be killed"
@@ -157,7 +157,7 @@ def working() -> list[int]:
             words = path.read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if words.startswith("ray::") and EncodingWorker.__name__ in words and is_ours(int(path.parent.name)):
+        if words.startswith("ray::") and BlockWorker.__name__ in words and is_ours(int(path.parent.name)):
             found.append(int(path.parent.name))
     return found
 
@@ -176,18 +176,19 @@ def is_ours(number: int) -> bool:
 
 def test_what_was_made_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, asked = corpus(6000), []
-    make = RayEncoding._make
+    make = RayWorkers.work
 
-    def interrupted(self: RayEncoding, encoder: Any, call: str, blocks: list[Path], made: Path) -> None:
-        asked.append(len(blocks))
-        make(self, encoder, call, blocks[: len(blocks) // 2] if len(asked) == 1 else blocks, made)
+    def interrupted(self: RayWorkers, task: Any, blocks: Iterable[Block], label: str) -> None:
+        every = [*blocks]
+        asked.append(len(every))
+        make(self, task, every[: len(every) // 2] if len(asked) == 1 else every, label)
         if len(asked) == 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(RayEncoding, "_make", interrupted)
-    with pytest.raises(KeyboardInterrupt), elsewhere(RayEncoding(tmp_path / "encoding", workers=2)):
+    monkeypatch.setattr(RayWorkers, "work", interrupted)
+    with pytest.raises(KeyboardInterrupt), elsewhere(RayWorkers(tmp_path / "encoding", workers=2)):
         golden.dense().fit(data)
-    with elsewhere(RayEncoding(tmp_path / "encoding", workers=2)):
+    with elsewhere(RayWorkers(tmp_path / "encoding", workers=2)):
         mine = golden.dense().fit(data)
     assert asked[1] == asked[0] - asked[0] // 2
     assert vectors(mine)[0].tobytes() == vectors(golden.dense().fit(data))[0].tobytes()
