@@ -14,6 +14,7 @@ FRAMEWORKS = {
     "mteb": "mteb",
     "pyterrier": "pyterrier",
     "ray": "ray",
+    "ray_train": "ray",
 }
 """For each adapter the package that it needs."""
 

@@ -48,11 +48,14 @@ class MissingExtra(UsageError):
 
 @contextmanager
 def needed_for(feature: str, install: str) -> Generator[None]:
-    """Inside of the block packages of an extra are imported; where one is missing, this says how to install it."""
+    """Inside of the block packages of an extra are imported; where one is missing, this says how to install it.
+
+    A part that stands on another one names its own extra, which brings both.
+    """
     try:
         yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("triever"):
+    except (ModuleNotFoundError, MissingExtra) as error:
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("triever"):
             raise
         raise MissingExtra(feature, install) from error
 

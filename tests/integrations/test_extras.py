@@ -20,7 +20,7 @@ def test_every_adapter_has_its_extra_and_its_package(root: Path) -> None:
     adapters = {path.stem for path in (root / "src/triever/integrations").glob("*.py")} - HELPERS
     extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert adapters == set(FRAMEWORKS)
-    assert adapters <= set(extras)
+    assert {adapter.replace("_", "-") for adapter in adapters} <= set(extras)
 
 
 def test_a_missing_framework_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,8 @@ def test_a_missing_framework_is_told_with_its_extra(monkeypatch: pytest.MonkeyPa
                 patch.delitem(sys.modules, name)
             patch.setitem(sys.modules, package, None)
             patch.delitem(sys.modules, f"triever.integrations.{adapter}", raising=False)
-            with pytest.raises(MissingExtra, match=rf"run: pip install 'triever\[{adapter}\]'"):
+            extra = adapter.replace("_", "-")
+            with pytest.raises(MissingExtra, match=rf"run: pip install 'triever\[{extra}\]'"):
                 importlib.import_module(f"triever.integrations.{adapter}")
 
 

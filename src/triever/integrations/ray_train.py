@@ -19,10 +19,12 @@ from typing import Any
 
 from triever import progress
 from triever.errors import ServerError, TrieverError, UsageError, needed_for
-from triever.integrations.ray import TRIES, started
 from triever.terminal import note, tame_warnings
 
-with needed_for("training on Ray", "pip install 'triever[ray]'"):
+with needed_for("training on Ray", "pip install 'triever[ray-train]'"):
+    from triever.integrations.ray import TRIES, started  # which also sees to it that Ray reports nothing
+with needed_for("training on Ray", "pip install 'triever[ray-train]'"):
+    import pydantic  # noqa: F401 - Ray Train says in other words that it is missing
     import ray
     import ray.train
     import ray.train.torch
