@@ -13,7 +13,7 @@ from tests.golden import make_artifacts as golden
 from tests.models.causal import save_causal
 from tests.models.local_place import LocalPlace
 from tests.retrievers.contract import dataset
-from triever import BM25, ArtifactError, Contextual, Dataset, Dense, MultiVector, QueryWriter
+from triever import BM25, ArtifactError, Contextual, Dataset, Dense, MultiVector, QueryWriter, Tuning
 from triever.data.store import DocumentStore
 from triever.learning import teachers
 from triever.learning.teachers import Teacher
@@ -69,10 +69,13 @@ def test_only_what_is_missing_is_made_once_more(tmp_path: Path) -> None:
     assert vectors(mine)[0].tobytes() == vectors(golden.dense().fit(documents()))[0].tobytes()
 
 
-def test_vectors_of_other_weights_are_not_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "other", [Dense(backbone=golden.TINY, training=Tuning(seed=1)), Dense(backbone=golden.TINY, pooling="first")]
+)
+def test_vectors_of_another_encoder_are_not_taken(other: Dense, tmp_path: Path) -> None:
     first, second = LocalPlace(tmp_path / "place", stop_after=2), LocalPlace(tmp_path / "place")
     with pytest.raises(KeyboardInterrupt), elsewhere(first):
-        MultiVector(backbone=golden.TINY, size=4).fit(documents())
+        other.fit(documents())
     with elsewhere(second):
         mine = golden.dense().fit(documents())
     assert vectors(mine)[0].tobytes() == vectors(golden.dense().fit(documents()))[0].tobytes()

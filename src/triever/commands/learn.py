@@ -106,7 +106,7 @@ def fit(
         with _working_on(on, workers, folder):
             retriever.fit(dataset, work=folder)
     except BaseException:
-        if not work:
+        if not work and is_first_process():  # the others may fail before the first one has written anything there
             work_folder.discard(folder)
         raise
     if not is_first_process():
@@ -164,7 +164,7 @@ def _fit_together(
         raise UsageError(problem, "leave --processes out, or set training.steps")
     from triever.integrations.ray_train import call_together
 
-    call_together(fit, arguments, processes, _folder_of_ray(work))
+    call_together(fit, arguments, processes, _folder_of_ray(work), note)
 
 
 def _size(retriever: Retriever) -> str:

@@ -15,6 +15,7 @@ RAY_USAGE_STATS_ENABLED says that it is wanted.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -165,23 +166,31 @@ class RayWorkers:
         asked = Path(os.path.abspath(self.folder)) / "asked"
         shutil.rmtree(asked, ignore_errors=True)
         asked.mkdir(parents=True)
-        rows = []
-        for number, block in enumerate(blocks):
-            path = asked / f"{number:08}.parquet"
-            pq.write_table(block.table, path)
-            rows.append({"asked": str(path), "file": os.path.abspath(block.file)})
-        if rows:
-            started()
-            with bar(label, len(rows), unit="blocks") as show:
-                for done, (problem, hint) in enumerate(self._made(task, rows), 1):
-                    if problem:
-                        raise UsageError(problem, hint)
-                    show(done, "")
-        shutil.rmtree(asked)
+        try:
+            rows = []
+            for number, block in enumerate(blocks):
+                path = asked / f"{number:08}.parquet"
+                pq.write_table(block.table, path)
+                rows.append({"asked": str(path), "file": os.path.abspath(block.file)})
+            if rows:
+                self._have_made(task, rows, label)
+        finally:
+            shutil.rmtree(asked, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()  # unless something is kept there
 
     def clear(self) -> None:
         """Remove the folder: the work is finished."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _have_made(self, task: Task, rows: Sequence[dict[str, str]], label: str) -> None:
+        """Have files made, and show how many are."""
+        started()
+        with bar(label, len(rows), unit="blocks") as show:
+            for done, (problem, hint) in enumerate(self._made(task, rows), 1):
+                if problem:
+                    raise UsageError(problem, hint)
+                show(done, "")
 
     def _made(self, task: Task, rows: Sequence[dict[str, str]]) -> Iterator[tuple[str, str]]:
         """What goes wrong in each block, as its file is made: mostly nothing."""
@@ -198,6 +207,7 @@ class RayWorkers:
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(rows))),
             num_cpus=0.5,  # so that there is room for tasks of Ray Data itself
             num_gpus=1 if gpus else 0,
+            max_task_retries=TRIES,  # a block that no worker survives is not tried for ever
         )
         try:
             for batch in done.iter_batches(batch_size=None, batch_format="pyarrow"):

@@ -19,7 +19,6 @@ from typing import Any
 
 from triever import progress
 from triever.errors import ServerError, TrieverError, UsageError, needed_for
-from triever.terminal import note, tame_warnings
 
 with needed_for("training on Ray", "pip install 'triever[ray-train]'"):
     from triever.integrations.ray import TRIES, started  # which also sees to it that Ray reports nothing
@@ -38,12 +37,16 @@ _log = logging.getLogger("triever")
 
 
 def call_together(
-    function: Callable[..., object], arguments: Mapping[str, Any], processes: int, folder: str | Path
+    function: Callable[..., object],
+    arguments: Mapping[str, Any],
+    processes: int,
+    folder: str | Path,
+    say: Callable[[str], object] = lambda _line: None,
 ) -> None:
     """Call a function with arguments by name in so many processes, which train together.
 
-    `folder` is for Ray's own notes, is seen by all machines, and is removed at the end. An error that Triever knows is
-    raised here as the process raised it.
+    `folder` is for Ray's own notes, is seen by all machines, and is removed at the end. `say` takes the lines that the
+    first process writes to standard error. An error that Triever knows is raised here as the process raised it.
     """
     started()
     unit = "GPU" if ray.cluster_resources().get("GPU") else "CPU"
@@ -63,7 +66,7 @@ def call_together(
             run_config=ray.train.RunConfig(name="together", storage_path=str(notes)),
         )
         try:
-            with progress.phase(f"{processes} processes of Ray"), _heard(notes / SAID), _interruptible():
+            with progress.phase(f"{processes} processes of Ray"), _heard(notes / SAID, say), _interruptible():
                 trainer.fit()
             return
         except ray.train.TrainingFailedError as error:
@@ -75,7 +78,6 @@ def call_together(
 def _called(call: Mapping[str, Any]) -> None:
     """What each process runs; what the first one says goes to a file."""
     _log.setLevel(call["level"])
-    tame_warnings()
     try:
         os.chdir(call["folder"])
     except OSError as error:
@@ -85,13 +87,13 @@ def _called(call: Mapping[str, Any]) -> None:
         if ray.train.get_context().get_world_rank() == 0:
             file = stack.enter_context(call["said"].open("w", encoding="utf-8", buffering=1))
             stack.enter_context(contextlib.redirect_stderr(file))
-            progress.tell(note, always=True)
+            progress.tell(lambda line: file.write(f"{line}\n"), always=True)
             stack.callback(progress.tell, None)
         call["function"](**call["arguments"])
 
 
 @contextlib.contextmanager
-def _heard(file: Path) -> Generator[None]:
+def _heard(file: Path, say: Callable[[str], object]) -> Generator[None]:
     """Say what the first process says, as it comes."""
     over = threading.Event()
 
@@ -104,7 +106,7 @@ def _heard(file: Path) -> Generator[None]:
                 *lines, _unfinished = said.read().split(b"\n")
                 end += sum(len(line) + 1 for line in lines)
                 for line in lines:
-                    note(line.decode(errors="replace"))
+                    say(line.decode(errors="replace"))
 
     thread = threading.Thread(target=listen, name="listener", daemon=True)
     thread.start()

@@ -370,7 +370,8 @@ class _Pass:
         batches = self._batches(device)
         # Workers need not have the device that this process has.
         encoder = self.encoder if self.encoder.device.type == "cpu" else copy.deepcopy(self.encoder).cpu()
-        made = encoded_at(place, Encoding(encoder, call.__name__), batches, padded, self.label)
+        about = json.dumps([to_dict(encoder.shape), to_dict(encoder.adapter), encoder.backbone.to_state()], default=str)
+        made = encoded_at(place, Encoding(encoder, call.__name__, about), batches, padded, self.label)
         for rows, vectors in zip(batches, made, strict=True):
             _, mask, chosen = padded(rows)
             put(rows, mask.astype(bool) if chosen is None else chosen, vectors)

@@ -40,12 +40,14 @@ class Encoding:
 
     encoder: nn.Module
     call: str
+    about: str
+    """What decides the vectors besides weights, such as the pooling."""
     kind = "encoding"
 
     @cached_property
     def mark(self) -> str:
         """A hash of all weights, and of what is called."""
-        digest = hashlib.sha256(self.call.encode())
+        digest = hashlib.sha256(f"{self.call} {self.about}".encode())
         for name, tensor in self.encoder.state_dict().items():
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
