@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 WHY = "shards on Ray are tested where that is installed: make test-all"
@@ -196,6 +198,27 @@ def test_what_is_wrong_with_a_worker_is_told_in_a_sentence(tmp_path: Path) -> No
     writer = QueryWriter(backbone=llama, per_document=3, query_length=8, filter=str(tmp_path / "none"))
     with pytest.raises(TrieverError, match="none"), elsewhere(RayWorkers(tmp_path / "work", workers=1)):
         write_file(writer, corpus(300), tmp_path / "there.jsonl")
+
+
+class Killed(BaseException):
+    """What ends a worker in the middle of a block."""
+
+
+class Deadly:
+    """A task that no worker survives."""
+
+    def begin(self, device: str) -> Any:
+        raise Killed(device)
+
+
+def test_a_block_that_no_worker_survives_is_given_up(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "block")
+    rows = pa.table({"asked": [str(tmp_path / "block")], "file": [str(tmp_path / "never")]})
+    for _ in range(4):
+        with pytest.raises(Killed):
+            BlockWorker(Deadly())(rows)
+    [problem] = BlockWorker(Deadly())(rows).to_pylist()
+    assert problem["problem"] == "4 workers have died of the same block"
 
 
 def test_a_teacher_is_asked_by_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,7 +207,6 @@ class RayWorkers:
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(rows))),
             num_cpus=0.5,  # so that there is room for tasks of Ray Data itself
             num_gpus=1 if gpus else 0,
-            max_task_retries=TRIES,  # a block that no worker survives is not tried for ever
         )
         try:
             for batch in done.iter_batches(batch_size=None, batch_format="pyarrow"):
@@ -236,6 +235,8 @@ class BlockWorker:
         return pa.Table.from_pylist([{"problem": problem, "hint": hint} for problem, hint in problems])
 
     def _problem(self, asked: str, file: str) -> tuple[str, str]:
+        if _times_tried(asked) > TRIES:  # Ray itself would try for ever
+            return f"{TRIES + 1} workers have died of the same block", "give them more memory, or set a smaller batch"
         try:
             table = pq.read_table(asked, partitioning=None)
             with atomic(file) as opened:
@@ -243,3 +244,10 @@ class BlockWorker:
         except TrieverError as error:
             return error.problem, error.hint
         return NO_PROBLEM
+
+
+def _times_tried(asked: str) -> int:
+    """How often workers have begun with a block before."""
+    with open(f"{asked}.tried", "ab") as file:
+        file.write(b".")
+        return file.tell() - 1
