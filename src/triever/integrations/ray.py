@@ -16,6 +16,7 @@ RAY_USAGE_STATS_ENABLED says that it is wanted.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -196,7 +197,7 @@ class RayWorkers:
         """What goes wrong in each block, as its file is made: mostly nothing."""
         gpus = int(ray.cluster_resources().get("GPU", 0))
         workers = self.workers or gpus or int(ray.cluster_resources().get("CPU", 1))
-        ray.data.DataContext.get_current().enable_progress_bars = False
+        _silence_ray_data()
         # Paths, and not their contents: Ray would put small files together, and give all of them to one worker.
         blocks = ray.data.from_items([*rows], override_num_blocks=len(rows))
         done = blocks.map_batches(
@@ -214,6 +215,14 @@ class RayWorkers:
         except ray.exceptions.RayError as error:
             problem = f"the workers of Ray cannot do their work: {str(error).splitlines()[-1]}"
             raise ServerError(problem, "look at the logs of Ray, and run the same command again") from error
+
+
+def _silence_ray_data() -> None:
+    """Leave the word to our own bar; what Ray Data says is in its log files."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.issue_detectors_config.detectors = []  # they wonder about workers that are busy for long
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
 
 
 class BlockWorker:
