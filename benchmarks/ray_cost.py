@@ -137,7 +137,7 @@ def mebibytes(started: float) -> int:
 def kill_one(folder: Path, killed: list[int], most: list[int], started: float) -> None:
     """Kill a worker when some blocks are made."""
     while True:
-        made = len([*folder.glob("made/*.npz")])
+        made = len([*folder.glob("encoding-*/*.npz")])
         workers = [
             number for number, words in processes(started) if words.startswith("ray::") and "BlockWorker" in words
         ]
