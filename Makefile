@@ -83,7 +83,7 @@ $(VENV_ALL)/bin/python: | $(VENV)/.dev
 # they require, and that by name: trec_eval has no wheel for Linux on ARM.
 FRAMEWORKS := 'langchain-core langchain-tests' mcp llama-index-core haystack-ai \
 	'pandas ir-datasets deprecated more-itertools scipy jinja2 statsmodels dill lz4 beautifulsoup4' '--no-deps pyterrier' \
-	'datasets sentence-transformers polars scikit-learn scipy requests pydantic' '--no-deps mteb' 'ray[data,serve]'
+	'datasets sentence-transformers polars scikit-learn scipy requests pydantic' '--no-deps mteb' 'ray[data,serve,train]'
 PIP_ALL := $(VENV_ALL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	--only-binary :all:
 $(VENV_ALL)/.frameworks: constraints.txt | $(VENV_ALL)/bin/python

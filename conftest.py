@@ -15,6 +15,7 @@ FRAMEWORKS = {
     "pyterrier": "pyterrier",
     "ray": "ray",
     "ray_serve": "ray",
+    "ray_train": "ray",
 }
 """For each adapter the package that it needs."""
 

@@ -50,7 +50,7 @@ def main() -> None:
 
     started, facts["import and start of Ray, s"] = timed(start)
     facts["Ray when idle, MiB"] = mebibytes(started)
-    from triever.integrations.ray import RayEncoding
+    from triever.integrations.ray import RayWorkers
     from triever.models.elsewhere import elsewhere
 
     with tempfile.TemporaryDirectory() as place:
@@ -59,7 +59,7 @@ def main() -> None:
         watch.start()
 
         def by_workers() -> np.ndarray:
-            with elsewhere(RayEncoding(folder, workers=2)):
+            with elsewhere(RayWorkers(folder, workers=2)):
                 return encode(encoder, tokens)
 
         mine, facts["encoding on Ray, 2 workers, one killed, s"] = timed(by_workers)
@@ -137,9 +137,9 @@ def mebibytes(started: float) -> int:
 def kill_one(folder: Path, killed: list[int], most: list[int], started: float) -> None:
     """Kill a worker when some blocks are made."""
     while True:
-        made = len([*folder.glob("made/*.npz")])
+        made = len([*folder.glob("encoding-*/*.npz")])
         workers = [
-            number for number, words in processes(started) if words.startswith("ray::") and "EncodingWorker" in words
+            number for number, words in processes(started) if words.startswith("ray::") and "BlockWorker" in words
         ]
         if workers:
             most[0] = max(most[0], mebibytes(started))

@@ -1,4 +1,8 @@
-"""Shards and encoding on Ray: what one process gives, also when a process is killed; and nothing is reported."""
+"""Shards, encoding and training on Ray give what is found without it, though a process is killed; nothing is reported.
+
+What is true of every place of work, such as what an interrupted work leaves to do, is tested without Ray:
+tests/models/test_elsewhere.py.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 WHY = "shards on Ray are tested where that is installed: make test-all"
@@ -23,11 +30,30 @@ import ray  # noqa: E402
 
 import triever  # noqa: E402
 from tests.golden import make_artifacts as golden  # noqa: E402
+from tests.models.causal import save_causal  # noqa: E402
+from tests.retrievers.contract import dataset  # noqa: E402
 from tests.retrievers.test_shards import HALVES, check_all, fitted  # noqa: E402
-from triever import ArtifactError, Dense, Document, MultiVector, UsageError, artifact  # noqa: E402
+from tests.training import toys  # noqa: E402
+from tests.training.test_processes import begin_both  # noqa: E402
+from triever import (  # noqa: E402
+    ArtifactError,
+    Contextual,
+    Dense,
+    Document,
+    MultiVector,
+    QueryWriter,
+    TrieverError,
+    UsageError,
+    artifact,
+)
 from triever.data.shard_documents import DOCUMENTS  # noqa: E402
-from triever.integrations.ray import EncodingWorker, RayEncoding, RayShards, ray_shards  # noqa: E402
+from triever.data.store import DocumentStore  # noqa: E402
+from triever.data.writers import write_dataset  # noqa: E402
+from triever.integrations.ray import BlockWorker, RayShards, RayWorkers, ray_shards  # noqa: E402
+from triever.integrations.ray_train import call_together  # noqa: E402
+from triever.learning.teachers import Teacher  # noqa: E402
 from triever.models.elsewhere import elsewhere  # noqa: E402
+from triever.queries.query_files import write_file  # noqa: E402
 from triever.shards import Bounds  # noqa: E402
 
 pytestmark = pytest.mark.long
@@ -112,41 +138,101 @@ def corpus(count: int) -> triever.Dataset:
 
 
 def vectors(retriever: Any) -> list[np.ndarray]:
+    if isinstance(retriever, Contextual):
+        return [retriever.engine.docids.model.symbols.weight.detach().numpy(), retriever.engine.spellings.start]
     index = retriever.engine.index
     return [index.vectors()] if isinstance(retriever, Dense) else [index.main.part.packed, index.main.part.numbers]
 
 
-@pytest.mark.parametrize("make", [lambda: golden.dense(), lambda: MultiVector(backbone=golden.TINY, size=4)])
+@pytest.mark.parametrize("make", [lambda: MultiVector(backbone=golden.TINY, size=4), golden.RETRIEVERS["contextual"]])
 def test_what_workers_encode_has_the_same_bytes(make: Any, tmp_path: Path) -> None:
-    data = corpus(4000)
+    data = corpus(3000)
     plain = make().fit(data)
-    with elsewhere(RayEncoding(tmp_path / "encoding", workers=2, least=1000)):
+    with elsewhere(RayWorkers(tmp_path / "work", workers=2, least=1000)):
         mine = make().fit(data)
     for own, expected in zip(vectors(mine), vectors(plain), strict=True):
         assert own.tobytes() == expected.tobytes()
-    assert not (tmp_path / "encoding").exists()
+    assert not (tmp_path / "work").exists()
 
 
-def test_a_fit_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
-    data, killed = corpus(20_000), []
+@contextmanager
+def one_killed(folder: Path, pattern: str) -> Iterator[None]:
+    """Kill the first process that works once some files are made."""
+    killed: list[int] = []
 
     def kill() -> None:
-        """Kill the first process that works once something is made."""
         until = time.monotonic() + 120
         while time.monotonic() < until and not killed:
-            if len([*(tmp_path / "encoding").glob("made/*.npz")]) >= 2 and (found := working()):
+            if len([*folder.glob(pattern)]) >= 2 and (found := working()):
                 os.kill(found[0], signal.SIGKILL)
                 killed.append(found[0])
             time.sleep(0.05)
 
-    plain = golden.dense().fit(data)
     thread = threading.Thread(target=kill)
     thread.start()
-    with elsewhere(RayEncoding(tmp_path / "encoding", workers=2)):
-        mine = golden.dense().fit(data)
+    yield
     thread.join()
     assert killed, "all was made before somebody could be killed"
+
+
+def test_a_fit_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
+    data = corpus(20_000)
+    plain = golden.dense().fit(data)
+    with one_killed(tmp_path / "work", "encoding-*/*.npz"), elsewhere(RayWorkers(tmp_path / "work", workers=2)):
+        mine = golden.dense().fit(data)
     assert vectors(mine)[0].tobytes() == vectors(plain)[0].tobytes()
+
+
+def test_questions_are_written_though_a_worker_is_killed(tmp_path: Path) -> None:
+    data = corpus(400)
+    writer = QueryWriter(backbone=str(save_causal(tmp_path / "llama")), per_document=3, query_length=8, batch=8)
+    write_file(writer, data, tmp_path / "here.jsonl")
+    with one_killed(tmp_path / "there.jsonl.work", "*.jsonl"), elsewhere(RayWorkers(tmp_path / "work", workers=2)):
+        write_file(writer, data, tmp_path / "there.jsonl")
+    assert (tmp_path / "there.jsonl").read_bytes() == (tmp_path / "here.jsonl").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here.jsonl", "llama", "there.jsonl"]
+
+
+def test_what_is_wrong_with_a_worker_is_told_in_a_sentence(tmp_path: Path) -> None:
+    llama = str(save_causal(tmp_path / "llama"))
+    writer = QueryWriter(backbone=llama, per_document=3, query_length=8, filter=str(tmp_path / "none"))
+    with pytest.raises(TrieverError, match="none"), elsewhere(RayWorkers(tmp_path / "work", workers=1)):
+        write_file(writer, corpus(300), tmp_path / "there.jsonl")
+
+
+class Killed(BaseException):
+    """What ends a worker in the middle of a block."""
+
+
+class Deadly:
+    """A task that no worker survives."""
+
+    def begin(self, device: str) -> Any:
+        raise Killed(device)
+
+
+def test_a_block_that_no_worker_survives_is_given_up(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "block")
+    rows = pa.table({"asked": [str(tmp_path / "block")], "file": [str(tmp_path / "never")]})
+    for _ in range(4):
+        with pytest.raises(Killed):
+            BlockWorker(Deadly())(rows)
+    [problem] = BlockWorker(Deadly())(rows).to_pylist()
+    assert problem["problem"] == "4 workers have died of the same block"
+
+
+def test_a_teacher_is_asked_by_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = corpus(500)
+    store = DocumentStore.of(data.documents())
+    store.fingerprint = data.fingerprint
+    texts = [document.text for document in corpus(3000).documents()]
+    asked = []
+    for place in (None, RayWorkers(tmp_path / "work", workers=2)):
+        monkeypatch.setenv("TRIEVER_CACHE", str(tmp_path / f"cache{len(asked)}"))
+        with elsewhere(place):
+            opinions = Teacher(golden.dense(), data, store, None).opinions(texts)
+        asked.append([opinions.rows.tobytes(), opinions.scores.tobytes()])
+    assert asked[0] == asked[1]
 
 
 def working() -> list[int]:
@@ -157,7 +243,7 @@ def working() -> list[int]:
             words = path.read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if words.startswith("ray::") and EncodingWorker.__name__ in words and is_ours(int(path.parent.name)):
+        if words.startswith("ray::") and BlockWorker.__name__ in words and is_ours(int(path.parent.name)):
             found.append(int(path.parent.name))
     return found
 
@@ -174,23 +260,32 @@ def is_ours(number: int) -> bool:
     return False
 
 
-def test_what_was_made_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, asked = corpus(6000), []
-    make = RayEncoding._make
+def losing_one(folder: str) -> None:
+    """A training in several processes, of which one dies in the middle, once."""
+    died, worth, evaluations = Path(folder) / "died", toys.worth, []
 
-    def interrupted(self: RayEncoding, encoder: Any, call: str, blocks: list[Path], made: Path) -> None:
-        asked.append(len(blocks))
-        make(self, encoder, call, blocks[: len(blocks) // 2] if len(asked) == 1 else blocks, made)
-        if len(asked) == 1:
-            raise KeyboardInterrupt
+    def evaluate(model: Any) -> dict[str, float]:
+        evaluations.append(model)
+        if len(evaluations) == 2 and os.environ["RANK"] == "1" and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return worth(model)
 
-    monkeypatch.setattr(RayEncoding, "_make", interrupted)
-    with pytest.raises(KeyboardInterrupt), elsewhere(RayEncoding(tmp_path / "encoding", workers=2)):
-        golden.dense().fit(data)
-    with elsewhere(RayEncoding(tmp_path / "encoding", workers=2)):
-        mine = golden.dense().fit(data)
-    assert asked[1] == asked[0] - asked[0] // 2
-    assert vectors(mine)[0].tobytes() == vectors(golden.dense().fit(data))[0].tobytes()
+    toys.worth = evaluate
+    toys.shared_training(Path(folder))
+
+
+def test_ray_starts_the_training_that_torchrun_starts(root: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / "torchrun", tmp_path / "ray"]
+    for folder in folders:
+        folder.mkdir()
+    begin_both(root, folders[0])
+    call_together(losing_one, {"folder": str(folders[1])}, 2, tmp_path / "notes")
+    assert (folders[1] / "died").exists()
+    for rank in (0, 1):
+        theirs, mine = ((folder / f"weights-{rank}-of-2.json").read_text() for folder in folders)
+        assert mine == theirs
+    assert not (tmp_path / "notes").exists()
 
 
 REPORTED = """
@@ -209,16 +304,34 @@ def test_nothing_is_reported_unless_somebody_wants_it(said: str | None, expected
     assert json.loads(done.stdout.splitlines()[-1]) == expected
 
 
-def test_a_fit_on_ray_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str]:
     from triever.cli import main
 
+    with pytest.raises(SystemExit) as ended:
+        main([*words])
+    return ended.value.code, capsys.readouterr().err
+
+
+def test_a_fit_on_ray_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [json.dumps({"_id": document.id, "text": document.text}) for document in corpus(3000).documents()]
     (tmp_path / "documents.jsonl").write_text("\n".join(lines), encoding="utf-8")
     words = ["fit", "dense", "--data", str(tmp_path / "documents.jsonl"), "--set", f"backbone={golden.TINY}"]
     for name, more in (("plain", []), ("ray", ["--on", "ray", "--workers", "2"])):
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--out", str(tmp_path / name), *more])
-        assert ended.value.code == 0, capsys.readouterr().err
+        code, told = command(capsys, *words, "--out", str(tmp_path / name), *more)
+        assert code == 0, told
     files = [{path.name for path in (tmp_path / name).glob("vectors*")} for name in ("plain", "ray")]
     assert files[0] == files[1]  # files are named by their content
     assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl", "plain", "ray"]
+
+
+def test_a_fit_in_two_processes_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_dataset(tmp_path / "toy", dataset())
+    words = ["fit", "dense", "--data", str(tmp_path / "toy"), "--on", "ray", "--processes", "2"]
+    words += ["--set", f"backbone={golden.TINY}", "--set", "training.steps=4"]
+    code, told = command(capsys, *words, "--set", "training.batch=3", "--out", str(tmp_path / "odd"))
+    assert (code, "cannot be shared evenly by 2 processes; make every batch a multiple of 2" in told) == (2, True), told
+    code, told = command(capsys, *words, "--set", "training.batch=4", "--out", str(tmp_path / "model"))
+    assert code == 0, told
+    assert f"wrote {tmp_path / 'model'}: dense with" in told, "the first process is not heard"
+    assert len(triever.load(tmp_path / "model")) == len([*dataset().documents()])
+    assert sorted({path.name for path in tmp_path.iterdir()} - {"odd.work"}) == ["model", "toy"]

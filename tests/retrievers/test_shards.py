@@ -260,3 +260,24 @@ def test_shards_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (code, "can be searched, but not changed" in told) == (2, True)
     code, told = run("fit", "bm25", "--data", "python", "--out", str(tmp_path / "m"), "--workers", "2")
     assert (code, "--workers has no effect without --on" in told) == (2, True)
+
+
+def test_what_ray_cannot_do_is_refused_before_it_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from triever.cli import main
+
+    def refused(*words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["fit", *words, "--data", "python", "--out", str(tmp_path / "m")])
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    trained = ["dense", "--set", "training.steps=4", "--processes", "2"]
+    assert "--processes has no effect without --on ray; say --on ray" in refused(*trained)
+    assert "the only other place to work is: --on ray" in refused(*trained, "--on", "rya")
+    assert "--workers and --processes exclude each other" in refused(*trained, "--on", "ray", "--workers", "2")
+    assert "this bm25 is not trained" in refused("bm25", "--on", "ray", "--processes", "2")
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, value)
+    assert "--on ray is for one process, and several were started together" in refused(*trained, "--on", "ray")

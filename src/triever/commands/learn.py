@@ -7,7 +7,7 @@ import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from triever.commands.options import (
     DataOption,
     Expansions,
     Json,
+    Processes,
     ReadAs,
     Root,
     Settings,
@@ -23,7 +24,7 @@ from triever.commands.options import (
     Workers,
     WorkOn,
 )
-from triever.commands.shared import check_parents, is_first_process, open_data
+from triever.commands.shared import check_parents, is_first_process, is_launched, open_data
 from triever.errors import UsageError
 from triever.terminal import emit, note, table
 
@@ -72,6 +73,7 @@ def fit(
     ] = None,
     on: WorkOn = None,
     workers: Workers = 0,
+    processes: Processes = 0,
     read_as: ReadAs = "",
     root: Root = None,
     skip_bad: SkipBad = False,
@@ -86,6 +88,11 @@ def fit(
     retriever = new_system(system, set_ or ())
     artifact.check_place(out, replace=replace)  # before hours of work, and once more after
     folder = _work_folder(out, work)
+    if processes:
+        words = {"system": system, "data": data, "out": out, "read_as": read_as, "root": root, "skip_bad": skip_bad}
+        more = {"set_": set_, "expansions": expansions, "replace": replace, "work": work}
+        _fit_together(retriever, on, workers, processes, folder, {**words, **more})
+        return
     dataset = open_data(data, skip_bad, read_as, root)
     if expansions and not retriever.reads_expansions:
         _log.warning(
@@ -99,7 +106,7 @@ def fit(
         with _working_on(on, workers, folder):
             retriever.fit(dataset, work=folder)
     except BaseException:
-        if not work:
+        if not work and is_first_process():  # the others may fail before the first one has written anything there
             work_folder.discard(folder)
         raise
     if not is_first_process():
@@ -115,19 +122,49 @@ def fit(
 
 @contextmanager
 def _working_on(on: str | None, workers: int, work: Path) -> Generator[None]:
-    """Have documents encoded somewhere else, where that is wanted."""
+    """Have long work done somewhere else, where that is wanted."""
     if on is None:
         if workers:
             raise UsageError("--workers has no effect without --on", "say --on ray, or leave it out")
         yield
         return
-    if on != "ray":
-        raise UsageError(f"--on {on} is not known", "the only other place to work is: --on ray")
-    from triever.integrations.ray import RayEncoding
+    _check_place_of_work(on)
+    from triever.integrations.ray import RayWorkers
     from triever.models.elsewhere import elsewhere
 
-    with elsewhere(RayEncoding(Path(f"{os.path.abspath(work)}-encoding"), workers)):
+    with elsewhere(RayWorkers(_folder_of_ray(work), workers)):
         yield
+
+
+def _check_place_of_work(on: str | None) -> None:
+    if on != "ray":
+        raise UsageError(f"--on {on} is not known", "the only other place to work is: --on ray")
+    if is_launched():
+        problem = "--on ray is for one process, and several were started together"
+        raise UsageError(problem, "leave --on out, or start one process with --on ray --processes N")
+
+
+def _folder_of_ray(work: Path) -> Path:
+    return Path(f"{os.path.abspath(work)}-ray")
+
+
+def _fit_together(
+    retriever: Retriever, on: str | None, workers: int, processes: int, work: Path, arguments: dict[str, Any]
+) -> None:
+    """Have this fit done by several processes of Ray that train together."""
+    if on is None:
+        problem = "--processes has no effect without --on ray"
+        raise UsageError(problem, "say --on ray, or start processes with: torchrun --nproc-per-node N -m triever.cli")
+    _check_place_of_work(on)
+    if workers:
+        problem = "--workers and --processes exclude each other, as every process encodes documents itself"
+        raise UsageError(problem, "leave one of them out")
+    if not any(part.tuning for part in (retriever, *retriever.members)):
+        problem = f"this {retriever.kind} is not trained, so that several processes would only repeat each other"
+        raise UsageError(problem, "leave --processes out, or set training.steps")
+    from triever.integrations.ray_train import call_together
+
+    call_together(fit, arguments, processes, _folder_of_ray(work), note)
 
 
 def _size(retriever: Retriever) -> str:
@@ -188,18 +225,22 @@ def write_queries(
         Path | None,
         typer.Option(help="The folder for unfinished work; it is kept, with its checkpoints."),
     ] = None,
+    on: WorkOn = None,
+    workers: Workers = 0,
     read_as: ReadAs = "",
     skip_bad: SkipBad = False,
     json_: Json = False,
 ) -> None:
     """Write questions that the documents answer. If it is interrupted, the same command goes on where it stopped."""
     from triever.config import assignments, build
-    from triever.queries.query_files import write_file
+    from triever.queries.query_files import work_of, write_file
     from triever.queries.query_writer import QueryWriter
 
     settings = assignments(set_ or ())
     chosen = QueryWriter.load(writer, settings) if writer else build(QueryWriter, settings)
-    summary = write_file(chosen, open_data(data, skip_bad, read_as), out, part=part, work=work, save=save_writer)
+    dataset = open_data(data, skip_bad, read_as)
+    with _working_on(on, workers, work_of(out, work)):
+        summary = write_file(chosen, dataset, out, part=part, work=work, save=save_writer)
     if summary:  # of several processes that tuned together, only the first one writes
         emit(summary if json_ else table([{"what": key, "value": value} for key, value in summary.items()]))
         note(f"wrote {out}")

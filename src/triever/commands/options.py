@@ -33,14 +33,23 @@ WorkOn = Annotated[
     typer.Option(
         "--on",
         metavar="ray",
-        help="Where documents are encoded: by workers of Ray, on the cluster that RAY_ADDRESS names or on this "
-        "machine. Default: in this process.",
+        help="Have documents encoded, a teacher asked and questions written by workers of Ray, on the cluster that "
+        "RAY_ADDRESS names or on this machine. Default: this process does it.",
         show_default=False,
     ),
 ]
 Workers = Annotated[
     int,
     typer.Option("--workers", min=0, help="How many workers --on ray has; 0: one for each GPU, or each processor."),
+]
+Processes = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        min=0,
+        help="With --on ray: how many processes train together, started by Ray Train as torchrun would start them; "
+        "each has a GPU where there are some. 0: the training is in this process.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Hits = Annotated[int, typer.Option("-k", "--hits", min=1, help="How many documents to find for a query.")]

@@ -74,7 +74,11 @@ def command_words() -> list[str]:
     return words[:at] + words[at + 2 :]
 
 
+def is_launched() -> bool:
+    """Whether this process is one of several that were started together, to train together."""
+    return all(name in os.environ for name in LAUNCHED) and os.environ["WORLD_SIZE"] != "1"
+
+
 def is_first_process() -> bool:
     """Whether this process saves the model and says how far it is: of several that train together, the first does."""
-    together = all(name in os.environ for name in LAUNCHED) and os.environ["WORLD_SIZE"] != "1"
-    return not together or os.environ["RANK"] == "0"
+    return not is_launched() or os.environ["RANK"] == "0"

@@ -3,8 +3,9 @@
 `triever.load("models/shards", on="ray")` has each shard in a process of its own. What asks and merges is the same as
 for shards in one process. A process that dies is started again and asked once more.
 
-`with elsewhere(RayEncoding(folder)): retriever.fit(data)` has documents encoded by Ray Data, in the batches in which
-they are encoded without it. What is done lies in the folder, so that a fit that is interrupted goes on where it was.
+`with elsewhere(RayWorkers(folder)): retriever.fit(data)` has documents encoded and teachers asked by Ray Data, in the
+batches in which that is done without it, and `write_file(writer, data, out)` has questions written. What is done lies
+in the folder, so that a work that is interrupted goes on where it was.
 
 Every machine opens the same folders, so that they are on a disk that all of them see.
 
@@ -14,11 +15,11 @@ RAY_USAGE_STATS_ENABLED says that it is wanted.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import logging
 import os
-import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +29,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from torch import nn
 
 REPORTS = "RAY_USAGE_STATS_ENABLED"
 os.environ.setdefault(REPORTS, "0")
@@ -41,10 +41,11 @@ if (os.environ.get(ADDRESS) or "127.0.0.1").startswith("127.0.0.1"):
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 from triever import artifact  # noqa: E402
-from triever.errors import ArtifactError, ServerError, TrieverError, needed_for  # noqa: E402
+from triever.errors import ArtifactError, ServerError, TrieverError, UsageError, needed_for  # noqa: E402
+from triever.files import atomic  # noqa: E402
 from triever.index.shard import Shard  # noqa: E402
-from triever.models.elsewhere import Padded  # noqa: E402
-from triever.models.encoder import of_chosen, reading_on  # noqa: E402
+from triever.models.elsewhere import Block, Task, Work  # noqa: E402
+from triever.progress import bar  # noqa: E402
 from triever.shards import Bounds, Part  # noqa: E402
 
 with needed_for("Ray", "pip install 'triever[ray]'"):
@@ -152,141 +153,113 @@ def ray_shards(snapshot: artifact.Snapshot, bounds: Bounds) -> RayShards:
 
 
 LEAST = 1024
-"""Fewer texts than these are read in this process: to send them would take longer."""
-BATCHES = 16
-"""Batches of a block, which is what a worker is given and what is kept of an interrupted work."""
+"""Fewer texts than these are encoded in this process: to send them would take longer."""
+NO_PROBLEM = ("", "")
 
 
 @dataclass(frozen=True)
-class RayEncoding:
-    """Encodes texts by so many workers (0: one for each GPU, or else for each processor), by way of a folder."""
+class RayWorkers:
+    """Has blocks made by so many workers (0: one for each GPU, or else for each processor), by way of a folder."""
 
     folder: Path
     workers: int = 0
     least: int = LEAST
 
-    def encoded(
-        self, encoder: nn.Module, call: str, batches: Sequence[np.ndarray], padded: Callable[[np.ndarray], Padded]
-    ) -> Iterator[np.ndarray]:
-        """For each batch of rows in its order, what a method of the encoder makes of its texts."""
-        started()
-        made, asked = self.folder / "made", self.folder / "asked"
-        for folder in (made, asked):
-            folder.mkdir(parents=True, exist_ok=True)
-        blocks = [batches[low : low + BATCHES] for low in range(0, len(batches), BATCHES)]
-        weights = _digest(encoder)
-        names, missing = [], []
-        for number, block in enumerate(blocks):
-            texts = [padded(rows) for rows in block]
-            names.append(_block_name(weights, call, texts))
-            if not (made / names[-1]).exists():
-                missing.append(asked / f"{number:08}.parquet")
-                pq.write_table(_block_table(names[-1], texts), missing[-1])
-        if missing:
-            self._make(encoder, call, missing, made)
-        for name, block in zip(names, blocks, strict=True):
-            vectors, sizes = _read_block(made / name, len(block))
-            yield from np.split(vectors, np.cumsum(sizes)[:-1])
-        shutil.rmtree(self.folder)
+    def work(self, task: Task, blocks: Iterable[Block], label: str) -> None:
+        """Have the files of all blocks made."""
+        asked = Path(os.path.abspath(self.folder)) / "asked"
+        shutil.rmtree(asked, ignore_errors=True)
+        asked.mkdir(parents=True)
+        try:
+            rows = []
+            for number, block in enumerate(blocks):
+                path = asked / f"{number:08}.parquet"
+                pq.write_table(block.table, path)
+                rows.append({"asked": str(path), "file": os.path.abspath(block.file)})
+            if rows:
+                self._have_made(task, rows, label)
+        finally:
+            shutil.rmtree(asked, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()  # unless something is kept there
 
-    def _make(self, encoder: nn.Module, call: str, asked: Sequence[Path], made: Path) -> None:
-        """Have workers make the vectors of blocks, each in a file."""
+    def clear(self) -> None:
+        """Remove the folder: the work is finished."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _have_made(self, task: Task, rows: Sequence[dict[str, str]], label: str) -> None:
+        """Have files made, and show how many are."""
+        started()
+        with bar(label, len(rows), unit="blocks") as show:
+            for done, (problem, hint) in enumerate(self._made(task, rows), 1):
+                if problem:
+                    raise UsageError(problem, hint)
+                show(done, "")
+
+    def _made(self, task: Task, rows: Sequence[dict[str, str]]) -> Iterator[tuple[str, str]]:
+        """What goes wrong in each block, as its file is made: mostly nothing."""
         gpus = int(ray.cluster_resources().get("GPU", 0))
         workers = self.workers or gpus or int(ray.cluster_resources().get("CPU", 1))
-        encoder_reference = ray.put(encoder)
-        ray.data.DataContext.get_current().enable_progress_bars = False
+        _silence_ray_data()
         # Paths, and not their contents: Ray would put small files together, and give all of them to one worker.
-        blocks = ray.data.from_items([{"path": str(path)} for path in asked], override_num_blocks=len(asked))
+        blocks = ray.data.from_items([*rows], override_num_blocks=len(rows))
         done = blocks.map_batches(
-            EncodingWorker,
-            fn_constructor_args=(encoder_reference, call, str(made)),
+            BlockWorker,
+            fn_constructor_args=(ray.put(task),),
             batch_size=1,
             batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(size=min(workers, len(asked))),
+            compute=ray.data.ActorPoolStrategy(size=min(workers, len(rows))),
             num_cpus=0.5,  # so that there is room for tasks of Ray Data itself
             num_gpus=1 if gpus else 0,
         )
-        for _ in done.iter_batches(batch_size=None, batch_format="pyarrow"):
-            pass
+        try:
+            for batch in done.iter_batches(batch_size=None, batch_format="pyarrow"):
+                yield from zip(batch["problem"].to_pylist(), batch["hint"].to_pylist(), strict=True)
+        except ray.exceptions.RayError as error:
+            problem = f"the workers of Ray cannot do their work: {str(error).splitlines()[-1]}"
+            raise ServerError(problem, "look at the logs of Ray, and run the same command again") from error
 
 
-class EncodingWorker:
-    """What a process of Ray runs: it holds an encoder, and makes the vectors of blocks."""
-
-    def __init__(self, encoder: Any, call: str, folder: str) -> None:
-        model = ray.get(encoder) if isinstance(encoder, ray.ObjectRef) else encoder
-        self.device = torch.device("cuda" if torch.cuda.is_available() and ray.get_gpu_ids() else "cpu")
-        self.encoder = model.to(self.device).eval()
-        self.call, self.folder = getattr(self.encoder, call), Path(folder)
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        """Make the vectors of blocks, a file for each, whole or not at all."""
-        for asked in table.column("path").to_pylist():
-            [block] = pq.read_table(asked, partitioning=None).to_pylist()
-            vectors = [self._vectors(*batch) for batch in _block_batches(block)]
-            path = self.folder / block["name"]
-            temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.npz")
-            np.savez(temporary, vectors=np.concatenate(vectors), sizes=np.array([len(own) for own in vectors]))
-            os.replace(temporary, path)
-        return table
-
-    def _vectors(self, ids: np.ndarray, mask: np.ndarray, chosen: np.ndarray | None) -> np.ndarray:
-        with reading_on(self.device):
-            vectors = self.call(*(torch.from_numpy(values).to(self.device) for values in (ids, mask)))
-            return (vectors if chosen is None else of_chosen(vectors, chosen)).cpu().numpy()
+def _silence_ray_data() -> None:
+    """Leave the word to our own bar; what Ray Data says is in its log files."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.issue_detectors_config.detectors = []  # they wonder about workers that are busy for long
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
 
 
-def _digest(encoder: nn.Module) -> bytes:
-    """A hash of all weights."""
-    digest = hashlib.sha256()
-    for name, tensor in encoder.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.digest()
+class BlockWorker:
+    """What a process of Ray runs: it has a task, and makes the files of blocks."""
+
+    def __init__(self, task: Any) -> None:
+        given: Task = ray.get(task) if isinstance(task, ray.ObjectRef) else task
+        self.task = given
+        self.device = "cuda" if torch.cuda.is_available() and ray.get_gpu_ids() else "cpu"
+
+    @cached_property
+    def do(self) -> Work:
+        """What is done with a block, once there is one."""
+        return self.task.begin(self.device)
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """Make the files of blocks, each whole or not at all; what is wrong is answered, since Ray would wrap it."""
+        problems = [self._problem(**row) for row in rows.to_pylist()]
+        return pa.Table.from_pylist([{"problem": problem, "hint": hint} for problem, hint in problems])
+
+    def _problem(self, asked: str, file: str) -> tuple[str, str]:
+        if _times_tried(asked) > TRIES:  # Ray itself would try for ever
+            return f"{TRIES + 1} workers have died of the same block", "give them more memory, or set a smaller batch"
+        try:
+            table = pq.read_table(asked, partitioning=None)
+            with atomic(file) as opened:
+                self.do(table, opened)
+        except TrieverError as error:
+            return error.problem, error.hint
+        return NO_PROBLEM
 
 
-def _block_name(weights: bytes, call: str, texts: Sequence[Padded]) -> str:
-    """The name of a file of vectors, which other weights or texts would change."""
-    digest = hashlib.sha256(weights + call.encode())
-    for batch in texts:
-        for values in batch:
-            digest.update(b"-" if values is None else repr(values.shape).encode() + np.ascontiguousarray(values).data)
-    return f"{digest.hexdigest()[:32]}.npz"
-
-
-def _block_table(name: str, texts: Sequence[Padded]) -> pa.Table:
-    """A block as one row."""
-    columns = {
-        "name": name,
-        "shapes": [list(batch.ids.shape) for batch in texts],
-        "ids": [batch.ids.ravel().tolist() for batch in texts],
-        "mask": [batch.mask.ravel().tolist() for batch in texts],
-        "chosen": [None if batch.chosen is None else batch.chosen.ravel().tolist() for batch in texts],
-    }
-    return pa.Table.from_pylist([columns], _BLOCK)
-
-
-_NUMBERS = pa.list_(pa.list_(pa.int64()))
-_BLOCK = pa.schema(
-    [
-        ("name", pa.string()),
-        *((name, _NUMBERS) for name in ("shapes", "ids", "mask")),
-        ("chosen", pa.list_(pa.list_(pa.bool_()))),
-    ]
-)
-
-
-def _block_batches(block: dict[str, Any]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
-    """The batches of a block: ids, mask, and which tokens are chosen."""
-    for shape, ids, mask, chosen in zip(*(block[key] for key in ("shapes", "ids", "mask", "chosen")), strict=True):
-        wanted = None if chosen is None else np.array(chosen, bool).reshape(shape)
-        yield np.array(ids, np.int64).reshape(shape), np.array(mask, np.int64).reshape(shape), wanted
-
-
-def _read_block(path: Path, batches: int) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors of a block, end to end, and how many each batch has."""
-    with np.load(path, allow_pickle=False) as arrays:
-        vectors, sizes = arrays["vectors"], arrays["sizes"]
-    if len(sizes) != batches or sizes.sum() != len(vectors):
-        raise ArtifactError(f"{path} is damaged", "remove it, and run the same command again")
-    return vectors, sizes
+def _times_tried(asked: str) -> int:
+    """How often workers have begun with a block before."""
+    with open(f"{asked}.tried", "ab") as file:
+        file.write(b".")
+        return file.tell() - 1

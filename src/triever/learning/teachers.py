@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import zipfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from triever import config
 from triever.data.cache import cache_folder
@@ -21,8 +23,10 @@ from triever.data.store import DocumentStore
 from triever.engines.base import Engine
 from triever.errors import DataError, TrieverError
 from triever.files import atomic, locked
+from triever.held import Held
+from triever.models.elsewhere import Place, Work, made_at, place_of_work
 from triever.progress import track
-from triever.retriever import Retriever, learned_by
+from triever.retriever import Retriever, learned_by, load
 from triever.training import fit_fingerprints
 from triever.training.opinions import LABELLED, Opinions, Teaching, fitted_temperature
 from triever.training.pairs import Pairs
@@ -34,6 +38,9 @@ LONGEST = 3600.0
 """Seconds that a training waits for another one that asks the same teacher, before it asks itself."""
 TOGETHER = 1024
 """Questions that a teacher is asked together, so that a bar can move."""
+ASKING = "asking the teacher"
+Found: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""(texts, depth) rows and scores."""
 
 _log = logging.getLogger("triever")
 
@@ -68,10 +75,35 @@ class Teacher:
         with _alone(file):  # of several trainings one asks, and the others wait for what it keeps
             if (kept := _kept(file, (len(texts), depth))) is not None:
                 return kept
-            asked = _asked(self._engine, self.store, texts, depth)
+            asked = self._asked(texts, depth)
             with contextlib.suppress(DataError), atomic(file) as opened:
                 np.savez(opened, rows=asked.rows, scores=asked.scores)
             return asked
+
+    def _asked(self, texts: Sequence[str], depth: int) -> Opinions:
+        """What it finds for texts, TOGETHER at a time, here or elsewhere."""
+        blocks = [texts[first : first + TOGETHER] for first in range(0, len(texts), TOGETHER)]
+        place = place_of_work()
+        parts = self._asked_at(place, blocks, depth) if place and len(blocks) > 1 else self._asked_here(blocks, depth)
+        asked = Opinions(np.zeros((len(texts), depth), np.int32), np.zeros((len(texts), depth), np.float32))
+        for first, (rows, scores) in zip(range(0, len(texts), TOGETHER), parts, strict=True):
+            asked.rows[first : first + TOGETHER], asked.scores[first : first + TOGETHER] = rows, scores
+        return asked
+
+    def _asked_here(self, blocks: Sequence[Sequence[str]], depth: int) -> Iterator[Found]:
+        for block in track(blocks, ASKING, unit="batches of questions"):
+            yield _found(self._engine, self.store, block, depth)
+
+    def _asked_at(self, place: Place, blocks: Sequence[Sequence[str]], depth: int) -> Iterator[Found]:
+        """The same at another place, where the teacher is opened from a folder."""
+        mark = fit_fingerprints.fingerprint([self._made, self.store.fingerprint, depth])[:16]
+        folder = place.folder / f"teacher-{mark}"
+        if not folder.exists():  # it is written whole or not at all
+            held = Held(self.store, self._engine, {"data": self.dataset.name}, self._made)
+            copy.copy(self.retriever).holding(held).save(folder)
+        tables = (pa.table({"text": pa.array(block, pa.large_string())}) for block in blocks)
+        for arrays in made_at(place, Asking(Path(os.path.abspath(folder)), depth, mark), tables, ASKING):
+            yield arrays["rows"], arrays["scores"]
 
     @cached_property
     def _engine(self) -> Engine:
@@ -120,12 +152,31 @@ def _kept(file: Path, shape: tuple[int, int]) -> Opinions | None:
     return kept if kept.rows.shape == kept.scores.shape == shape else None
 
 
-def _asked(engine: Engine, store: DocumentStore, texts: Sequence[str], depth: int) -> Opinions:
+def _found(engine: Engine, store: DocumentStore, texts: Sequence[str], depth: int) -> Found:
+    """(texts, depth) the rows and the scores of what an engine finds; -inf where it found fewer."""
     rows = np.zeros((len(texts), depth), np.int32)
     scores = np.full((len(texts), depth), -np.inf, np.float32)
-    blocks = range(0, len(texts), TOGETHER)
-    for first in track(blocks, "asking the teacher", len(blocks), unit="batches of questions"):
-        for number, result in enumerate(engine.search(store, texts[first : first + TOGETHER], depth), first):
-            for at, hit in enumerate(result):
-                rows[number, at], scores[number, at] = store.row(hit.id), hit.score
-    return Opinions(rows, scores)
+    for number, result in enumerate(engine.search(store, texts, depth)):
+        for at, hit in enumerate(result):
+            rows[number, at], scores[number, at] = store.row(hit.id), hit.score
+    return rows, scores
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What a worker elsewhere does: it opens a saved teacher, and asks it."""
+
+    teacher: Path
+    depth: int
+    mark: str
+    kind = "asking"
+
+    def begin(self, device: str) -> Work:
+        """Open the teacher."""
+        retriever = load(self.teacher)
+
+        def work(block: pa.Table, file: BinaryIO) -> None:
+            rows, scores = _found(retriever.engine, retriever.searched, block["text"].to_pylist(), self.depth)
+            np.savez(file, rows=rows, scores=scores)
+
+        return work

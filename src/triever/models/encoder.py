@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol, Self, TypeAlias
@@ -33,9 +32,9 @@ from triever.models.adapters import (
 )
 from triever.models.backbones import Backbone
 from triever.models.checked_loading import opened_module, require_sizes
-from triever.models.elsewhere import Padded, Place, place_for
+from triever.models.elsewhere import Place, place_for
+from triever.models.encoding_blocks import Encoding, Padded, encoded_at, of_chosen, reading_on
 from triever.models.named_backbones import NamedBackbone, weights_hash
-from triever.models.precision import fast_dtype
 from triever.models.tokens import TextTokenizer, Tokens, by_length, in_pieces
 from triever.progress import track
 from triever.validation import require
@@ -370,9 +369,11 @@ class _Pass:
             return Padded(ids, mask, choose(rows, mask.astype(bool)) if choose else None)
 
         batches = self._batches(device)
-        made = place.encoded(self.encoder, call.__name__, batches, padded)
-        pairs = zip(batches, made, strict=True)
-        for rows, vectors in track(pairs, self.label, len(self.tokens), unit="texts", size=lambda pair: len(pair[0])):
+        # Workers need not have the device that this process has.
+        encoder = self.encoder if self.encoder.device.type == "cpu" else copy.deepcopy(self.encoder).cpu()
+        about = json.dumps([to_dict(encoder.shape), to_dict(encoder.adapter), encoder.backbone.to_state()], default=str)
+        made = encoded_at(place, Encoding(encoder, call.__name__, about), batches, padded, self.label)
+        for rows, vectors in zip(batches, made, strict=True):
             _, mask, chosen = padded(rows)
             put(rows, mask.astype(bool) if chosen is None else chosen, vectors)
 
@@ -391,22 +392,6 @@ class _Pass:
             before = rows, chosen, vectors
         if before:
             _put_away(before, put)
-
-
-def of_chosen(vectors: Tensor, chosen: np.ndarray) -> Tensor:
-    """(n, d) float16 the vectors of the tokens that are chosen (texts, length), out of (texts, length, d).
-
-    On the device already: of a title and its text, say, a few tokens in a hundred are wanted.
-    """
-    return vectors.flatten(0, 1)[torch.from_numpy(np.flatnonzero(chosen)).to(vectors.device)].half()
-
-
-@contextmanager
-def reading_on(device: torch.device) -> Generator[None]:
-    """Read texts on a device, in the precision that is fast there."""
-    dtype = fast_dtype(device)
-    with torch.inference_mode(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-        yield
 
 
 def _put_away(batch: tuple[np.ndarray, np.ndarray, Tensor], put: Put) -> None:

@@ -19,18 +19,25 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+import pyarrow as pa
 
 from triever import artifact, config, progress, work_folder
 from triever.data.datasets import Dataset
 from triever.data.formats.sinks import compressed
-from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError
 from triever.files import atomic, open_regular
+from triever.models.elsewhere import Block, Work, place_of_work
 from triever.queries.query_writer import QueryWriter
 from triever.queries.question_sampler import QuestionSampler
 
 TRAINING = "training"
+NUMBER = "shard"
+"""The column with the number of a shard, beside its documents."""
+Tell: TypeAlias = Callable[[int, int], object]
+"""Takes the numbers of documents and of drawn questions of a batch."""
 WHOLE = "1/1"
 LARGEST = 2**30
 """The most bytes of a shard; a usual shard has a thousandth of that."""
@@ -55,7 +62,7 @@ def write_file(
     store = DocumentStore.of(progress.track(dataset.documents(), "reading", unit="documents"))
     store.fingerprint = dataset.fingerprint
     rows = part_of(part, len(store), dataset.name)
-    folder = Path(work) if work else Path(out).with_name(f"{Path(out).name}.work")
+    folder = work_of(out, work)
     with _claimed(folder, _description(writer, store, part), keep=work is not None) as resumed:
         if save:
             artifact.check_place(save, replace=resumed)
@@ -74,6 +81,11 @@ def write_file(
         for shard in shards:
             shard.path.unlink()
     return counts
+
+
+def work_of(out: str | Path, work: str | Path | None = None) -> Path:
+    """The folder for unfinished work: the named one, or one beside the file."""
+    return Path(work) if work else Path(out).with_name(f"{Path(out).name}.work")
 
 
 def part_of(part: str, count: int, name: str) -> range:
@@ -143,20 +155,16 @@ class Shard:
         """The file of the shard."""
         return self.folder / f"{self.number:06}.jsonl"
 
-    def documents(self) -> list[Document]:
-        """The documents of the shard."""
-        return list(DocumentStore(self.store.table.slice(self.rows.start, len(self.rows))))
+    @property
+    def table(self) -> pa.Table:
+        """The documents of the shard, with its number beside each."""
+        documents = self.store.table.slice(self.rows.start, len(self.rows))
+        return documents.append_column(NUMBER, pa.array([self.number] * len(documents)))
 
-    def write(self, sampler: QuestionSampler, tell: Callable[[int, int], object]) -> None:
+    def write(self, sampler: QuestionSampler, tell: Tell) -> None:
         """Write the questions of the documents to the file, whole or not at all."""
-        started = time.perf_counter()
-        questions, counts = sampler.write(self.documents(), tell)
-        items = ({"_id": key, "texts": texts} for key, texts in questions)
-        lines = [json.dumps(item, ensure_ascii=False).encode() + b"\n" for item in items]
-        counts = {**counts, "seconds": time.perf_counter() - started}
-        head = {"counts": counts, "sha256": self._sha256(counts, lines)}
         with atomic(self.path) as file:
-            file.writelines([json.dumps(head).encode() + b"\n", *lines])
+            _write_questions(sampler, self.table, file, tell)
 
     def read(self) -> tuple[dict[str, float], list[bytes]]:
         """The counts and the lines of the file; an ArtifactError if it was changed after it was written."""
@@ -165,7 +173,7 @@ class Shard:
                 head, *lines = file.read().splitlines(keepends=True)
             header = json.loads(head)
             counts = header["counts"]
-            is_whole = header["sha256"] == self._sha256(counts, lines) and len(lines) == len(self.rows)
+            is_whole = header["sha256"] == _sha256(self.number, counts, lines) and len(lines) == len(self.rows)
         except (OSError, ValueError, RecursionError, LookupError, TypeError) as error:
             raise ArtifactError(f"{self.path} cannot be read: {error}", "run the same command again") from error
         if not is_whole:
@@ -183,12 +191,37 @@ class Shard:
             return False
         return True
 
-    def _sha256(self, counts: Mapping[str, float], lines: Iterable[bytes]) -> str:
-        """The hash of the content and of the shard's number, so that one shard is not taken for another."""
-        digest = hashlib.sha256(json.dumps([self.number, counts], sort_keys=True).encode())
-        for line in lines:
-            digest.update(line)
-        return digest.hexdigest()
+
+def _write_questions(sampler: QuestionSampler, documents: pa.Table, file: BinaryIO, tell: Tell) -> None:
+    """Write the questions of a shard's documents, after their counts and a hash."""
+    started = time.perf_counter()
+    number = documents[NUMBER][0].as_py()
+    questions, counts = sampler.write([*DocumentStore(documents.drop_columns(NUMBER))], tell)
+    items = ({"_id": key, "texts": texts} for key, texts in questions)
+    lines = [json.dumps(item, ensure_ascii=False).encode() + b"\n" for item in items]
+    counts = {**counts, "seconds": time.perf_counter() - started}
+    head = {"counts": counts, "sha256": _sha256(number, counts, lines)}
+    file.writelines([json.dumps(head).encode() + b"\n", *lines])
+
+
+def _sha256(number: int, counts: Mapping[str, float], lines: Iterable[bytes]) -> str:
+    """The hash of the content and of the shard's number, so that one shard is not taken for another."""
+    digest = hashlib.sha256(json.dumps([number, counts], sort_keys=True).encode())
+    for line in lines:
+        digest.update(line)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What a worker elsewhere does: it writes the questions of shards."""
+
+    writer: QueryWriter
+
+    def begin(self, device: str) -> Work:
+        """The writer with its model on a device."""
+        sampler = self.writer.sampler(device)
+        return lambda documents, file: _write_questions(sampler, documents, file, lambda _documents, _questions: None)
 
 
 def _write_missing(writer: QueryWriter, shards: list[Shard]) -> None:
@@ -199,6 +232,11 @@ def _write_missing(writer: QueryWriter, shards: list[Shard]) -> None:
     if done:
         logger.info("%d of %d documents have their questions already", done, total)
     if not missing:
+        return
+    place = place_of_work()
+    if place and len(missing) > 1:
+        blocks = (Block(shard.path, shard.table) for shard in missing)
+        place.work(Writing(writer.for_worker()), blocks, "writing questions")
         return
     sampler, started, drawn = writer.sampler(), time.perf_counter(), 0
     with progress.bar("writing questions", total, done, unit="documents") as show:

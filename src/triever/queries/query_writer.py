@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -231,10 +232,10 @@ class QueryWriter:
         """The hash of the weights, which decide the questions like the options; empty before it is tuned or loaded."""
         return self._engine.digest if self._engine else ""
 
-    def sampler(self) -> QuestionSampler:
-        """A sampler with the model as it is now."""
+    def sampler(self, device_for_auto: str = "auto") -> QuestionSampler:
+        """A sampler with the model as it is now, on its device; `device=auto` may be settled here."""
         engine = self._ready()
-        device = torch.device(device_name(self.device))
+        device = torch.device(device_name(device_for_auto if self.device == "auto" else self.device))
         module = engine.module
         # The draws depend on the last bits. On a processor they must not depend on the other documents of a batch, so
         # the model keeps its full precision there.
@@ -251,6 +252,12 @@ class QueryWriter:
             whole=self._tuned,
             judge=self._judge(),
         )
+
+    def for_worker(self) -> QueryWriter:
+        """A copy for another process: its path begins at the root, and its batches are as large as here."""
+        other = copy.copy(self)
+        other.batch, other.filter = self._at_once, os.path.abspath(self.filter) if self.filter else None
+        return other
 
     @property
     def shard(self) -> int:
