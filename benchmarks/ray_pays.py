@@ -73,10 +73,10 @@ class Spent(NamedTuple):
 
 def sent(documents: Sequence[Document]) -> Spent:
     """What it takes to have documents encoded by two workers, which have next to nothing to compute."""
-    from triever.integrations.ray import RayEncoding
+    from triever.integrations.ray import RayWorkers
     from triever.models.elsewhere import elsewhere
 
-    with tempfile.TemporaryDirectory() as place, elsewhere(RayEncoding(Path(place) / "encoding", workers=2)):
+    with tempfile.TemporaryDirectory() as place, elsewhere(RayWorkers(Path(place) / "encoding", workers=2)):
         return encoding(QUICK, documents)
 
 
