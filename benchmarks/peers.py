@@ -97,7 +97,7 @@ def timed(label: str, search: Callable[[Sequence[Query]], list[Result]], queries
 
 
 def by_beam(retriever: Any, queries: Sequence[Query]) -> list[Result]:
-    return retriever.searching(method="beam", width=WIDTH).search_many(queries, 10)
+    return retriever.searching(method="beam", width=WIDTH, normalisation="trie").search_many(queries, 10)
 
 
 def faiss_ways(retriever: triever.Dense) -> dict[str, Callable[[Sequence[Query]], list[Result]]]:
@@ -195,7 +195,7 @@ class Generate:
 
 def left_padded(ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Texts as `generate` wants them: padding comes first."""
-    order = mask.long().argsort(1, stable=True)
+    order = mask.long().argsort(dim=1, stable=True)
     return ids.gather(1, order), mask.gather(1, order)
 
 
