@@ -14,6 +14,7 @@ from tests.warm import run_code
 # Both fuzz in a process of their own, whose memory is known and whose hooks nobody else has.
 
 
+@pytest.mark.long
 def test_changed_artifacts_are_refused_or_right() -> None:
     count = 2 * (len(golden.RETRIEVERS) + 1)
     done = run_code("from tests.artifact_fuzz import main; main()", count)

@@ -78,6 +78,7 @@ def leaves(tree: Tree, vectors: torch.Tensor) -> dict[tuple[int, ...], int]:
     return counts
 
 
+@pytest.mark.long
 def test_a_tree_has_leaves_of_at_most_the_size_asked_for() -> None:
     vectors = clustered(1500, 30)
     tree = cluster_tree(vectors, branch=5, leaf=20)

@@ -34,6 +34,7 @@ def states_of(walk: Walk, prefix: tuple[int, ...]) -> list[int]:
 docids = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12)
 
 
+@pytest.mark.long
 @given(docids, docids, st.sets(st.integers(0, 8)), st.integers(0, 3))
 def test_below_a_prefix_lies_what_the_obvious_way_finds(old: list, new: list, gone: set, depth: int) -> None:
     entries = [(docid, number) for number, docid in enumerate(dict.fromkeys(old))]

@@ -60,6 +60,7 @@ def enumerated(engine: Docids, docids: dict[str, Docid]) -> dict[str, float]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", quick("semantic", of=["atomic", "semantic"]))
 @settings(max_examples=12)
 @given(steps=st.lists(st.one_of(st.just("save"), st.sets(st.integers(0, 9), min_size=1, max_size=5)), max_size=7))

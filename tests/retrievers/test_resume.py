@@ -153,6 +153,7 @@ def test_twenty_kills_of_fits_that_replace_a_model(tmp_path: Path) -> None:
     assert half, "no kill fell into a training"
 
 
+@pytest.mark.long
 def test_the_unfinished_work_of_something_else_is_left_alone(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", Dataset.of("contract", DOCUMENTS, QUERIES, {"train": QRELS}))
     (tmp_path / "model.work").mkdir()

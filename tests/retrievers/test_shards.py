@@ -124,6 +124,7 @@ def test_words_weigh_in_shards_what_they_weigh_in_all_documents(
 SCHEMES = ["generative_atomic", "generative_codebook", "generative_title", "generative_cluster"]
 
 
+@pytest.mark.long
 @settings(suppress_health_check=ONE_FOR_ALL)
 @given(name=st.sampled_from(SCHEMES), into=st.integers(1, 7), query=st.text(max_size=20), data=st.data())
 def test_docids_are_as_probable_in_shards(
