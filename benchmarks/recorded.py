@@ -323,7 +323,7 @@ def following(made: Work) -> dict[tuple[int, ...], list[int]]:
 def valid(batches: int = 400) -> None:
     """Half a million hits under each normalisation, of queries that differ in every batch."""
     made = work()
-    for normalisation in ("trie", "vocabulary"):
+    for normalisation in sys.argv[2:] or ("trie", "vocabulary"):
         options = BeamOptions(40, normalisation)
         generator, walk = made.generator(normalisation, "bfloat16"), made.walk_for(normalisation)
         search = SteadySearch(FusedGenerator(generator.model, generator.tokenise), walk)
@@ -551,7 +551,7 @@ def times(made: Work, queries: int, width: int, normalisation: Normalisation) ->
 def scale() -> None:
     for count in (100_000, 1_000_000, 10_000_000):
         made = work(count)
-        for normalisation in ("trie", "vocabulary"):
+        for normalisation in sys.argv[2:] or ("trie", "vocabulary"):
             torch.cuda.reset_peak_memory_stats()
             run = made.searching(128, BeamOptions(40, normalisation), "bfloat16", "recorded")
             took = seconds(run)
