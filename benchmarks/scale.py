@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py bm25 5000000
     python benchmarks/scale.py titles 5000000
+    python benchmarks/scale.py ivfpq 1000000
     python benchmarks/scale.py trie 100000000
 
 Every step runs in a process of its own, so that its peak is its own. `memory_mb` is the peak of what the system cannot
@@ -33,6 +34,7 @@ from triever import BM25, Dense, DocidTuning, Generative, Title, artifact
 from triever.docids.trie import Paths, Trie
 from triever.docids.trie_pieces import GrowingPaths
 from triever.evaluation.process_memory import STATUS
+from triever.index.options import IndexOptions
 from triever.lab import results
 from triever.terminal import emit, table
 
@@ -45,6 +47,7 @@ SYSTEMS: dict[str, Callable[[], triever.Retriever]] = {
     "bm25": BM25,
     "titles": lambda: Generative(docids=Title(), backbone=SCRATCH, training=DocidTuning(steps=0)),
     "dense": lambda: Dense(backbone=SCRATCH),
+    "ivfpq": lambda: Dense(backbone=SCRATCH, index=IndexOptions(kind="ivfpq")),
 }
 
 

@@ -70,7 +70,7 @@ def call_together(
                 trainer.fit()
             return
         except ray.train.TrainingFailedError as error:
-            _raise_unless_lost(error, again=left > 0)
+            raise_unless_lost(error, again=left > 0)
         finally:
             shutil.rmtree(notes, ignore_errors=True)
 
@@ -117,7 +117,7 @@ def _heard(file: Path, say: Callable[[str], object]) -> Generator[None]:
         thread.join()
 
 
-def _raise_unless_lost(error: Exception, *, again: bool) -> None:
+def raise_unless_lost(error: Exception, *, again: bool) -> None:
     """Raise what is wrong, unless a process was lost and all may be started again."""
     failures = [*getattr(error, "worker_failures", {}).values()]
     for failure in failures:
