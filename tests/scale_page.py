@@ -292,7 +292,9 @@ def _run_row(row: Mapping[str, Any]) -> dict[str, str]:
     fits = row["step"] == "fit"
     timed = f"{_seconds(row['fit_s'])} and {_seconds(row['save_s'])} to save" if fits else _search_times(row)
     return {
-        "system": {"bm25": "BM25", "titles": "titles in a trie", "dense": "dense, flat"}[row["name"]],
+        "system": {"bm25": "BM25", "titles": "titles in a trie", "dense": "dense, flat", "ivfpq": "dense, ivfpq"}[
+            row["name"]
+        ],
         "documents": f"{row['count']:,}",
         "step": "fit and save" if fits else "load and search",
         "time": timed,
