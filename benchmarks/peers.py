@@ -27,7 +27,8 @@ from triever.engines.docids import DocidEngine
 from triever.evaluation.compare import questions
 from triever.evaluation.picture import draw_points
 from triever.lab import results
-from triever.lab.bench_search import bench_search, success
+from triever.lab.bench_decode import following, generated
+from triever.lab.bench_search import bench_search, success, variants
 from triever.models.token_decoder import TokenDecoder
 from triever.terminal import emit, table
 
@@ -79,8 +80,6 @@ def measured(name: str, retriever: triever.Retriever, data: Dataset, words: argp
 
 def ways(name: str, retriever: triever.Retriever) -> list[str]:
     """Which ways of ours are measured: all where there is one only."""
-    from triever.lab.bench_search import variants
-
     every, engine = variants(name, retriever), retriever.engine
     slow = isinstance(engine, DocidEngine)  # to be certain of the best titles takes a language model minutes
     return [label for label in every if any(way in label for way in OURS if not (slow and way == "exact"))] or [*every]
@@ -145,10 +144,7 @@ class Generate:
         self.whole = whole.to(self.model.device).eval()
         self.document = dict(self.docids.trie.items())
         self.longest = max(map(len, self.document))
-        self.following: dict[tuple[int, ...], set[int]] = {}
-        for sequence in self.document:
-            for at, symbol in enumerate(sequence):
-                self.following.setdefault(sequence[:at], set()).add(symbol)
+        self.following = following(self.document)
 
     def __call__(self, queries: Sequence[Query]) -> list[Result]:
         batches = (queries[first : first + TOGETHER] for first in range(0, len(queries), TOGETHER))
@@ -162,23 +158,10 @@ class Generate:
 
         def allowed(_row: int, prefix: torch.Tensor) -> list[int]:
             written = tuple(prefix[ids.shape[1] :].tolist())
-            return sorted(self.following.get(written, ())) or [end]
+            return self.following.get(written, [end])
 
-        out = self.whole.generate(
-            input_ids=ids,
-            attention_mask=mask,
-            num_beams=WIDTH,
-            num_return_sequences=WIDTH,
-            max_new_tokens=self.longest + 1,
-            length_penalty=0.0,
-            do_sample=False,
-            eos_token_id=end,
-            pad_token_id=end,
-            prefix_allowed_tokens_fn=allowed,
-            renormalize_logits=True,
-            return_dict_in_generate=True,
-            output_scores=True,
-        )
+        more = {"eos_token_id": end, "pad_token_id": end, "renormalize_logits": True}
+        out = generated(self.whole, (ids, mask), WIDTH, self.longest + 1, allowed, **more)
         written = out.sequences[:, ids.shape[1] :].reshape(len(texts), WIDTH, -1).tolist()
         scores = out.sequences_scores.reshape(len(texts), WIDTH).tolist()
         return [self._result(*of_text) for of_text in zip(written, scores, strict=True)]

@@ -45,7 +45,7 @@ from triever.engines.node_search import Found
 from triever.engines.titles import writing_in
 from triever.index.token_vectors import TokenIndex, TokenOptions
 from triever.index.trie_vectors import TrieVectors
-from triever.lab.bench_decode import FIRST_TOKEN, DecodeOptions, Work, _following, agreement
+from triever.lab.bench_decode import FIRST_TOKEN, DecodeOptions, Work, agreement, following, generated
 from triever.models import kernels
 from triever.models.bert_reader import BertReader, BertSizes
 from triever.models.causal import CausalDecoder, CausalGenerator
@@ -255,7 +255,7 @@ def models() -> None:
                     ids = made.ids[:queries].to(DEVICE) % 30_000
                     row = both_ways(walk, plain, steady, model, ids, width)
                     if make is not minilm and dtype == torch.bfloat16:  # generate knows no decoder behind MiniLM
-                        row["generate_ms"] = seconds(lambda: generated(made, ids, width), 1) * 1e3  # noqa: B023
+                        row["generate_ms"] = seconds(lambda: by_generate(made, ids, width), 1) * 1e3  # noqa: B023
                     say(model=make.__name__, dtype=str(dtype), queries=queries, beams=width, **row)
             except Exception:  # so that the others are seen
                 say(model=make.__name__, dtype=str(dtype), failed=traceback.format_exc()[-1500:])
@@ -294,30 +294,21 @@ def limit_ms(model: torch.nn.Module, ids: torch.Tensor, width: int, length: int 
     return 1e3 * max(multiplied, read)
 
 
-def generated(made: Work, ids: torch.Tensor, width: int) -> None:
+def by_generate(made: Work, ids: torch.Tensor, width: int) -> None:
     """The peer under the same constraint, in bfloat16."""
     peer = made.peer.to(torch.bfloat16)
     start = 1 if peer.config.is_encoder_decoder else ids.shape[1]
-    allowed = following(made)
-    peer.generate(
-        input_ids=ids,
-        attention_mask=torch.ones_like(ids),
-        num_beams=width,
-        num_return_sequences=10,
-        max_new_tokens=6,
-        length_penalty=0.0,
-        do_sample=False,
-        pad_token_id=0,
-        eos_token_id=None,
-        prefix_allowed_tokens_fn=lambda _, prefix: allowed[tuple(prefix[start:].tolist())],
-        renormalize_logits=True,
+    after = allowed_after(made)
+    more = {"pad_token_id": 0, "eos_token_id": None, "renormalize_logits": True}
+    generated(
+        peer, (ids, torch.ones_like(ids)), width, 6, lambda _, prefix: after[tuple(prefix[start:].tolist())], **more
     )
 
 
 @functools.cache
-def following(made: Work) -> dict[tuple[int, ...], list[int]]:
+def allowed_after(made: Work) -> dict[tuple[int, ...], list[int]]:
     """Prefix to next tokens, as the field's code has it."""
-    return _following(made.docids + FIRST_TOKEN)
+    return following(map(tuple, (made.docids + FIRST_TOKEN).tolist()))
 
 
 def valid(batches: int = 400) -> None:

@@ -44,8 +44,7 @@ from triever.memory_parts import Product, Products, Stored, weight_products, wei
 from triever.models import encoder as encoders
 from triever.models.cross_decoder import CrossDecoder
 from triever.models.encoder import Encoder
-from triever.models.even_decoder import EvenSeq2SeqGenerator
-from triever.models.fused_decoder import FusedGenerator
+from triever.models.even_decoder import Even
 from triever.models.vector_generator import VectorGenerator
 from triever.search.beam import Frontier, beam
 from triever.search.many import ROWS, read_together
@@ -91,7 +90,7 @@ class ClusterEngine:
         """A new search in fixed shapes, if it can be made in them."""
         searcher, steady = self.searcher(self.matching.depth), self.docids.made_steady(self.options.precision)
         generator, walk, below = steady and steady.generator, self.docids.walk, self.below
-        even = isinstance(generator, FusedGenerator | EvenSeq2SeqGenerator)
+        even = isinstance(generator, Even)
         if not even or not self.single or not isinstance(below, TrieVectors) or not can_be_steady(walk, below):
             return None
         return SteadyClusters(searcher, generator, self.docids.model.encoder, walk, below)

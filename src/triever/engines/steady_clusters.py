@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -20,8 +20,7 @@ from triever.engines.docid_search import SearchOptions
 from triever.engines.match_scores import SHORTER, ScoredCandidates, Scoring
 from triever.index.trie_vectors import TrieVectors
 from triever.models.encoder import Encoder
-from triever.models.even_decoder import EvenSeq2SeqGenerator
-from triever.models.fused_decoder import FusedGenerator
+from triever.models.even_decoder import Even
 from triever.search.beam import BeamOptions, Frontier
 from triever.search.many import batches_of
 from triever.search.steady_search import Begun, Key, SteadySearch, filled_up, power_of_two
@@ -30,9 +29,6 @@ ROOM = 2**27
 """The most scores of documents that are there at once."""
 AT_ONCE = 2**26
 """The most numbers of vectors that are read at once."""
-
-
-Even: TypeAlias = FusedGenerator | EvenSeq2SeqGenerator
 
 
 class StepByStep(Protocol):

@@ -34,8 +34,7 @@ from triever.models.cross_decoder import CrossDecoder, Seq2SeqCache, Seq2SeqGene
 from triever.models.docid_model import words_of
 from triever.models.encoder import Encoder, encode_tokens
 from triever.models.even_contextual import EvenContextualGenerator
-from triever.models.even_decoder import EvenSeq2SeqGenerator
-from triever.models.fused_decoder import FusedGenerator
+from triever.models.even_decoder import Even
 from triever.models.generator import Cache, Generator, Hidden
 from triever.models.tokens import TextTokenizer, Tokens, framed, places
 from triever.search.beam import beam
@@ -157,7 +156,7 @@ class TitleEngine:
         steady = self.docids.made_steady(self.options.precision)
         if self.spellings is None or steady is None:
             return steady
-        if self._writes_ids or not isinstance(steady.generator, FusedGenerator | EvenSeq2SeqGenerator):
+        if self._writes_ids or not isinstance(steady.generator, Even):
             return None
         generator = EvenContextualGenerator(steady.generator, self.spellings, paths=self.spelling.paths)
         return SteadySearch(generator, self.docids.walk)

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 ScoredNumbers: TypeAlias = list[tuple[int, float]]
 """Documents and their log-probabilities, best first."""
+Allowed: TypeAlias = Callable[[int, Tensor], list[int]]
+"""From the row of a batch and what is written there to the tokens that may follow."""
 
 VOCABULARY = 32_128
 FIRST_TOKEN = 1000
@@ -228,18 +230,13 @@ class Work:
 
     def _generate(self, queries: int, width: int, normalisation: str) -> list[ScoredNumbers]:
         ids = self.ids[:queries].to(self.options.device)
-        out = self.peer.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            num_beams=width,
-            num_return_sequences=min(width, 10),
-            max_new_tokens=self.options.length,
-            length_penalty=0.0,
-            do_sample=False,
-            prefix_allowed_tokens_fn=self._allowed,
+        out = generated(
+            self.peer,
+            (ids, torch.ones_like(ids)),
+            width,
+            self.options.length,
+            self._allowed,
             renormalize_logits=normalisation == "trie",
-            return_dict_in_generate=True,
-            output_scores=True,
         )
         numbers = self._numbers(out.sequences[:, 1:].reshape(queries, -1, self.options.length))
         scores = out.sequences_scores.reshape(queries, -1).tolist()
@@ -248,7 +245,7 @@ class Work:
 
     def _allowed(self, _batch: int, prefix: Tensor) -> list[int]:
         if not hasattr(self, "_following"):
-            self._following = _following(self.docids + FIRST_TOKEN)
+            self._following = following(map(tuple, (self.docids + FIRST_TOKEN).tolist()))
         return self._following[tuple(prefix[1:].tolist())]
 
     def _numbers(self, sequences: Tensor) -> list[list[int]]:
@@ -292,13 +289,33 @@ def _trie(docids: np.ndarray) -> Trie:
     return Trie.of(Paths(docids.ravel(), np.arange(count + 1) * length, np.arange(count)))
 
 
-def _following(docids: np.ndarray) -> dict[tuple[int, ...], list[int]]:
+def following(docids: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], list[int]]:
     """The peer's constraint: prefix to next tokens, as a dict."""
-    following: dict[tuple[int, ...], set[int]] = {}
-    for docid in map(tuple, docids.tolist()):
+    after: dict[tuple[int, ...], set[int]] = {}
+    for docid in docids:
         for depth in range(len(docid)):
-            following.setdefault(docid[:depth], set()).add(docid[depth])
-    return {prefix: sorted(symbols) for prefix, symbols in following.items()}
+            after.setdefault(docid[:depth], set()).add(docid[depth])
+    return {prefix: sorted(symbols) for prefix, symbols in after.items()}
+
+
+def generated(
+    model: Any, texts: tuple[Tensor, Tensor], width: int, longest: int, allowed: Allowed, **more: object
+) -> Any:
+    """What a model of transformers writes behind the tokens and the mask of texts under a constraint: the ten best."""
+    ids, mask = texts
+    return model.generate(
+        input_ids=ids,
+        attention_mask=mask,
+        num_beams=width,
+        num_return_sequences=min(width, 10),
+        max_new_tokens=longest,
+        length_penalty=0.0,
+        do_sample=False,
+        prefix_allowed_tokens_fn=allowed,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **more,
+    )
 
 
 def _model(options: DecodeOptions) -> T5ForConditionalGeneration:

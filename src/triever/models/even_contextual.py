@@ -5,19 +5,17 @@ Nothing depends on how many paths have a share: those without one are computed t
 
 from __future__ import annotations
 
-from typing import Self, TypeAlias
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from triever.docids.contextual_vocabulary import Spellings
 from triever.models.contextual_generator import NEGLIGIBLE, ContextualGenerator, PathCache, PathStates
-from triever.models.even_decoder import EvenSeq2SeqGenerator
-from triever.models.fused_decoder import FusedGenerator
+from triever.models.even_decoder import Even
 from triever.models.generator import Cache
 from triever.models.kernels import log_sum_exp
 
-Even: TypeAlias = FusedGenerator | EvenSeq2SeqGenerator
 SCORES = 2**27
 """The most scores of ids that are there at once where paths are weighed."""
 

@@ -6,13 +6,14 @@ Those of T5's form are faster as a `FusedGenerator`.
 from __future__ import annotations
 
 import copy
-from typing import Self
+from typing import Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from triever.models.cross_decoder import CrossDecoder, Read, Seq2SeqCache, Seq2SeqGenerator
 from triever.models.docid_model import Tokenise, versions
+from triever.models.fused_decoder import FusedGenerator
 
 
 def can_be_even(model: nn.Module) -> bool:
@@ -62,3 +63,7 @@ class EvenSeq2SeqGenerator(Seq2SeqGenerator):
     def scores_all(self, candidates: int) -> bool:
         """Whether so many candidates of each prefix are scored among all symbols."""
         return self.model.scores_all(candidates)
+
+
+Even: TypeAlias = FusedGenerator | EvenSeq2SeqGenerator
+"""A decoder of any form behind texts, as a recorded search wants it."""
