@@ -314,9 +314,14 @@ def by_warcio(raw: bytes) -> dict[str, str]:
     return texts
 
 
-@given(
-    st.lists(RECORDS.filter(lambda record: record.kind != "resource" or record.content_type), min_size=1), st.booleans()
-)
+def can_be_written(record: Captured) -> bool:
+    """warcio takes the body of an answer without status and headers for its headers."""
+    if record.kind == "resource":
+        return bool(record.content_type)
+    return bool(record.status or record.content_type or record.headers or not record.body)
+
+
+@given(st.lists(RECORDS.filter(can_be_written), min_size=1), st.booleans())
 def test_pages_and_counts_are_those_of_the_obvious_version(records: list[Captured], gzip: bool) -> None:
     raw = archive(*records, gzip=gzip)
     problems = Problems()

@@ -193,8 +193,8 @@ class _Archive:
             return "metadata"
         if record.rec_type == "response":
             headers = self._loader.load_http_headers(record.rec_type, url, record.raw_stream, record.length)
-            if headers is None:  # the answer of another protocol, such as DNS
-                return _Sent.of(record.rec_headers).media_type
+            if headers is None:  # an answer without a byte, or one of another protocol, such as DNS
+                return "no status" if record.length == 0 else _Sent.of(record.rec_headers).media_type
             if (status := headers.get_statuscode()) != "200":
                 return f"status {status}" if _STATUS.fullmatch(status) else "no status"
         sent = _Sent.of(headers)
