@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from triever.arguments import as_path
 from triever.errors import MissingExtra, UsageError
@@ -28,24 +28,41 @@ PANELS_ACROSS = 3
 INK, MUTED, GRID = "#1f2933", "#616e7c", "#e4e7eb"
 ROLES = {"best": "#2b6cb0", "baseline": "#9aa5b1", "other": "#7fb2e5"}
 """The colours of bars of means."""
-COLOURS = ("#2b6cb0", "#d9694f", "#9aa5b1", "#4c9f70", "#8e6bbf", "#c9a227", "#3a8f9e", "#b05c8e")
+COLOURS = ("#2b6cb0", "#d9694f", "#9aa5b1", "#4c9f70", "#8e6bbf", "#c9a227", "#3a8f9e", "#b05c8e", "#6b4f3a")
 """The colours of series of bars and of families of points."""
 MARKS = ("o", "^", "D", "v", "X", "P", "<", ">", "*", "h")
 LINES: tuple[LineStyleType, ...] = ("-", "--", ":", "-.")
 LEGEND_POINTS = 7.5
 MARK_LETTERS = 8
 """How many letters wide a mark of a legend is, with the space around it."""
+MANY_TIMES = 6
+"""From how many times the smallest step on the steps of lines have a scale by their logarithms."""
+CROWDED = 6
+"""With more steps than these their labels are turned."""
+SPREAD = (
+    "Thin: 95% interval over questions. Thick: range of the seeds, where there are several. Scales need not begin at 0."
+)
 SMALLEST_MARK, LARGEST_MARK = 10, 250
 """The areas of marks of curves in square points: of nothing, and how much larger that of everything is."""
 
 
+Span: TypeAlias = tuple[float, float]
+"""The lowest and the highest value."""
+
+
 @dataclass(frozen=True)
 class Bars:
-    """A panel of bars, or of lines: for each label one of each series, None where there is nothing to draw."""
+    """A panel of bars, or of lines: for each label one of each series, None where there is nothing to draw.
+
+    Around the points of a line may stand the interval of their questions, and the range of their seeds.
+    """
 
     title: str
     labels: Sequence[str]
     series: Mapping[str, Sequence[float | None]]
+    x: str = ""  # what the labels are values of
+    over_questions: Mapping[str, Sequence[Span | None]] = field(default_factory=dict)
+    over_seeds: Mapping[str, Sequence[Span | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -164,24 +181,70 @@ def _lines_figure(panels: Sequence[Bars], logarithmic: bool = False) -> Figure:
 
     names = {name: _family_and_variant(name) for panel in panels for name in panel.series}
     colours, lines = _styles(names.values())
-    figure = Figure(figsize=(3.4 * len(panels), 3.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
-    each = figure.subplots(1, len(panels), squeeze=False, sharey=logarithmic).ravel()
-    for axes, panel in zip(each, panels, strict=True):
+    across = min(PANELS_ACROSS, len(panels))
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(3.4 * across, 3.2 * down), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
+    each = figure.subplots(down, across, squeeze=False, sharey=logarithmic).ravel()
+    for empty in each[len(panels) :]:
+        empty.remove()
+    for axes, panel in zip(each, panels, strict=False):
+        steps = _positions(panel.labels) if panel.x else [float(step) for step in range(len(panel.labels))]
         for name, given in panel.series.items():
-            points = [(step, value) for step, value in enumerate(given) if value is not None]
+            points = [(step, value) for step, value in zip(steps, given, strict=True) if value is not None]
             family, variant = names[name]
-            steps, values = zip(*points, strict=True) if points else ((), ())
-            axes.plot(steps, values, f"o{lines[variant]}", color=colours[family], label=name, zorder=2)
-        axes.set_xticks(range(len(panel.labels)), panel.labels)
+            at, values = zip(*points, strict=True) if points else ((), ())
+            axes.plot(at, values, f"o{lines[variant]}", color=colours[family], label=name, zorder=3)
+            for spans, width in ((panel.over_questions, 1.0), (panel.over_seeds, 4.0)):
+                _spans_at(axes, steps, spans.get(name, ()), colours[family], width)
+        _step_axis(axes, panel, steps)
         if logarithmic:
             axes.set_yscale("log")
-        else:
+        elif not panel.over_questions:
             axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter("{x:,g}")
         _plain(axes, textwrap.fill(panel.title, 36), "both")
     if len(names) > 1:
         _name_points(figure, colours, {}, {variant: line for variant, line in lines.items() if variant})
+    if any(panel.over_questions for panel in panels):
+        figure.suptitle(SPREAD, color=MUTED, fontsize=LEGEND_POINTS, x=0.01, ha="left")
     return figure
+
+
+def _positions(labels: Sequence[str]) -> list[float]:
+    """Where steps stand: a number at its value, as on a scale; anything else at even distances.
+
+    >>> _positions(["8", "64", "1024"]), _positions(["no adapter", "0.17"])
+    ([8.0, 64.0, 1024.0], [0.0, 1.0])
+    """
+    try:
+        return [float(label) for label in labels]
+    except ValueError:
+        return [float(step) for step in range(len(labels))]
+
+
+def _step_axis(axes: Axes, panel: Bars, steps: Sequence[float]) -> None:
+    """Name the axis of the steps; numbers that grow many times over have a scale by their logarithms."""
+    from matplotlib.ticker import NullLocator
+
+    if panel.x:
+        axes.set_xlabel(panel.x, color=MUTED)
+    if min(steps, default=0) > 0 and max(steps) >= MANY_TIMES * min(steps):
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(steps, [_thousands(label) for label in panel.labels])
+    if len(steps) > CROWDED:
+        axes.tick_params(axis="x", labelrotation=45)
+
+
+def _thousands(label: str) -> str:
+    return f"{int(label):,}" if label.isdecimal() else label
+
+
+def _spans_at(axes: Axes, steps: Sequence[float], spans: Sequence[Span | None], colour: str, width: float) -> None:
+    drawn = [(step, *span) for step, span in zip(steps, spans, strict=False) if span]
+    if drawn:
+        at, lows, highs = zip(*drawn, strict=True)
+        axes.vlines(at, lows, highs, colour, linewidth=width, alpha=0.5, zorder=2)
 
 
 def _family_and_variant(name: str) -> tuple[str, str]:

@@ -323,7 +323,10 @@ class Workshop:
             work = _beside(folder, "work")
             with working_in(work) as working:
                 with limit(self.timeout):  # of the fit alone: a save is not cut short
-                    spent = fit_in(work, retriever, self._dataset[1]) | {"commit": results.commit()}
+                    spent = fit_in(work, retriever, self._dataset[1])
+                spent |= {"commit": results.commit(), "beside": results.beside()}
+                if system.parts:
+                    spent["parts"] = self.spent(system.parts)
                 with atomic(_beside(folder, "json")) as file:
                     file.write(json.dumps(spent).encode())
                 retriever.save(folder)

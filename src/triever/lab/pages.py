@@ -26,6 +26,10 @@ RECIPES = """## Recipes
 Run one with `triever experiment NAME --setting SETTING` ([how recipes work](experiments.md)). A recipe expects orders,
 such as `dense < fused`. The last column counts the verdicts; an order cannot be told where the intervals overlap."""
 
+COSTS = """## All systems
+
+What each system finds, how sure it is of it (`Brier`, where lower is better), and what it costs."""
+
 OTHERS = """## Comparisons and analyses
 
 Each result has its command beside it."""
@@ -76,9 +80,16 @@ def _index(grouped: Mapping[str, Sequence[Section]]) -> str:
         ("page", "made by", "results"),
     )
     parts = [HEADER]
+    costs = overview(section for group in grouped.values() for section in group)
+    parts += [f"{COSTS}\n\n{costs}"] if costs else []
     parts += [f"{RECIPES}\n\n{_table(recipe_head, recipes)}"] if recipes else []
     parts += [f"{OTHERS}\n\n{_table(other_head, other_pages)}"] if other_pages else []
     return "\n\n".join(parts) + "\n"
+
+
+def overview(made: Iterable[Section]) -> str:
+    """The tables of systems with what they cost, of all recipes that ask for it; "" if none has results."""
+    return "\n\n".join(costs for section in made if section.table and (costs := section.table.costs()))
 
 
 def _recipe_row(section: Section) -> list[str]:

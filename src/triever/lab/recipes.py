@@ -40,7 +40,7 @@ HITS = 100
 """How many hits a run searches for each question, unless the recipe sets another number."""
 CHANGING = (
     *("data", "system", "parts", "axes", "cells", "without", "headline", "seeds"),
-    *("measures", "hits", "runs", "timeout", "plot", "expect"),
+    *("measures", "hits", "runs", "timeout", "plot", "costs", "expect"),
 )
 """What a setting may change."""
 EXPECT = ("measure", "split", "tolerance", "values", "order")
@@ -86,6 +86,7 @@ class Recipe:
     values: tuple[Expected, ...]
     order: tuple[Order, ...]
     plot: str = ""  # the axis that a picture shows from left to right
+    costs: bool = False  # whether tables have what a system costs
 
     def runs(self, only: str = "", seeds: Sequence[int] = ()) -> list[Run]:
         """All runs, or those of the cells and seeds asked for. They go seed by seed, so the table is full early."""
@@ -126,6 +127,7 @@ class Recipe:
             "values": [_planned_value(value) for value in self.values],
             "order": [_planned_order(order) for order in self.order],
             **({"plot": _planned_plot(self.plot, self.cells)} if self.plot else {}),
+            **({"costs": True} if self.costs else {}),
         }
 
     def _run(self, cell: Cell, seed: int) -> Run:
@@ -285,6 +287,7 @@ def _recipe(name: str, setting: str, values: Table) -> Recipe:
         values=tuple(expected_values(values["expect"], by, cells)),
         order=tuple(order_of(line, by, cells) for line in texts(values["expect"].get("order", []), "order")),
         plot=_plotted(values),
+        costs=yes_or_no(values.get("costs", False), "costs"),
     )
 
 

@@ -25,7 +25,7 @@ from triever.errors import DataError
 from triever.evaluation.finding import Finding, FindingRecord, Part, PartRecord, Values
 from triever.evaluation.report import Report
 from triever.files import atomic
-from triever.lab.tables import PLAN, Machine, RecipeTable, Row, RunResult, is_plan, read_plan
+from triever.lab.tables import PLAN, Beside, Machine, RecipeTable, Row, RunResult, is_plan, read_plan
 from triever.version import __version__
 
 UNSHOWN = "smoke"
@@ -94,8 +94,8 @@ def without_paths(value: object) -> Any:  # of the same type as the value
 
 
 def surroundings() -> dict[str, object]:
-    """The machine and the versions that a number was measured with."""
-    return {"hardware": _hardware(), "software": _software()}
+    """The machine and the versions that a number was measured with, and what else the machine was doing."""
+    return {"hardware": _hardware(), "software": _software(), "beside": beside()}
 
 
 def write(path: str | Path, result: Mapping[str, object]) -> None:
@@ -270,6 +270,18 @@ def _hardware() -> Machine:
     if gpu := _gpu():
         return {"processor": _processor(), "cores": cores, "gpu": gpu, "system": system}
     return {"processor": _processor(), "cores": cores, "system": system}
+
+
+def beside() -> Beside:
+    """What else the machine is doing right now: times that are taken beside other work are longer than alone."""
+    doing = Beside()
+    with contextlib.suppress(OSError, AttributeError):  # Windows has no load
+        doing["load"] = round(os.getloadavg()[0], 1)
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_available():
+        free, total = torch.cuda.mem_get_info()
+        doing["gpu_mb"] = max(0, total - free - torch.cuda.memory_reserved()) >> 20
+    return doing
 
 
 def _gpu() -> str:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 from triever.errors import DataError
 from triever.evaluation.picture import Bars
 from triever.evaluation.report import ScoreRecord
 from triever.evaluation.seen import SeenScores
+from triever.lab.run_costs import bytes_per_document, fit_seconds, is_as_it_came, was_alone
 from triever.printable import mean_text
 
 PLAN = "recipe.json"
@@ -24,7 +25,12 @@ PLAN = "recipe.json"
 
 HOLDS, FAILS, OPEN, MISSING = "holds", "does not hold", "cannot be told", "not measured"
 OK, DRIFT = "OK", "DRIFT"
+SECONDS, PER_SECOND = "seconds", "queries/s"
+MILLISECONDS, BYTES, MINUTES = "ms a query", "bytes a document", "minutes to fit"
+TIMES, COSTS = (SECONDS, PER_SECOND), (MILLISECONDS, BYTES, MINUTES)
+"""The last columns of a table: how long a run took, or what a system costs who uses it."""
 log = logging.getLogger("triever")
+T = TypeVar("T")
 
 
 class PlannedRun(TypedDict):
@@ -96,9 +102,10 @@ class EveryPlan(TypedDict):
 
 
 class Plan(EveryPlan, total=False):  # NotRequired is not seen where annotations are texts, and a test of keys needs it
-    """The same, and a picture where the recipe asks for one."""
+    """The same, and a picture and columns of costs where the recipe asks for them."""
 
     plot: PlannedPlot
+    costs: bool
 
 
 class RunReport(TypedDict):
@@ -118,6 +125,21 @@ class Machine(TypedDict):
     system: str
 
 
+class Beside(TypedDict, total=False):
+    """What else a machine was doing when something was measured."""
+
+    load: float  # how many processes ran or waited for a core in the last minute, this one among them
+    gpu_mb: int  # memory of the GPU that other processes held
+
+
+class Spent(TypedDict, total=False):
+    """How long the part of a run took when it was made, and the parts of that part."""
+
+    fit_seconds: float
+    parts: dict[str, Spent]
+    beside: Beside
+
+
 class RunResult(TypedDict, total=False):
     """What the file of a run holds, as far as tables read it. A run that failed has a `problem` and no reports."""
 
@@ -127,8 +149,15 @@ class RunResult(TypedDict, total=False):
     problem: str
     reports: dict[str, RunReport]
     data: dict[str, str]
+    system: dict[str, Any]
+    made_from: dict[str, Any]
+    documents: int
+    memory: dict[str, int]
+    fit_seconds: float  # of the system alone; its parts have theirs
+    parts: dict[str, Spent]
     seconds: float
     hardware: Machine
+    beside: Beside  # files of earlier versions lack it
 
 
 @dataclass(frozen=True)
@@ -235,6 +264,29 @@ class Row:
     def splits(self) -> list[str]:
         return list(self.results[0]["reports"]) if self.results else []
 
+    def cost(self, column: str, split: str) -> str:
+        """What stands in a column of TIMES or COSTS; "" where files do not say it."""
+        return _cost_text(column, self._cost(column, split))
+
+    def _cost(self, column: str, split: str) -> float | None:
+        if column == SECONDS:
+            return self.seconds
+        if column == PER_SECOND:
+            return self.speed(split)
+        if column == MILLISECONDS:
+            return 1000 / speed if (speed := self.speed(split)) else None
+        each = fit_seconds if column == MINUTES else bytes_per_document
+        known = [value for result in self.results if (value := each(result)) is not None]
+        return fmean(known) / (60 if column == MINUTES else 1) if known else None
+
+    @property
+    def undone(self) -> str:
+        """The seeds whose training was undone, because the model was best before it; "" for none."""
+        seeds = [str(result["seed"]) for result in self.results if is_as_it_came(result)]
+        if not seeds:
+            return ""
+        return "every seed" if len(seeds) == len(self.results) else f"seed {', '.join(seeds)}"
+
 
 @dataclass(frozen=True)
 class RecipeTable:
@@ -333,7 +385,15 @@ class RecipeTable:
         splits = list(dict.fromkeys(split for row in self.rows for split in row.splits))
         tables = [self._split_table(split, several=len(splits) > 1) for split in splits]
         lines = [*self._value_lines(), *self._order_lines(), *(f"- failed: {line}" for line in self.failed)]
-        return "\n\n".join([*tables, *(["\n".join(lines)] if lines else [])])
+        return "\n\n".join([*tables, *self._notes(), *(["\n".join(lines)] if lines else [])])
+
+    def costs(self) -> str:
+        """The rows of the plan's split with what each system costs; "" where the plan asks for no costs."""
+        split = self.plan["split"]
+        if not self.plan.get("costs") or not any(split in row.splits for row in self.rows):
+            return ""
+        dataset = next(row.results[0]["data"]["dataset"] for row in self.rows if row.results)
+        return "\n\n".join([f"{dataset}, {split}:", self._split_table(split, several=False), *self._notes()])
 
     def panels(self) -> list[Bars]:
         """What a picture shows, if the plan has one: a panel for each measure on the plan's split."""
@@ -342,21 +402,17 @@ class RecipeTable:
             return []
         steps = list(dict.fromkeys(step for line in plot["lines"].values() for step in line))
         labels = [step.rpartition("=")[2] for step in steps]
-        return [
-            Bars(
-                f"{measure} by {plot['axis']}",
-                labels,
-                {
-                    name: [self._mean([line[step]], split, measure) if step in line else None for step in steps]
-                    for name, line in plot["lines"].items()
-                },
-            )
-            for measure in self.plan["measures"]
-        ]
-
-    def _mean(self, side: Sequence[str], split: str, measure: str) -> float | None:
-        measured = self._measured(side, split, measure)
-        return measured.mean if measured else None
+        panels = []
+        for measure in self.plan["measures"]:
+            lines = {
+                name: [self._measured([line[step]], split, measure) if step in line else None for step in steps]
+                for name, line in plot["lines"].items()
+            }
+            means = _each(lines, lambda measured: measured.mean)
+            over_questions = _each(lines, lambda measured: measured.span(False))
+            over_seeds = _each(lines, lambda measured: measured.span(True) if len(measured.means) > 1 else None)
+            panels.append(Bars(measure, labels, means, plot["axis"], over_questions, over_seeds))
+        return panels
 
     def _line(self, row: Row, measure: str) -> dict[str, str]:
         measured = row.measured(self.plan["split"], measure)
@@ -406,17 +462,41 @@ class RecipeTable:
 
     def _split_table(self, split: str, *, several: bool) -> str:
         by_seen = list(dict.fromkeys(name for row in self.rows if split in row.splits for name in row.by_seen(split)))
-        head = ["cell", *self.plan["measures"], *by_seen, "seeds", "seconds", "queries/s"]
+        spent = COSTS if self.plan.get("costs") else TIMES
+        head = ["cell", *self.plan["measures"], *by_seen, "seeds", *spent]
         lines = [head, ["---", *["---:"] * (len(head) - 1)]]
         for row in self.rows:
             if split in row.splits:
                 measured = [row.measured(split, measure) for measure in self.plan["measures"]]
                 measured += [row.by_seen(split).get(name) for name in by_seen]
-                seconds = f"{row.seconds:,.1f}" if row.seconds is not None else ""
-                cost = [str(len(row.results)), seconds, f"{row.speed(split):,.0f}"]
-                lines.append([row.cell, *map(_brief, measured), *cost])
+                cost = [row.cost(column, split) for column in spent]
+                lines.append([row.cell, *map(_brief, measured), str(len(row.results)), *cost])
         body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
         return f"Split {split}:\n\n{body}" if several else body
+
+    def _notes(self) -> list[str]:
+        """What has to be known to read the tables, a line for each."""
+        rows = [row for row in self.rows if row.results]
+        notes = [self._spread(rows)]
+        untrained = [f"{row.cell} ({row.undone})" for row in rows if row.undone]
+        if untrained:
+            notes.append(
+                "Held-out questions were answered best before the first step of the training, so these models are as "
+                f"they came: {'; '.join(untrained)}."
+            )
+        if self.plan.get("costs") and rows:
+            notes.append(_timing(rows))
+        return list(filter(None, notes))
+
+    def _spread(self, rows: Sequence[Row]) -> str:
+        """What stands behind the numbers: seeds and questions."""
+        measure, split = self.plan["measure"], self.plan["split"]
+        measured = [each for row in rows if split in row.splits and (each := row.measured(split, measure))]
+        if not measured:
+            return ""
+        widest = max((high - low) / 2 for low, high in (each.span(False) for each in measured))
+        seeds = "± is the standard deviation over seeds. " if any(len(each.means) > 1 for each in measured) else ""
+        return f"{seeds}Over questions, the 95% interval of {measure} is at most ±{mean_text(widest)}."
 
     def _value_lines(self) -> list[str]:
         return [
@@ -431,6 +511,11 @@ class RecipeTable:
             f"- {line['verdict']}: `{line['order']}`" + (f" ({line['why']})" if line["why"] else "")
             for line in self.verdicts()
         ]
+
+
+def _each(lines: Mapping[str, Sequence[Measured | None]], value: Callable[[Measured], T]) -> dict[str, list[T | None]]:
+    """A value of each point of each line, None where nothing was measured."""
+    return {name: [value(point) if point else None for point in line] for name, line in lines.items()}
 
 
 def _sides(pair: PlannedPair) -> list[list[str]]:
@@ -501,6 +586,32 @@ def _score(result: RunResult, split: str, measure: str) -> ScoreRecord:
 def _has(result: RunResult, measure: str) -> bool:
     reports = result.get("reports", {}).values()  # a run that failed has none
     return all(measure in scores for report in reports for scores in report["scores"].values())
+
+
+def _cost_text(column: str, value: float | None) -> str:
+    """A cost as a table has it.
+
+    >>> _cost_text("ms a query", 0.7512), _cost_text("bytes a document", 1536.0), _cost_text("minutes to fit", None)
+    ('0.75', '1,536', '')
+    """
+    if value is None:
+        return ""
+    digits = {SECONDS: 1, MINUTES: 1, MILLISECONDS: 2}.get(column, 0)
+    return f"{value:,.{digits}f}"
+
+
+def _timing(rows: Sequence[Row]) -> str:
+    """How the times of a table were taken."""
+    queries = "Queries are asked together; one alone takes longer. Minutes to fit are those of all parts, and to read "
+    queries += "the documents. Bytes are those that a search looks into, without weights and texts."
+    alone = {was_alone(result) for row in rows for result in row.results}
+    if alone == {True}:
+        return f"{queries} Nothing else ran on the machine."
+    if alone == {None}:
+        return f"{queries} Whether other work ran beside it was not recorded."
+    crowded = [row.cell for row in rows if any(was_alone(result) is False for result in row.results)]
+    which = "all" if len(crowded) == len(rows) else ", ".join(crowded) or "none"
+    return f"{queries} Times were taken beside other work on the same machine, so they are longer than alone: {which}."
 
 
 def _brief(measured: Measured | None) -> str:
