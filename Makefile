@@ -49,6 +49,7 @@ pages: $(VENV)/.dev
 	$(VENV)/bin/python -m tests.bad_input > docs/bad-input.md
 	$(VENV)/bin/python -m tests.scale_page
 	$(VENV)/bin/python -m tests.front_page
+	$(VENV)/bin/python -m tests.study_page
 	$(VENV)/bin/python -m tests.architecture_page
 	$(VENV)/bin/python benchmarks/pictures.py
 

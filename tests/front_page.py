@@ -1,6 +1,7 @@
-"""The table of results in README.md and docs/index.md, made from `results/`: `python -m tests.front_page`.
+"""The tables of results in README.md and docs/index.md, made from `results/`: `python -m tests.front_page`.
 
-The text around it is written by hand; the table stands between two comments.
+The text around them is written by hand; they stand between two comments. What systems cost is there once a recipe below
+`systems` has results.
 """
 
 from __future__ import annotations
@@ -12,10 +13,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from triever.lab.pages import overview
+from triever.lab.results import sections
+from triever.lab.tables import PLAN
+
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
 MARKED = re.compile(r"<!-- made: results -->\n.*?<!-- end -->", re.DOTALL)
 SQUAD, NQ, ENTITIES = "squad-partial docseen_dev", "wiki60k dev.nq", "wiki60k dev.entityq"
+SYSTEMS = ROOT / "results" / "systems"
+COSTLY = """One training of each system by one recipe (`triever experiment systems/wiki --setting mini`), with how sure it is
+of what it finds (`Brier`, where lower is better) and what it costs:"""
 ALONE = "\\*"
 """Behind a number: the system was trained on the questions of nq alone."""
 
@@ -90,9 +98,16 @@ def _text(scores: list[Mapping[str, float]]) -> str:
     return f"{fmean(score['mean'] for score in scores):.3f}".lstrip("0")
 
 
-def render(page: str) -> str:
-    """The page with its table made anew."""
-    made = f"<!-- made: results -->\n\n{table()}\n\n<!-- end -->"
+def costs(folder: Path = SYSTEMS) -> str:
+    """What every system finds and what it costs, a table for each corpus; "" as long as nothing was measured."""
+    return overview(sections(folder)) if any(folder.rglob(PLAN)) else ""
+
+
+def render(page: str, systems: Path = SYSTEMS) -> str:
+    """The page with its tables made anew."""
+    costly = costs(systems)
+    tables = [table(), *([f"{COSTLY}\n\n{costly}"] if costly else [])]
+    made = "\n\n".join(["<!-- made: results -->", *tables, "<!-- end -->"])
     text, count = MARKED.subn(lambda _match: made, page)
     assert count == 1, f"{count} tables of results"
     return text

@@ -49,13 +49,14 @@ PAGES = [
     "docs/scale.md",
     "docs/sharing.md",
     "docs/theory.md",
+    "docs/findings/study.md",
     "docs/many-machines.md",
 ]
 LONG = {
     *("docs/index.md", "docs/evaluation.md", "docs/encoders.md", "docs/generative.md", "docs/contextual.md"),
     *("docs/gdr.md", "docs/reatt.md", "docs/query-writer.md", "docs/scale.md", "docs/theory.md", "docs/serving.md"),
     *("docs/language-models.md", "docs/bring-your-own.md", "docs/coming-from.md", "docs/performance.md"),
-    *("docs/own-documents.md", "docs/suggest.md"),
+    *("docs/own-documents.md", "docs/suggest.md", "docs/findings/study.md"),
 }
 """Pages that take long; `make test` only looks whether their commands and their code can be read."""
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

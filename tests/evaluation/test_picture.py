@@ -72,3 +72,32 @@ def test_a_legend_stays_inside_the_picture() -> None:
     box = legend.get_window_extent()
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
+
+
+def test_numbers_on_a_named_axis_have_a_scale_and_lines_their_spread() -> None:
+    labels, means = ["8", "128", "1024"], [0.6, 0.7, 0.75]
+    around = [(mean - 0.02, mean + 0.02) for mean in means]
+    panel = Bars(
+        "found", labels, {"dense": means}, "negatives", {"dense": around}, {"dense": [*around[:1], None, None]}
+    )
+    figure = _lines_figure([panel])
+    [axes] = figure.axes
+    assert (axes.get_xlabel(), axes.get_xscale()) == ("negatives", "log")
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["8", "128", "1,024"]
+    [line] = axes.lines
+    assert [*line.get_xdata()] == [8, 128, 1024]
+    questions, seeds = ([tuple(bar[:, 1]) for bar in spans.get_segments()] for spans in axes.collections)
+    assert (questions, seeds) == (around, around[:1])
+    assert figure.get_suptitle().startswith("Thin: 95% interval over questions. Thick: range")
+
+
+def test_a_named_axis_of_few_numbers_or_of_words_is_even() -> None:
+    for labels, at in ((["0.0", "0.5", "1.0"], [0, 0.5, 1]), (["no adapter", "0.17", "0.33"], [0, 1, 2])):
+        [axes] = _lines_figure([Bars("found", labels, {"dense": [0.1, 0.2, 0.3]}, "share")]).axes
+        assert (axes.get_xscale(), [*axes.get_xticks()]) == ("linear", at)
+
+
+def test_many_panels_stand_in_rows() -> None:
+    figure = _lines_figure([PANELS[0]] * 5)
+    assert len(figure.axes) == 5
+    assert figure.get_figwidth() == _lines_figure([PANELS[0]] * 3).get_figwidth()

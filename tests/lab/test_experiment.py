@@ -180,6 +180,7 @@ def test_a_result_says_how_it_was_made() -> None:
     assert result["memory"] == fitted.memory
     assert result["seconds"] >= result["fit_seconds"] - 0.1 >= -0.1
     assert result["hardware"]["cores"] >= 1
+    assert result["beside"]["load"] >= 0
     assert result["software"]["triever"]
 
 
@@ -796,9 +797,12 @@ def test_a_page_has_a_picture_with_a_line_over_the_axis_that_a_recipe_plots(
     table = experiment.run_recipe(recipe(text, "mini"))
     means = {row.cell: row.measured("test", "RR@10") for row in table.rows}
     first, second = table.panels()
-    assert (first.title, second.title, first.labels) == ("RR@10 by k1", "Success@1 by k1", ["0.5", "2.0"])
+    assert (first.title, second.title, first.x, first.labels) == ("RR@10", "Success@1", "k1", ["0.5", "2.0"])
     for b in ("b=0.0", "b=1.0"):
-        assert first.series[b] == [measured.mean for k1 in ("k1=0.5", "k1=2.0") if (measured := means[f"{k1}, {b}"])]
+        cells = [measured for k1 in ("k1=0.5", "k1=2.0") if (measured := means[f"{k1}, {b}"])]
+        assert first.series[b] == [measured.mean for measured in cells]
+        assert first.over_questions[b] == [(measured.lows[0], measured.highs[0]) for measured in cells]
+        assert first.over_seeds[b] == [None, None], "there is one seed"
     write_pages("results", "site")
     assert "![toy, mini](toy-mini.svg)" in (here / "site/results/toy.md").read_text()
     assert drawn == {Path("site/results/toy-mini.svg"): [first, second]}

@@ -1,0 +1,74 @@
+"""What a run cost, and whether its training was undone, are read from its file as one would by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from triever.lab.run_costs import bytes_per_document, fit_seconds, is_as_it_came, was_alone
+from triever.lab.tables import RunResult
+
+ENCODER = {"fit_seconds": 60.0}
+
+
+def result(**values: Any) -> RunResult:
+    hardware = {"processor": "x", "cores": 4, "system": "Linux"}
+    return RunResult(**{"hardware": hardware, **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds"),
+    [
+        ({"fit_seconds": 3.0}, 3.0),
+        ({"parts": {"encoder": ENCODER}}, 60.0),
+        ({"fit_seconds": 3.0, "parts": {"encoder": ENCODER, "tokens": {"fit_seconds": 7.0}}}, 70.0),
+        ({"parts": {"nodes": {"fit_seconds": 5.0, "parts": {"encoder": ENCODER}}}}, 65.0),
+        (
+            {"parts": {"encoder": ENCODER, "nodes": {"fit_seconds": 5.0, "parts": {"encoder": ENCODER}}}},
+            65.0,
+        ),
+        ({}, None),
+    ],
+    ids=["alone", "a part", "from two parts", "a part from a part", "a part that two share", "not said"],
+)
+def test_a_fit_takes_as_long_as_all_that_it_needs(values: dict[str, Any], seconds: float | None) -> None:
+    assert fit_seconds(result(**values)) == seconds
+
+
+def test_bytes_are_those_that_a_search_looks_into() -> None:
+    looked_into = {"docid rows": 500, "trie": 100, "first: token vectors": 300, "walk": 50}
+    besides = {"weights": 9999, "placer": 999, "texts": 999, "rows by id": 99, "first: weights": 999, "ids": 77}
+    assert bytes_per_document(result(memory={**looked_into, **besides}, documents=10)) == sum(looked_into.values()) / 10
+    assert bytes_per_document(result()) is None
+
+
+@pytest.mark.parametrize(
+    ("beside", "alone"),
+    [
+        ({"load": 4.5, "gpu_mb": 700}, True),
+        ({"load": 5.5}, False),
+        ({"load": 1.0, "gpu_mb": 40_000}, False),
+        ({}, True),
+    ],
+    ids=str,
+)
+def test_a_time_is_taken_alone_if_neither_cores_nor_gpu_serve_others(beside: Any, alone: bool) -> None:
+    assert was_alone(result(beside=beside)) is alone
+    part = {"encoder": {"fit_seconds": 1.0, "beside": beside}}
+    assert was_alone(result(beside={"load": 1.0}, parts=part)) is alone
+    assert was_alone(result()) is None, "an earlier version wrote it"
+
+
+@pytest.mark.parametrize(
+    ("best", "keep", "undone"), [(0, "best", True), (50, "best", False), (0, "last", False), (None, "best", False)]
+)
+def test_a_training_is_undone_where_the_best_step_came_before_the_first(
+    best: int | None, keep: str, undone: bool
+) -> None:
+    made_from = {"trained steps": 200} | ({} if best is None else {"best step": best})
+    system = {"kind": "dense", "options": {"training": {"keep": keep}}}
+    assert is_as_it_came(result(made_from=made_from, system=system)) is undone
+    part = {"kind": "@encoder", "options": {}, "parts": {"encoder": system}}
+    assert is_as_it_came(result(made_from=made_from, system=part)) is undone
+    assert not is_as_it_came(result(made_from={"weights": "x"}, system={"kind": "bm25", "options": {}}))
