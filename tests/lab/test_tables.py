@@ -24,6 +24,7 @@ from triever.lab.tables import (
     RunReport,
     RunResult,
     aligned,
+    paired_verdict,
     together,
     verdict,
 )
@@ -108,6 +109,21 @@ def run(cell: str, values: Sequence[float]) -> Row:
     return Row(cell, tuple(results), {}, len(values))
 
 
+def plan_of(cells: Sequence[str], order: Sequence[PlannedOrder]) -> Plan:
+    return Plan(
+        name="toy",
+        setting="mini",
+        title="toy",
+        about="",
+        measure="RR@10",
+        split="test",
+        measures=["RR@10"],
+        cells=[PlannedCell(cell=cell, runs=[]) for cell in cells],
+        values=[],
+        order=[*order],
+    )
+
+
 def score(value: float) -> ScoreRecord:
     return {"mean": value, "low": value - 0.05, "high": value + 0.05}
 
@@ -122,23 +138,47 @@ def test_an_order_of_differences(dense: tuple[float, ...], expected: str) -> Non
     rows = {"a": (0.9,) * len(dense), "b": dense, "c": (0.8, 0.8), "d": (0.7, 0.7)}
     pair = PlannedPair(less="c", less_minus="d", more="a", more_minus="b", strict=True)
     order = PlannedOrder(statement="c - d < a - b", measure="RR@10", pairs=(pair,))
-    plan = Plan(
-        name="toy",
-        setting="mini",
-        title="toy",
-        about="",
-        measure="RR@10",
-        split="test",
-        measures=["RR@10"],
-        cells=[PlannedCell(cell=cell, runs=[]) for cell in rows],
-        values=[],
-        order=[order],
-    )
-    table = RecipeTable(plan, tuple(run(cell, values) for cell, values in rows.items()))
+    table = RecipeTable(plan_of([*rows], [order]), tuple(run(cell, values) for cell, values in rows.items()))
     [line] = table.verdicts()
     assert line["verdict"] == expected
     assert expected == HOLDS or line["why"].startswith("c - d 0.100, a - b 0.")
     assert table.narrowed(["a", "b", "c"]).verdicts() == []
+
+
+@given(MANY, st.data())
+def test_two_searches_of_one_model_are_compared_seed_by_seed(less: Measured, data: st.DataObject) -> None:
+    more = data.draw(several(VALUE, len(less.means), len(less.means)))
+    below = all(one < other for one, other in zip(less.means, more.means, strict=True))
+    above = all(one >= other for one, other in zip(less.means, more.means, strict=True))
+    assert paired_verdict(less, more, strict=True) == (HOLDS if below else FAILS if above else OPEN)
+    opposite = {HOLDS: FAILS, FAILS: HOLDS, OPEN: OPEN}
+    assert paired_verdict(more, less, strict=False) == opposite[paired_verdict(less, more, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [(("@model", "@model"), HOLDS), (("@model", "@other"), OPEN), (("dense", "dense"), OPEN)],
+    ids=str,
+)
+def test_an_order_of_searches_of_one_part_is_told_seed_by_seed(kinds: tuple[str, str], expected: str) -> None:
+    """Seeds are far apart, and one search finds a little more with each of them."""
+    rows = [run("beam", (0.5, 0.8)), run("exact", (0.51, 0.81))]
+    for row, kind in zip(rows, kinds, strict=True):
+        for result in row.results:
+            result["system"] = {"kind": kind, "parts": {kind.removeprefix("@"): {"kind": "generative"}}}
+    pair = PlannedPair(less="beam", more="exact", strict=True)
+    order = PlannedOrder(statement="beam < exact", measure="RR@10", pairs=(pair,))
+    table = RecipeTable(plan_of(["beam", "exact"], [order]), tuple(rows))
+    assert table.verdicts()[0]["verdict"] == expected
+
+
+def test_a_line_goes_through_the_seeds_that_all_of_its_points_have() -> None:
+    rows = (run("a=1", (0.5, 0.9)), run("a=2", (0.6,)), run("a=4", (0.7, 0.1)), Row("a=8", (), {}, 1))
+    plan = plan_of([row.cell for row in rows], [])
+    plan["plot"] = {"axis": "a", "lines": {"a": {row.cell: row.cell for row in rows}}}
+    [panel] = RecipeTable(plan, rows).panels()
+    assert panel.series["a"] == [0.5, 0.6, 0.7, None]
+    assert panel.over_seeds["a"] == [(0.5, 0.9), None, (0.1, 0.7), None]
 
 
 def test_several_verdicts_are_as_good_as_the_worst() -> None:

@@ -40,7 +40,8 @@ MANY_TIMES = 6
 CROWDED = 6
 """With more steps than these their labels are turned."""
 SPREAD = (
-    "Thin: 95% interval over questions. Thick: range of the seeds, where there are several. Scales need not begin at 0."
+    "Thin: 95% interval over questions. Thick: range of the seeds, where there are several.\n"
+    "Lines go through the seeds that all of their points have. Scales need not begin at 0."
 )
 SMALLEST_MARK, LARGEST_MARK = 10, 250
 """The areas of marks of curves in square points: of nothing, and how much larger that of everything is."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NotRequired, TypedDict, TypeVar
@@ -18,6 +18,7 @@ from triever.evaluation.picture import Bars
 from triever.evaluation.report import ScoreRecord
 from triever.evaluation.seen import SeenScores
 from triever.lab.run_costs import bytes_per_document, fit_seconds, is_as_it_came, was_alone
+from triever.lab.toml_values import part_name
 from triever.printable import mean_text
 
 PLAN = "recipe.json"
@@ -219,6 +220,14 @@ def verdict(less: Measured, more: Measured, *, strict: bool) -> str:
     return OPEN
 
 
+def paired_verdict(less: Measured, more: Measured, *, strict: bool) -> str:
+    """The same for two searches of the same models, which differ in nothing but the search: seed by seed."""
+    gains = [high - low for low, high in zip(less.means, more.means, strict=True)]
+    if all(gain > 0 or (gain == 0 and not strict) for gain in gains):
+        return HOLDS
+    return FAILS if all(gain < 0 or (gain == 0 and strict) for gain in gains) else OPEN
+
+
 def together(verdicts: Sequence[str]) -> str:
     """One verdict for several: the worst of them."""
     return next((worst for worst in (FAILS, MISSING, OPEN) if worst in verdicts), HOLDS)
@@ -278,6 +287,11 @@ class Row:
         each = fit_seconds if column == MINUTES else bytes_per_document
         known = [value for result in self.results if (value := each(result)) is not None]
         return fmean(known) / (60 if column == MINUTES else 1) if known else None
+
+    def searched_parts(self) -> list[tuple[int, str | None, object]]:
+        """For each run its seed, the name of the part that it is, if it is one, and the options of its parts."""
+        systems = [(result["seed"], result.get("system", {})) for result in self.results]
+        return [(seed, part_name(system.get("kind")), system.get("parts")) for seed, system in systems]
 
     @property
     def undone(self) -> str:
@@ -402,13 +416,19 @@ class RecipeTable:
             return []
         steps = list(dict.fromkeys(step for line in plot["lines"].values() for step in line))
         labels = [step.rpartition("=")[2] for step in steps]
+        rows = {row.cell: row for row in self.rows}
+        cells = {
+            name: [rows[line[step]] if step in line else None for step in steps] for name, line in plot["lines"].items()
+        }
         panels = []
         for measure in self.plan["measures"]:
             lines = {
-                name: [self._measured([line[step]], split, measure) if step in line else None for step in steps]
-                for name, line in plot["lines"].items()
+                name: [row.measured(split, measure) if row else None for row in line] for name, line in cells.items()
             }
-            means = _each(lines, lambda measured: measured.mean)
+            means = {
+                name: [each.mean if each else None for each in _of_common_seeds(line, split, measure)]
+                for name, line in cells.items()
+            }
             over_questions = _each(lines, lambda measured: measured.span(False))
             over_seeds = _each(lines, lambda measured: measured.span(True) if len(measured.means) > 1 else None)
             panels.append(Bars(measure, labels, means, plot["axis"], over_questions, over_seeds))
@@ -447,8 +467,18 @@ class RecipeTable:
         return measured
 
     def _pair_verdict(self, pair: PlannedPair, split: str, measure: str) -> str:
-        less, more = (self._measured(side, split, measure) for side in _sides(pair))
-        return verdict(less, more, strict=pair["strict"]) if less and more else MISSING
+        sides = _sides(pair)
+        less, more = (self._measured(side, split, measure) for side in sides)
+        if not less or not more:
+            return MISSING
+        told = paired_verdict if all(len(side) == 1 for side in sides) and self._is_one_model(pair) else verdict
+        return told(less, more, strict=pair["strict"])
+
+    def _is_one_model(self, pair: PlannedPair) -> bool:
+        """Whether two cells search the same trained parts, with several seeds that both have."""
+        rows = {row.cell: row for row in self.rows}
+        models, others = (rows[pair[side]].searched_parts() for side in ("less", "more"))
+        return len(models) > 1 and models == others and all(kind for _, kind, _ in models)
 
     def _short(self, side: Sequence[str], split: str, measure: str) -> str:
         measured = self._measured(side, split, measure)
@@ -511,6 +541,17 @@ class RecipeTable:
             f"- {line['verdict']}: `{line['order']}`" + (f" ({line['why']})" if line["why"] else "")
             for line in self.verdicts()
         ]
+
+
+def _of_common_seeds(line: Sequence[Row | None], split: str, measure: str) -> list[Measured | None]:
+    """The points of a line over the seeds that all of them have: one that has more would not fit between the others."""
+    seeds = [{result["seed"] for result in row.results} for row in line if row and row.results]
+    common = set.intersection(*seeds) if seeds else set()
+    points = []
+    for row in line:
+        kept = tuple(result for result in row.results if not common or result["seed"] in common) if row else ()
+        points.append(replace(row, results=kept).measured(split, measure) if row else None)
+    return points
 
 
 def _each(lines: Mapping[str, Sequence[Measured | None]], value: Callable[[Measured], T]) -> dict[str, list[T | None]]:
