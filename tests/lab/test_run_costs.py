@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from triever.lab.run_costs import bytes_per_document, fit_seconds, is_as_it_came, was_alone
-from triever.lab.tables import RunResult
+from triever.lab.run_results import RunResult
 
 ENCODER = {"fit_seconds": 60.0}
 

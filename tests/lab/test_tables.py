@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triever.evaluation.report import ScoreRecord
+from triever.lab.run_results import RunReport, RunResult
 from triever.lab.tables import (
     FAILS,
     HOLDS,
@@ -21,8 +22,6 @@ from triever.lab.tables import (
     PlannedPair,
     RecipeTable,
     Row,
-    RunReport,
-    RunResult,
     aligned,
     paired_verdict,
     together,

@@ -35,7 +35,8 @@ from triever.files import atomic, locked
 from triever.lab import results
 from triever.lab.cells import Data, System, digest, file_name
 from triever.lab.recipes import Recipe, Run
-from triever.lab.tables import PLAN, RecipeTable, RunResult, read_result
+from triever.lab.run_results import RunResult
+from triever.lab.tables import PLAN, RecipeTable, read_result
 from triever.memory_parts import index_size
 from triever.printable import mean_text
 from triever.retriever import Retriever, learned_splits, load

@@ -25,7 +25,8 @@ from triever.errors import DataError
 from triever.evaluation.finding import Finding, FindingRecord, Part, PartRecord, Values
 from triever.evaluation.report import Report
 from triever.files import atomic
-from triever.lab.tables import PLAN, Beside, Machine, RecipeTable, Row, RunResult, is_plan, read_plan
+from triever.lab.run_results import Beside, Machine, RunResult
+from triever.lab.tables import PLAN, RecipeTable, Row, is_plan, read_plan
 from triever.version import __version__
 
 UNSHOWN = "smoke"

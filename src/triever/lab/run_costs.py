@@ -6,13 +6,11 @@ Also which step of its training a run kept. Files of earlier versions may lack a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from triever.lab.run_results import Beside, RunResult, Spent
 from triever.lab.toml_values import part_name
 from triever.memory_parts import PARTS
-
-if TYPE_CHECKING:
-    from triever.lab.tables import Beside, RunResult, Spent
 
 OTHERS_MB = 2048
 """More memory of a GPU than one process takes besides its tensors: if others hold more, there are others."""
