@@ -56,7 +56,9 @@ def test_the_first_page_shows_costs_once_there_are_some(tmp_path: Path, systems:
     measured(systems, tmp_path, {"BM25": 0.6, "dense": 0.7}, beside=beside)
     shown = front_page.render(page, tmp_path)
     assert shown.startswith(without.partition("<!-- end -->")[0].rstrip()), "what was there stays"
-    head = "| cell | Success@1 | Success@10 | RR@10 | Brier | seeds | ms a query | bytes a document | minutes to fit |"
+    head = (
+        "| system | Success@1 | Success@10 | RR@10 | Brier | seeds | ms a query | bytes a document | minutes to fit |"
+    )
     assert head in shown
     assert "| dense | 0.700 | 0.700 | 0.700 | 0.700 | 1 | 2.50 | 1,536 | 1.5 |" in shown
     assert "made-up, dev.nq:" in shown

@@ -441,7 +441,8 @@ class RecipeTable:
     def _split_table(self, split: str, *, several: bool) -> str:
         by_seen = list(dict.fromkeys(name for row in self.rows if split in row.splits for name in row.by_seen(split)))
         spent = COSTS if self.plan.get("costs") else TIMES
-        head = ["cell", *self.plan["measures"], *by_seen, "seeds", *spent]
+        name = "system" if self.plan.get("costs") else "cell"
+        head = [name, *self.plan["measures"], *by_seen, "seeds", *spent]
         lines = [head, ["---", *["---:"] * (len(head) - 1)]]
         for row in self.rows:
             if split in row.splits:
