@@ -172,7 +172,7 @@ def result(claim: Claim, results: Path = RESULTS) -> str:
 def told(verdicts: Sequence[str]) -> str:
     """One verdict in words, and how many orders it rests on.
 
-    >>> told([HOLDS, HOLDS]), told([HOLDS, OPEN]), told([HOLDS, MISSING])
+    >>> told(["holds"]), told(["holds", "cannot be told"]), told(["holds", "not measured"])
     ('holds', 'cannot be told (holds in 1 of 2 orders)', 'in part to be run (holds in 1 of 2 orders)')
     """
     whole = together(verdicts)
