@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from triever.lab import results
 from triever.lab.run_costs import bytes_per_document, fit_seconds, is_as_it_came, was_alone
 from triever.lab.run_results import RunResult
 
@@ -58,6 +61,15 @@ def test_a_time_is_taken_alone_if_neither_cores_nor_gpu_serve_others(beside: Any
     part = {"encoder": {"fit_seconds": 1.0, "beside": beside}}
     assert was_alone(result(beside={"load": 1.0}, parts=part)) is alone
     assert was_alone(result()) is None, "an earlier version wrote it"
+
+
+def test_what_others_hold_of_a_gpu_is_all_that_is_used_but_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, total, ours = 50 << 30, 140 << 30, 20 << 30
+    cuda = SimpleNamespace(is_available=lambda: True, mem_get_info=lambda: (free, total), memory_reserved=lambda: ours)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    beside = results.beside()
+    assert beside["gpu_mb"] == 70 << 10
+    assert was_alone(result(beside=beside)) is False
 
 
 @pytest.mark.parametrize(
