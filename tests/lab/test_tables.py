@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from triever.evaluation.report import ScoreRecord
-from triever.lab.run_results import RunReport, RunResult
+from triever.lab.run_results import RunReport, RunResult, packed, unpacked
 from triever.lab.tables import (
     FAILS,
     HOLDS,
     MISSING,
     OPEN,
+    EachQuestion,
     Measured,
     Plan,
     PlannedCell,
@@ -23,7 +26,6 @@ from triever.lab.tables import (
     RecipeTable,
     Row,
     aligned,
-    paired_verdict,
     together,
     verdict,
 )
@@ -31,22 +33,62 @@ from triever.lab.tables import (
 VALUE = st.integers(0, 8).map(lambda eighths: eighths / 8)  # few values, so that ties come
 
 
-def several(draw_from: st.SearchStrategy[float], least: int, most: int) -> st.SearchStrategy[Measured]:
-    """Made-up seeds, each with an interval around it."""
-    seed = st.tuples(draw_from, VALUE, VALUE).map(lambda one: (one[0], one[0] - one[1], one[0] + one[2]))
+def several(width: st.SearchStrategy[float], least: int, most: int) -> st.SearchStrategy[Measured]:
+    """Made-up seeds, each with an interval around it that is so wide on either side."""
+    seed = st.tuples(VALUE, width, width).map(lambda one: (one[0], one[0] - one[1], one[0] + one[2]))
     return st.lists(seed, min_size=least, max_size=most).map(
         lambda seeds: Measured(*map(tuple, zip(*seeds, strict=True)))
     )
 
 
+SURE = st.just(0.0)
 MANY, ONE, ANY = several(VALUE, 2, 4), several(VALUE, 1, 1), several(VALUE, 1, 3)
 
 
-@given(MANY, MANY)
+@given(several(SURE, 2, 4), several(SURE, 2, 4))
 def test_with_seeds_it_is_told_by_all_pairs_of_them(less: Measured, more: Measured) -> None:
     pairs = [(one, other) for one in less.means for other in more.means]
     below, above = all(one < other for one, other in pairs), all(one >= other for one, other in pairs)
     assert verdict(less, more, strict=True) == (HOLDS if below else FAILS if above else OPEN)
+
+
+@given(MANY, MANY)
+def test_seeds_that_agree_are_not_enough_where_questions_leave_it_open(less: Measured, more: Measured) -> None:
+    told = verdict(less, more, strict=True)
+    widths = [(high - low) / 2 for low, high in (less.span(False), more.span(False))]
+    if abs(more.mean - less.mean) < max(widths):
+        assert told == OPEN
+    elif abs(more.mean - less.mean) > sum(widths):
+        sure = (Measured(one.means, one.means, one.means) for one in (less, more))
+        assert told == verdict(*sure, strict=True)
+
+
+def asked(*seeds: Sequence[float], questions: str = "the same") -> Measured:
+    """A system that was asked some questions with several seeds: what it has for each question."""
+    means = tuple(map(fmean, seeds))
+    wide = [(mean - 0.5, mean + 0.5) for mean in means]
+    values = np.mean(seeds, axis=0)
+    return Measured(means, *map(tuple, zip(*wide, strict=True)), EachQuestion(questions, values))
+
+
+def test_where_each_question_is_known_systems_are_compared_question_by_question() -> None:
+    """One finds every fourth of a hundred questions, another every second: these and as many again."""
+    some, many = [float(at % 4 == 0) for at in range(100)], [float(at % 2 == 0) for at in range(100)]
+    assert verdict(asked(some, some), asked(many, many), strict=True) == HOLDS
+    assert verdict(asked(many, many), asked(some, some), strict=True) == FAILS
+    assert verdict(asked(some, some), asked(many, many, questions="others"), strict=True) == OPEN, "intervals are wide"
+    one_more = [1.0, 1.0, *some[2:]]
+    assert verdict(asked(some, some), asked(one_more, one_more), strict=True) == OPEN, "it may be chance"
+    assert verdict(asked(some, some), asked(some, some), strict=True) == FAILS
+    assert verdict(asked(some, some), asked(some, some), strict=False) == HOLDS
+
+
+@pytest.mark.parametrize("values", [{"q1": 1.0, "q0": 0.0, "q2": 0.3}, {}], ids=len)
+def test_what_each_question_has_is_kept_to_three_digits(values: dict[str, float]) -> None:
+    kept = packed({"RR@10": values, "Brier": values}, ["RR@10", "Success@1"])
+    assert list(kept["values"]) == ["RR@10"]
+    assert unpacked(kept["values"]["RR@10"]) == pytest.approx([values[name] for name in sorted(values)], rel=1e-3)
+    assert kept["questions"] != packed({"RR@10": {**values, "q3": 1.0}}, ["RR@10"])["questions"]
 
 
 @given(ONE, ONE)
@@ -82,7 +124,7 @@ def test_no_order_goes_round_in_a_circle(first: Measured, second: Measured, thir
 
 @given(VALUE, st.integers(2, 4))
 def test_a_tie_without_any_spread_is_no_order(value: float, seeds: int) -> None:
-    tied = Measured((value,) * seeds, (value - 1,) * seeds, (value + 1,) * seeds)
+    tied = Measured((value,) * seeds, (value,) * seeds, (value,) * seeds)
     assert verdict(tied, tied, strict=True) == FAILS
     assert verdict(tied, tied, strict=False) == HOLDS
     alone = Measured((value,), (value - 1,), (value + 1,))
@@ -99,10 +141,12 @@ def test_a_difference_is_taken_seed_by_seed_and_has_the_width_of_both(one: Measu
     assert difference.span(False) == pytest.approx((low - other_high, high - other_low))
 
 
-def run(cell: str, values: Sequence[float]) -> Row:
-    """A cell with these means of its seeds, each with an interval of a tenth around it."""
+def run(cell: str, values: Sequence[float], width: float = 0.05) -> Row:
+    """A cell with these means of its seeds, each with an interval around it that is so wide on either side."""
     results = [
-        RunResult(cell=cell, seed=seed, reports={"test": RunReport(scores={cell: {"RR@10": score(value)}}, extra={})})
+        RunResult(
+            cell=cell, seed=seed, reports={"test": RunReport(scores={cell: {"RR@10": score(value, width)}}, extra={})}
+        )
         for seed, value in enumerate(values)
     ]
     return Row(cell, tuple(results), {}, len(values))
@@ -123,13 +167,13 @@ def plan_of(cells: Sequence[str], order: Sequence[PlannedOrder]) -> Plan:
     )
 
 
-def score(value: float) -> ScoreRecord:
-    return {"mean": value, "low": value - 0.05, "high": value + 0.05}
+def score(value: float, width: float = 0.05) -> ScoreRecord:
+    return {"mean": value, "low": value - width, "high": value + width, "p": None}
 
 
 @pytest.mark.parametrize(
     ("dense", "expected"),
-    [((0.6, 0.5), HOLDS), ((0.85, 0.85), FAILS), ((0.6, 0.85), OPEN), ((0.85,), OPEN)],
+    [((0.6, 0.5), HOLDS), ((0.85, 0.85), FAILS), ((0.6, 0.85), OPEN), ((0.82,), OPEN)],
     ids=str,
 )
 def test_an_order_of_differences(dense: tuple[float, ...], expected: str) -> None:
@@ -137,21 +181,22 @@ def test_an_order_of_differences(dense: tuple[float, ...], expected: str) -> Non
     rows = {"a": (0.9,) * len(dense), "b": dense, "c": (0.8, 0.8), "d": (0.7, 0.7)}
     pair = PlannedPair(less="c", less_minus="d", more="a", more_minus="b", strict=True)
     order = PlannedOrder(statement="c - d < a - b", measure="RR@10", pairs=(pair,))
-    table = RecipeTable(plan_of([*rows], [order]), tuple(run(cell, values) for cell, values in rows.items()))
+    table = RecipeTable(plan_of([*rows], [order]), tuple(run(cell, values, 0.01) for cell, values in rows.items()))
     [line] = table.verdicts()
     assert line["verdict"] == expected
     assert expected == HOLDS or line["why"].startswith("c - d 0.100, a - b 0.")
     assert table.narrowed(["a", "b", "c"]).verdicts() == []
 
 
-@given(MANY, st.data())
+@given(several(SURE, 2, 4), st.data())
 def test_two_searches_of_one_model_are_compared_seed_by_seed(less: Measured, data: st.DataObject) -> None:
-    more = data.draw(several(VALUE, len(less.means), len(less.means)))
+    more = data.draw(several(SURE, len(less.means), len(less.means)))
     below = all(one < other for one, other in zip(less.means, more.means, strict=True))
     above = all(one >= other for one, other in zip(less.means, more.means, strict=True))
-    assert paired_verdict(less, more, strict=True) == (HOLDS if below else FAILS if above else OPEN)
+    assert verdict(less, more, strict=True, one_model=True) == (HOLDS if below else FAILS if above else OPEN)
     opposite = {HOLDS: FAILS, FAILS: HOLDS, OPEN: OPEN}
-    assert paired_verdict(more, less, strict=False) == opposite[paired_verdict(less, more, strict=True)]
+    told = verdict(less, more, strict=True, one_model=True)
+    assert verdict(more, less, strict=False, one_model=True) == opposite[told]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +206,7 @@ def test_two_searches_of_one_model_are_compared_seed_by_seed(less: Measured, dat
 )
 def test_an_order_of_searches_of_one_part_is_told_seed_by_seed(kinds: tuple[str, str], expected: str) -> None:
     """Seeds are far apart, and one search finds a little more with each of them."""
-    rows = [run("beam", (0.5, 0.8)), run("exact", (0.51, 0.81))]
+    rows = [run("beam", (0.5, 0.8), width=0.001), run("exact", (0.51, 0.81), width=0.001)]
     for row, kind in zip(rows, kinds, strict=True):
         for result in row.results:
             result["system"] = {"kind": kind, "parts": {kind.removeprefix("@"): {"kind": "generative"}}}

@@ -35,7 +35,7 @@ from triever.files import atomic, locked
 from triever.lab import results
 from triever.lab.cells import Data, System, digest, file_name
 from triever.lab.recipes import Recipe, Run
-from triever.lab.run_results import RunResult
+from triever.lab.run_results import RunResult, packed
 from triever.lab.tables import PLAN, RecipeTable, read_result
 from triever.memory_parts import index_size
 from triever.printable import mean_text
@@ -171,6 +171,7 @@ def _measured(recipe: Recipe, run: Run, retriever: Retriever, dataset: Dataset, 
         reports[split] = {
             **report.to_dict(),
             **_seen(hits[run.cell.label], retriever, dataset, split, recipe.measures[0]),
+            "each": packed(report.values[run.cell.label], recipe.judged),
         }
     memory = retriever.memory
     counted = dataset.queries(data.test[0])[:COUNTED]

@@ -88,6 +88,11 @@ class Recipe:
     plot: str = ""  # the axis that a picture shows from left to right
     costs: bool = False  # whether tables have what a system costs
 
+    @property
+    def judged(self) -> list[str]:
+        """The measures that verdicts are about."""
+        return sorted({self.measure, *(order.measure for order in self.order)})
+
     def runs(self, only: str = "", seeds: Sequence[int] = ()) -> list[Run]:
         """All runs, or those of the cells and seeds asked for. They go seed by seed, so the table is full early."""
         known = list(dict.fromkeys(seed for cell in self.cells for seed in cell.seeds))

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import zlib
+from collections.abc import Iterable, Mapping
 from typing import Any, NotRequired, TypedDict
+
+import numpy as np
 
 from triever.evaluation.report import ScoreRecord
 from triever.evaluation.seen import SeenScores
+
+
+class Packed(TypedDict):
+    """What a run has for each question, in the order of their ids: runs can be compared question by question."""
+
+    questions: str  # a digest of the ids
+    values: dict[str, str]  # by measure
 
 
 class RunReport(TypedDict):
@@ -14,6 +27,7 @@ class RunReport(TypedDict):
     scores: dict[str, dict[str, ScoreRecord]]
     extra: dict[str, dict[str, float]]
     seen: NotRequired[SeenScores]
+    each: NotRequired[Packed]  # files of earlier versions lack it
 
 
 class Machine(TypedDict):
@@ -58,3 +72,23 @@ class RunResult(TypedDict, total=False):
     seconds: float
     hardware: Machine
     beside: Beside  # files of earlier versions lack it
+
+
+def packed(values: Mapping[str, Mapping[str, float]], measures: Iterable[str]) -> Packed:
+    """The values of some measures, which have the same questions, as a file holds them: to three digits or so."""
+    kept = {measure: values[measure] for measure in measures if measure in values}
+    ids = sorted(next(iter(kept.values()), {}))
+    columns = {measure: [each[name] for name in ids] for measure, each in kept.items()}
+    return {
+        "questions": hashlib.sha256("\n".join(ids).encode()).hexdigest()[:16],
+        "values": {measure: _text_of(np.array(column, "<f2")) for measure, column in columns.items()},
+    }
+
+
+def unpacked(text: str) -> np.ndarray:
+    """(questions,) the values that a file holds."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<f2").astype(np.float64)
+
+
+def _text_of(values: np.ndarray) -> str:
+    return base64.b64encode(zlib.compress(values.tobytes(), 9)).decode()

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NotRequired, TypedDict, TypeVar
 
+import numpy as np
+
 from triever.errors import DataError
 from triever.evaluation.picture import Bars
 from triever.evaluation.report import ScoreRecord
+from triever.evaluation.significance import bootstrap
 from triever.lab.run_costs import bytes_per_document, fit_seconds, is_as_it_came, was_alone
-from triever.lab.run_results import RunResult
+from triever.lab.run_results import RunResult, unpacked
 from triever.lab.toml_values import part_name
 from triever.printable import mean_text
 
@@ -110,18 +114,32 @@ class Plan(EveryPlan, total=False):  # NotRequired is not seen where annotations
 
 
 @dataclass(frozen=True)
+class EachQuestion:
+    """The value of each question, (questions,), and a digest of which questions these are."""
+
+    questions: str
+    values: np.ndarray
+
+    def minus(self, other: EachQuestion) -> EachQuestion | None:
+        """The differences; None where the questions differ."""
+        same = self.questions == other.questions
+        return EachQuestion(self.questions, self.values - other.values) if same else None
+
+
+@dataclass(frozen=True)
 class Measured:
-    """A mean over queries and its interval, for each seed."""
+    """A mean over queries and its interval, for each seed; where files say it, also the mean of each question."""
 
     means: tuple[float, ...]
     lows: tuple[float, ...]
     highs: tuple[float, ...]
+    each: EachQuestion | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, scores: Sequence[ScoreRecord]) -> Measured:
+    def of(cls, scores: Sequence[ScoreRecord], each: EachQuestion | None = None) -> Measured:
         """One from the scores of the seeds, as files hold them."""
         means, lows, highs = zip(*((score["mean"], score["low"], score["high"]) for score in scores), strict=True)
-        return cls(means, lows, highs)
+        return cls(means, lows, highs, each)
 
     @property
     def mean(self) -> float:
@@ -134,14 +152,24 @@ class Measured:
         """
         first, second = self, other
         if len(self.means) != len(other.means):
-            first, second = (
-                Measured((each.mean,), (fmean(each.lows),), (fmean(each.highs),)) for each in (self, other)
-            )
+            first, second = (Measured((one.mean,), (fmean(one.lows),), (fmean(one.highs),)) for one in (self, other))
         return Measured(
             tuple(one - two for one, two in zip(first.means, second.means, strict=True)),
             tuple(low - high for low, high in zip(first.lows, second.highs, strict=True)),
             tuple(high - low for high, low in zip(first.highs, second.lows, strict=True)),
+            self.each.minus(other.each) if self.each and other.each else None,
         )
+
+    def gain_over(self, other: Measured) -> tuple[float, float]:
+        """The 95% interval over questions of how much more it is than another one, as a mean of the seeds.
+
+        Where the values of each question are not known, it is as wide as if the two had been asked different ones.
+        """
+        if self.each and other.each and (gains := self.each.minus(other.each)):
+            return bootstrap(gains.values)
+        gain = self.mean - other.mean
+        width = math.hypot(*((high - low) / 2 for low, high in (self.span(False), other.span(False))))
+        return gain - width, gain + width
 
     def span(self, by_seeds: bool) -> tuple[float, float]:
         """The lowest and the highest mean of the seeds, or else the mean interval."""
@@ -154,26 +182,27 @@ class Measured:
         return f"{mean_text(self.mean)} [{mean_text(self.lows[0])}, {mean_text(self.highs[0])}]"
 
 
-def verdict(less: Measured, more: Measured, *, strict: bool) -> str:
-    """Whether one is below the other; this cannot be told where they overlap.
+def verdict(less: Measured, more: Measured, *, strict: bool, one_model: bool = False) -> str:
+    """Whether one is below the other; this cannot be told where seeds or questions leave it open.
 
-    If both have several seeds, the ranges of the seeds are compared, and otherwise the intervals over queries.
+    If both have several seeds, the ranges of these and the difference over questions have to say the same; otherwise
+    the intervals over questions decide. Two searches of one model differ in nothing else: they go seed by seed.
     """
     by_seeds = len(less.means) > 1 and len(more.means) > 1
-    (low, high), (other_low, other_high) = less.span(by_seeds), more.span(by_seeds)
-    if high < other_low or (high == other_low and not strict):
-        return HOLDS
-    if low > other_high or (low == other_high and strict):
-        return FAILS
-    return OPEN
+    if by_seeds and one_model:
+        gains = [other - one for one, other in zip(less.means, more.means, strict=True)]
+        told = _told(min(gains), max(gains), strict)
+    else:
+        (low, high), (other_low, other_high) = less.span(by_seeds), more.span(by_seeds)
+        told = _told(other_low - high, other_high - low, strict)
+    return told if not by_seeds or told == _told(*more.gain_over(less), strict) else OPEN
 
 
-def paired_verdict(less: Measured, more: Measured, *, strict: bool) -> str:
-    """The same for two searches of the same models, which differ in nothing but the search: seed by seed."""
-    gains = [high - low for low, high in zip(less.means, more.means, strict=True)]
-    if all(gain > 0 or (gain == 0 and not strict) for gain in gains):
+def _told(lowest: float, highest: float, strict: bool) -> str:
+    """Whether what should be below is, if the other has more by something between these two."""
+    if lowest > 0 or (lowest == 0 and not strict):
         return HOLDS
-    return FAILS if all(gain < 0 or (gain == 0 and strict) for gain in gains) else OPEN
+    return FAILS if highest < 0 or (highest == 0 and strict) else OPEN
 
 
 def together(verdicts: Sequence[str]) -> str:
@@ -194,7 +223,16 @@ class Row:
         """One measure over the seeds; None if no run succeeded, or if it does not fit the system."""
         if not self.results or not all(_has(result, measure) for result in self.results):
             return None
-        return Measured.of([_score(result, split, measure) for result in self.results])
+        return Measured.of([_score(result, split, measure) for result in self.results], self._each(split, measure))
+
+    def _each(self, split: str, measure: str) -> EachQuestion | None:
+        """The mean over the seeds for each question, where all files have it for the same questions."""
+        held = [result["reports"][split].get("each") for result in self.results]
+        known = [each for each in held if each and measure in each["values"]]
+        if len(known) < len(held) or len({each["questions"] for each in known}) > 1:
+            return None
+        values = np.mean([unpacked(each["values"][measure]) for each in known], axis=0)
+        return EachQuestion(known[0]["questions"], values)
 
     def by_seen(self, split: str) -> dict[str, Measured]:
         """A measure on seen and on unseen questions by the names of their columns, where all runs have it."""
@@ -419,8 +457,8 @@ class RecipeTable:
         less, more = (self._measured(side, split, measure) for side in sides)
         if not less or not more:
             return MISSING
-        told = paired_verdict if all(len(side) == 1 for side in sides) and self._is_one_model(pair) else verdict
-        return told(less, more, strict=pair["strict"])
+        one_model = all(len(side) == 1 for side in sides) and self._is_one_model(pair)
+        return verdict(less, more, strict=pair["strict"], one_model=one_model)
 
     def _is_one_model(self, pair: PlannedPair) -> bool:
         """Whether two cells search the same trained parts, with several seeds that both have."""
