@@ -40,7 +40,7 @@ def prompts_of(backbone: Backbone) -> Tokens:
 
 
 def padded(backbone: Backbone) -> tuple[Tensor, Tensor]:
-    return left_padded(prompts_of(backbone), np.arange(len(TEXTS)), backbone.tokenizer.pad)
+    return left_padded(*prompts_of(backbone).padded(np.arange(len(TEXTS)), backbone.tokenizer.pad))
 
 
 @torch.inference_mode()

@@ -67,7 +67,8 @@ def test_padding_does_not_change_what_a_model_says(backbone: Backbone) -> None:
     model = backbone.causal_module()
     prompts = prompts_of(backbone, TEXTS)
     with torch.inference_mode():
-        together = read(model, *left_padded(prompts, range(len(TEXTS)), backbone.tokenizer.pad), 1).logits[:, -1]
+        texts = left_padded(*prompts.padded(range(len(TEXTS)), backbone.tokenizer.pad))
+        together = read(model, *texts, 1).logits[:, -1]
         for row, scores in enumerate(together):
             alone = model(input_ids=torch.tensor([prompts[row].tolist()])).logits[0, -1]
             torch.testing.assert_close(scores, alone, atol=1e-4, rtol=1e-4)
@@ -129,7 +130,7 @@ rows = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1,
 
 @given(rows)
 def test_texts_end_together(some: list[list[int]]) -> None:
-    ids, mask = left_padded(Tokens.from_lists(some), range(len(some)), 9)
+    ids, mask = left_padded(*Tokens.from_lists(some).padded(range(len(some)), 9))
     longest = max(map(len, some))
     assert ids.tolist() == [[9] * (longest - len(row)) + row for row in some]
     assert mask.tolist() == [[0] * (longest - len(row)) + [1] * len(row) for row in some]

@@ -52,9 +52,8 @@ def containing(tokenizer: TextTokenizer, marks: Iterable[str]) -> frozenset[int]
     return frozenset(number for number, text in texts if any(mark in text for mark in wanted))
 
 
-def left_padded(tokens: Tokens, rows: Any, pad: int) -> tuple[Tensor, Tensor]:
-    """Texts side by side that end together: numbers and mask, (rows, longest) each."""
-    ids, mask = tokens.padded(rows, pad)
+def left_padded(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Texts side by side that end together, of those that begin together: numbers and mask, (rows, longest) each."""
     order = mask.argsort(dim=1, stable=True)  # the padding first
     return ids.gather(1, order), mask.gather(1, order)
 
@@ -166,7 +165,7 @@ def _begun(model: Any, prompts: Tokens, pad: int, device: torch.device) -> State
     """All prompts read; what all of them begin with is read once, and may be most of them."""
     count, shared = len(prompts), beginning(prompts)
     rest = Tokens.from_lists([prompts[row][shared:].tolist() for row in range(count)], 2**31)
-    ids, mask = (tensor.to(device) for tensor in left_padded(rest, np.arange(count), pad))
+    ids, mask = (tensor.to(device) for tensor in left_padded(*rest.padded(np.arange(count), pad)))
     if not shared:
         return step(model, ids, mask)
     first = torch.from_numpy(prompts[0][None, :shared].astype(np.int64)).to(device)
