@@ -164,7 +164,7 @@ def test_engines_find_the_same(docids: Scheme, normalisation: str, causal: str) 
     engine = retriever.fit(data).engine
     found = engine.docids
     queries = ["load a csv file", "zip", "how to open a pickle that was dumped"]
-    steady = found.made_steady()
+    steady = engine.made_steady()
     assert steady is not None
     plain = found.generator()
     how = searching.following(found.normalisation).beam(5)

@@ -70,12 +70,11 @@ class NodeEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose docids weigh most."""
-        steady = self._steady if self.options.record and self.reader.device.type == "cuda" else None
-        return [self._result(store, found, k) for found in (steady or self._searching).search(queries, k)]
+        return [self._result(store, found, k) for found in (self._steady or self._searching).search(queries, k)]
 
     @cached_property
     def _steady(self) -> SteadyNodes | None:
-        return self.made_steady()
+        return self.made_steady() if self.options.records_on(self.reader.device) else None
 
     def made_steady(self) -> SteadyNodes | None:
         """A new search in fixed shapes, if it can be made in them."""
