@@ -93,7 +93,6 @@ BM25_BYTES = _bench(534.4, "bm25", "bytes_per_document")  # squad-partial
 DENSE_BYTES = _bench(1536.0, "dense-minilm, flat", "bytes_per_document")
 LATE_BYTES = _bench(33490.5, "multivector-minilm, 16 bits", "bytes_per_document")
 WEIGHTS = _row(90261504, "wiki/mini/dense-seed1", "memory", "weights")
-ID_BYTES = _row(7739532, "wiki/mini/dense-seed1", "memory", "ids+rows by id")
 ROW_BYTES = {
     ("atomic", True): _row(1338561792, "wiki/mini/atomic-seed1", "memory", INDEX),
     ("semantic", True): _row(1018987030, "wiki/mini/semantic-seed1", "memory", INDEX),
