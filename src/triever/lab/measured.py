@@ -142,7 +142,6 @@ SPEEDS: dict[tuple[str, bool], tuple[Speed, ...]] = {
 """By system, or the docids of a generative one, and whether there is a GPU; the smaller corpus first."""
 
 # Success@1, of one seed each.
-PYTHON_BM25 = _first(0.1875, "python/mini/bm25-seed0", "test", "bm25")
 PYTHON_DENSE = _first(0.2833, "python/mini/dense-seed0", "test", "dense")
 PYTHON_GENERATIVE = _first(0.4208, "python/mini/atomic-seed0", "test", "atomic")
 NQ_DENSE = _first(0.7934, "nq/mini/dense-seed1", "dev", "dense")
