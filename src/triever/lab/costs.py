@@ -5,7 +5,8 @@
   questions, and takes time in proportion to them; never less than was measured.
 - Between and beyond two measured sizes of a corpus, the time of a query lies on a straight line. Where only one size
   was measured, it grows in proportion to the documents above that, which is more than it will be.
-- Memory grows in proportion to documents, words or tokens. Python and its libraries are not counted.
+- The memory of an index grows in proportion to documents, words or tokens. Documents with their ids take what an
+  artifact holds of them. Python and its libraries are not counted.
 
 Every cost is an estimate, and names the files of its figures.
 """
