@@ -159,7 +159,7 @@ class Docids(Generic[M]):
             return self.model.generator(length, prefix)
         pad = self.model.encoder.tokenizer.pad
         return self.model.writing(
-            lambda texts: self.reading.query_tokens(self.model, texts, length + more).padded(range(len(texts)), pad)
+            lambda texts: self.reading.query_tokens(self.model, texts, length + more).all_padded(pad)
         )
 
     def thoughts(self, queries: Sequence[str], limit: int) -> list[str]:

@@ -83,7 +83,7 @@ class NodeEngine:
         reader, length = self.reader.eval(), self.reader.at_most(self.query_length)
 
         def tokenise(queries: Sequence[str]) -> IdsAndMask:
-            return self._tokens(queries).padded(np.arange(len(queries)), reader.tokenizer.pad)
+            return self._tokens(queries).all_padded(reader.tokenizer.pad)
 
         def vectors(ids: Tensor, mask: Tensor) -> Tensor:
             with reading_on(reader.device):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar
 
@@ -156,8 +156,8 @@ def continued(model: Any, prompts: Tokens, chance: np.ndarray, how: Sampling, pa
     draws = torch.from_numpy(chance.reshape(-1, how.limit)).to(device).split(how.batch)
     written: list[list[int]] = []
     for number, (rows, row_draws) in enumerate(zip(parents, draws, strict=True), 1):
-        batch_state = state if number == len(parents) else copy.deepcopy(state)  # the last may use up what was read
-        written += _drawn(batch_state.take(rows), row_draws, how)
+        past = state.past if number == len(parents) else copy.deepcopy(state.past)  # the last may use up what was read
+        written += _drawn(replace(state, past=past).take(rows), row_draws, how)
     return [written[start : start + each] for start in range(0, len(written), each)]
 
 
@@ -165,7 +165,7 @@ def _begun(model: Any, prompts: Tokens, pad: int, device: torch.device) -> State
     """All prompts read; what all of them begin with is read once, and may be most of them."""
     count, shared = len(prompts), beginning(prompts)
     rest = Tokens.from_lists([prompts[row][shared:].tolist() for row in range(count)], 2**31)
-    ids, mask = (tensor.to(device) for tensor in left_padded(*rest.padded(np.arange(count), pad)))
+    ids, mask = (tensor.to(device) for tensor in left_padded(*rest.all_padded(pad)))
     if not shared:
         return step(model, ids, mask)
     first = torch.from_numpy(prompts[0][None, :shared].astype(np.int64)).to(device)
@@ -179,7 +179,7 @@ def beginning(tokens: Tokens) -> int:
     >>> beginning(Tokens.from_lists([[1, 2, 3, 4], [1, 2, 4]])), beginning(Tokens.from_lists([[1, 2], [1, 2, 3]]))
     (2, 1)
     """
-    ids, mask = (tensor.numpy() for tensor in tokens.padded(np.arange(len(tokens)), -1))
+    ids, mask = (tensor.numpy() for tensor in tokens.all_padded(-1))
     same = (ids == ids[0]).all(0)
     limit = min(int(mask.sum(1).min()) - 1, len(same)) if len(tokens) > 1 else 0
     return max(0, int(np.argmin(same[:limit])) if not same[:limit].all() else limit)
