@@ -29,6 +29,7 @@ from triever.evaluation.picture import draw_points
 from triever.lab import results
 from triever.lab.bench_decode import following, generated
 from triever.lab.bench_search import bench_search, success, variants
+from triever.models.sampling import left_padded
 from triever.models.token_decoder import TokenDecoder
 from triever.terminal import emit, table
 
@@ -152,8 +153,8 @@ class Generate:
 
     @torch.inference_mode()
     def _batch(self, texts: list[str]) -> list[Result]:
-        ids, mask = (part.to(self.model.device) for part in self.docids.generator().tokenise(texts))
-        ids, mask = left_padded(ids, mask)
+        padded = left_padded(*self.docids.generator().tokenise(texts))
+        ids, mask = (part.to(self.model.device) for part in padded)
         end = self.whole.config.eos_token_id
 
         def allowed(_row: int, prefix: torch.Tensor) -> list[int]:
@@ -174,12 +175,6 @@ class Generate:
             if number is not None:
                 found.setdefault(self.ids[number], score)
         return Result(ranked(Hit(*pair) for pair in found.items()))
-
-
-def left_padded(ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Texts as `generate` wants them: padding comes first."""
-    order = mask.long().argsort(dim=1, stable=True)
-    return ids.gather(1, order), mask.gather(1, order)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def measured(way: str, engine: DocidEngine, query: str, tokens: int) -> tuple[di
     reading = docids.reading
 
     def tokenise(texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
-        return reading.query_tokens(model, texts, tokens).padded(range(len(texts)), pad)
+        return reading.query_tokens(model, texts, tokens).all_padded(pad)
 
     walk, seconds, hits = Walk(docids.trie), [], []
     for _ in range(REPEATS):

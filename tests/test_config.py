@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -115,17 +114,6 @@ def test_files_that_are_not_toml(tmp_path) -> None:
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-plain = st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | texts
-tables = st.recursive(
-    st.dictionaries(texts, plain | st.lists(texts, max_size=3), max_size=4),
-    lambda inner: st.dictionaries(texts, inner | plain, max_size=3),
-    max_leaves=6,
-)
-
-
-@given(tables)
-def test_toml_comes_back_as_it_went(values: dict[str, object]) -> None:
-    assert tomllib.loads(config.to_toml(values)) == values
 
 
 @given(st.builds(Options, name=texts, steps=st.integers(), views=st.lists(texts, max_size=3).map(tuple)))

@@ -12,7 +12,7 @@ import pytest
 
 ORDER = [
     *("errors", "version", "printable", "arguments", "progress", "files", "arrays", "disk_arrays", "changes", "ranks"),
-    *("validation", "memory_parts", "config", "plugins", "parquet", "shards", "artifact", "work_folder"),
+    *("validation", "memory_parts", "config", "plugins", "parquet", "shards", "manifest", "artifact", "work_folder"),
     *("data", "docids", "theory", "models", "search", "index", "training", "engines", "held", "retriever", "sync"),
     *("sharing", "remote", "learning", "retrievers", "queries", "evaluation", "lab", "serve", "integrations"),
     *("quickstart", "terminal", "commands", "cli"),

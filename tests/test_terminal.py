@@ -19,9 +19,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.toml_text import to_toml
 from tests.warm import program
 from triever import Document, Query, cli, terminal
-from triever.config import to_toml
 from triever.data.writers import write_documents, write_qrels, write_queries
 from triever.evaluation.report import Report
 from triever.printable import printable, printable_json

@@ -21,7 +21,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -34,7 +33,24 @@ import numpy as np
 from triever.arguments import as_path
 from triever.errors import ArtifactError, Flaw, TrieverError
 from triever.files import locked, open_regular, sync_folder, write_hint
-from triever.parquet.pages import Limits, batch_rows, check_rows, leaves_of, read_footer
+from triever.manifest import (
+    FORMAT,
+    MANIFEST,
+    RESAVE,
+    VERSION,
+    ArtifactFile,
+    Manifest,
+    content_name,
+    digest_of,
+    how_to_mend,
+    is_artifact,
+    is_content_name,
+    is_torn,
+    manifest_bytes,
+    parse_manifest,
+    refuse_constant,
+)
+from triever.parquet.tables import decoded, most_decoded
 from triever.shards import Bounds, Shards, shard_name
 from triever.validation import not_finite, require_count
 
@@ -43,79 +59,10 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
     from torch import Tensor
 
-FORMAT = "triever"
-VERSION = 2
-"""Version 1 had documents in a Parquet table, which is still read."""
-MANIFEST = "manifest.json"
 LOCK = ".lock"
 TEMPORARY = ".writing-"
-CONTENT_NAME = re.compile(r"[a-z0-9_]+-[0-9a-f]{16}\.(json|md|npy|parquet|safetensors)")
-ROLE = re.compile(r"[a-z0-9_]+")
-RESAVE = "save the retriever again, or copy the folder again from where it came"
-LARGEST_MANIFEST = 2**30
-"""The most bytes that a manifest may have; the largest known ones have a hundredth of it."""
-DECODED_LEAST, DECODED_RATIO = 2**28, 200
-"""A table may take this many bytes of memory, or this many times the bytes of its file. `Writer.table` keeps to it."""
-ROWS = 2**14
-"""How many rows of a table are decoded together."""
 LONGEST = 200
 """How many letters of another library's error are shown."""
-BEGINNING = f'{{\n "format": "{FORMAT}",'
-"""The beginning of every manifest; a torn one still has it."""
-
-
-@dataclass(frozen=True)
-class ArtifactFile:
-    """One file of an artifact."""
-
-    file: str
-    sha256: str
-    bytes: int
-
-    def is_in(self, folder: Path) -> bool:
-        """Whether a folder has this very file."""
-        try:
-            with open_regular(folder / self.file) as file:
-                self.check(file, folder)
-        except (OSError, ArtifactError):
-            return False
-        return True
-
-    def check(self, file: BufferedReader, shown: Path, *, hashes: bool = True) -> None:
-        """Compare an open file with what was saved. Errors name it below `shown`. The file is left at its start."""
-        size = os.fstat(file.fileno()).st_size
-        if size != self.bytes:
-            raise self.damaged(shown, f"has {size} bytes, but {self.bytes} were saved")
-        if hashes and hashlib.file_digest(file, "sha256").hexdigest() != self.sha256:
-            raise self.damaged(shown, "was changed after it was saved")
-        file.seek(0)
-
-    def damaged(self, shown: Path, problem: str) -> ArtifactError:
-        """An error that says what is wrong with the file."""
-        return ArtifactError(f"{shown / self.file} {problem}", RESAVE)
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What an artifact is: the kind of thing, its options, its state, and its files by role."""
-
-    kind: str
-    options: Mapping[str, Any]
-    state: Mapping[str, Any]
-    files: Mapping[str, ArtifactFile]
-    written_by: str = ""
-    version: int = VERSION
-
-    @property
-    def bytes(self) -> int:
-        """The size of all files together."""
-        return sum(entry.bytes for entry in self.files.values())
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of all files and of the state."""
-        hashes = {role: entry.sha256 for role, entry in self.files.items()}
-        return hashlib.sha256(json.dumps([hashes, self.state], sort_keys=True).encode()).hexdigest()
 
 
 @dataclass
@@ -189,7 +136,7 @@ class Snapshot:
         import pyarrow as pa
 
         try:
-            return _decoded(self.file(role), schema)
+            return decoded(self.file(role), schema)
         except Flaw as flaw:
             raise self._damaged(role, f"does not hold a valid table: {flaw.problem}") from flaw
         except (pa.ArrowException, ValueError, OSError) as error:
@@ -211,7 +158,7 @@ class Snapshot:
     def json(self, role: str) -> Any:
         """A JSON value."""
         try:
-            return json.loads(self.file(role).read(), parse_constant=_refuse_constant)
+            return json.loads(self.file(role).read(), parse_constant=refuse_constant)
         except (ValueError, RecursionError) as error:
             raise self._damaged(role, f"does not hold JSON: {error}") from error
 
@@ -264,53 +211,6 @@ def _map_array(file: BufferedReader) -> np.ndarray:
     if 0 in shape:  # an empty file region cannot be mapped
         return np.empty(shape, dtype)
     return np.memmap(file, dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
-
-
-def _decoded(file: BufferedReader, schema: pa.Schema) -> pa.Table:
-    """A Parquet file as a table of these columns, unless it takes far more memory than a file of its size should."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    size = os.fstat(file.fileno()).st_size
-    limit = max(DECODED_LEAST, DECODED_RATIO * size)
-    footer = read_footer(file, size)
-    if footer is None:  # which pyarrow must not see: over some it ends the process
-        raise ValueError("its footer is damaged")
-    source = pa.PythonFile(file, mode="r")
-    table = pq.ParquetFile(source, pre_buffer=False)
-    if sorted(table.schema_arrow.names) != sorted(schema.names):
-        raise ValueError(f"its columns are {', '.join(table.schema_arrow.names)}, not {', '.join(schema.names)}")
-    check_rows(table.metadata.num_rows, size)
-    leaves, limits = leaves_of(table, schema.names), Limits(ROWS, limit, limit)
-    batches, counted = [], 0
-    for group in range(table.num_row_groups):
-        rows, dictionaries = batch_rows(file, size, {leaf: footer.chunk(group, leaf) for leaf in leaves}, limits)
-        reader = pq.ParquetFile(source, read_dictionary=dictionaries, pre_buffer=False) if dictionaries else table
-        for batch in reader.iter_batches(rows, row_groups=[group], columns=schema.names):
-            counted += sum(map(_decoded_bytes, batch.columns))
-            if counted > limit:
-                raise ValueError(f"its {size} bytes unpack to more than {limit:,} bytes")
-            batches.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
-    whole = pa.concat_tables(batches) if batches else schema.empty_table()
-    whole.validate(full=True)  # texts are UTF-8, and lists lie inside their columns
-    return whole
-
-
-def _decoded_bytes(column: pa.Array) -> int:
-    """How many bytes a column takes once each row has a text of its own."""
-    import pyarrow as pa
-
-    if not pa.types.is_dictionary(column.type):
-        return column.nbytes
-    column.validate(full=True)  # first: its numbers may point outside
-    texts = column.dictionary.cast(pa.large_string())
-    begins = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    used = column.indices.drop_null().to_numpy(zero_copy_only=False)
-    return int(np.diff(begins)[used].sum())
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number that JSON knows")
 
 
 def _first_line(error: BaseException) -> str:
@@ -368,7 +268,7 @@ def _manifest_text(folder: Path) -> str:
         problem = "is a file, not a saved folder" if os.path.lexists(folder) else "does not exist"
         raise ArtifactError(f"{folder} {problem}", "name a folder that `triever fit` or `save` has written")
     try:
-        content = _manifest_bytes(folder)
+        content = manifest_bytes(folder)
     except FileNotFoundError as error:
         hint = "save again: the last save was interrupted" if (folder / LOCK).exists() else "check the path"
         raise ArtifactError(f"{folder} is not a Triever artifact: it has no {MANIFEST}", hint) from error
@@ -379,12 +279,7 @@ def _manifest_text(folder: Path) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ArtifactError(f"{folder / MANIFEST} is damaged: it is not UTF-8 text", _again(content)) from error
-
-
-def _manifest_bytes(folder: Path) -> bytes:
-    with open_regular(folder / MANIFEST, LARGEST_MANIFEST) as file:
-        return file.read()
+        raise ArtifactError(f"{folder / MANIFEST} is damaged: it is not UTF-8 text", how_to_mend(content)) from error
 
 
 def _is_folder(folder: Path) -> bool:
@@ -401,68 +296,6 @@ def is_zip(path: Path) -> bool:
             return file.read(4) == b"PK\x03\x04"
     except OSError:
         return False
-
-
-def parse_manifest(text: str, folder: Path) -> Manifest:
-    """The manifest of a folder, or of what stands for one; errors name it below `folder`."""
-    path = folder / MANIFEST
-    try:
-        raw = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{path} is damaged: it is not valid JSON", _again(text.encode())) from error
-    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        raise ArtifactError(f"{path} was not written by Triever", "name a folder saved by Triever")
-    version = raw.get("version")
-    if type(version) is not int or version < 1:
-        raise ArtifactError(f"{path} has format version {version!r}, which no Triever has written", RESAVE)
-    if version > VERSION:
-        problem = f"{path} has format version {version}, but this Triever reads versions up to {VERSION}"
-        raise ArtifactError(problem, "run: pip install --upgrade triever")
-    if raw.get("digest") != digest_of(raw):
-        raise ArtifactError(f"{path} was changed after it was saved", RESAVE)
-    return _manifest_of(path, raw)
-
-
-def _again(content: bytes) -> str:
-    """What to do about a torn manifest, as far as `check_place` will allow it."""
-    return RESAVE if _is_torn(content) else "if it was a saved retriever, copy it again, or save to a new folder"
-
-
-def _is_torn(content: bytes) -> bool:
-    """Whether this is the beginning of a manifest, or what a crash of the machine leaves of one."""
-    beginning = BEGINNING.encode()
-    return not content.strip(b"\0") or content.startswith(beginning) or beginning.startswith(content)
-
-
-def _manifest_of(path: Path, raw: Mapping[str, Any]) -> Manifest:
-    try:
-        files = {role: ArtifactFile(**entry) for role, entry in raw["files"].items()}
-        manifest = Manifest(raw["kind"], raw["options"], raw["state"], files, raw["written_by"], raw["version"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{path} is not a valid manifest: {error}", RESAVE) from error
-    typed = (manifest.kind, str), (manifest.options, dict), (manifest.state, dict), (manifest.written_by, str)
-    if not all(isinstance(value, kind) for value, kind in typed):
-        raise ArtifactError(f"{path} is not a valid manifest: an entry has the wrong type", RESAVE)
-    for role, entry in files.items():
-        # A name with a folder in it could point outside: a stranger's manifest must not reach there.
-        if not _is_entry(role, entry):
-            name = entry.file if isinstance(entry.file, str) else role
-            raise ArtifactError(f"{path} names the file {name!r}, which Triever never writes", "do not use this folder")
-    return manifest
-
-
-def _is_entry(role: str, entry: ArtifactFile) -> bool:
-    """Whether a file of this role has the name that its content gives it."""
-    if not (isinstance(entry.file, str) and isinstance(entry.sha256, str) and type(entry.bytes) is int):
-        return False
-    named = CONTENT_NAME.fullmatch(entry.file) and ROLE.fullmatch(role)
-    return bool(named) and entry.file.startswith(f"{role}-{entry.sha256[:16]}.") and entry.bytes >= 0
-
-
-def digest_of(raw: Mapping[str, object]) -> str:
-    """The hash that a JSON object carries of itself, over all but its own `digest`."""
-    body = {key: value for key, value in raw.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 class Writer:
@@ -511,7 +344,7 @@ class Writer:
         # Without dictionaries, which would let a few kilobytes stand for gigabytes.
         packed = {"compression": "zstd", "use_dictionary": False}
         self._put(role, "parquet", lambda file: pq.write_table(table, file, **packed))
-        if table.nbytes > max(DECODED_LEAST, DECODED_RATIO * self._files[_role(self._inside, role)].bytes):
+        if table.nbytes > most_decoded(self._files[_role(self._inside, role)].bytes):
             # Nearly all of it is repeated. Written out in full it is not taken for a bomb.
             plain = {**packed, "compression": "none"}
             self._put(role, "parquet", lambda file: pq.write_table(table, file, **plain))
@@ -571,14 +404,14 @@ class Writer:
         temporary = self._write_temporary(write)
         with temporary.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        name = _file_name(role, sha256, ending)
+        name = content_name(role, sha256, ending)
         self._files[role] = ArtifactFile(name, sha256, temporary.stat().st_size)
         self._rename(temporary, name)
 
     def _is_there(self, role: str, ending: str, raw: bytes) -> bool:
         """Whether the last state has these very bytes, as it has of weights that no change of documents touches."""
         role, sha256 = _role(self._inside, role), hashlib.sha256(raw).hexdigest()
-        name = _file_name(role, sha256, ending)
+        name = content_name(role, sha256, ending)
         try:
             with (self._folder / name).open("rb") as file:
                 is_there = hashlib.file_digest(file, "sha256").hexdigest() == sha256
@@ -607,11 +440,6 @@ class Writer:
             if _is_ours(path.name) and path.name not in wanted:
                 with contextlib.suppress(OSError):  # Windows keeps a file that a reader still holds
                     path.unlink()
-
-
-def _file_name(role: str, sha256: str, ending: str) -> str:
-    """The name of a file, which other content would change."""
-    return f"{role}-{sha256[:16]}.{ending}"
 
 
 @contextlib.contextmanager
@@ -674,15 +502,6 @@ def check_place(path: str | Path, *, replace: bool = True) -> None:
         raise ArtifactError(f"{folder} already exists", "replace it with --replace, or name another folder")
 
 
-def is_artifact(folder: Path) -> bool:
-    """Whether the manifest of this folder is Triever's; it may be damaged or of a later version."""
-    try:
-        manifest = json.loads(_manifest_bytes(folder))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
-
-
 def _make(folder: Path) -> None:
     check_place(folder)  # first: a refused folder does not get so much as a lock
     there = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
@@ -712,15 +531,10 @@ def _strangers(folder: Path) -> list[str]:
 def _was_manifest(folder: Path, names: Sequence[str]) -> bool:
     """Whether the manifest here is Triever's and torn, so that the folder may be saved to again."""
     try:
-        return any(map(_is_ours, names)) and _is_torn(_manifest_bytes(folder))
+        return any(map(_is_ours, names)) and is_torn(manifest_bytes(folder))
     except OSError:
         return False
 
 
 def _is_ours(name: str) -> bool:
     return name.startswith(TEMPORARY) or is_content_name(name)
-
-
-def is_content_name(name: str) -> bool:
-    """Whether a file of this name is one that an artifact names by its content."""
-    return bool(CONTENT_NAME.fullmatch(name))

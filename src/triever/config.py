@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 import re
 import tomllib
@@ -134,43 +133,6 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise UsageError(f"{path}: {error.strerror or error}", "name a TOML file that exists") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not valid TOML: {error}", "correct the file at that line") from error
-
-
-def to_toml(values: Mapping[str, object]) -> str:
-    """A mapping of plain values as TOML: its own keys first, then one table for each nested mapping."""
-    return "\n".join(_toml_lines(values, prefix="")) + "\n"
-
-
-def _toml_lines(values: Mapping[str, object], prefix: str) -> list[str]:
-    # TOML has no word for "not set": such a key is left out
-    flat = {key: value for key, value in values.items() if value is not None and not isinstance(value, Mapping)}
-    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in flat.items()]
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            name = f"{prefix}{_toml_key(key)}"
-            lines += [f"[{name}]", *_toml_lines(value, prefix=f"{name}.")]
-    return lines
-
-
-def _toml_key(key: str) -> str:
-    bare = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
-    return key if bare else _toml_string(key)
-
-
-def _toml_string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # DEL: legal in JSON, not in TOML
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return _toml_string(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(item) for item in value)}]"
-    if isinstance(value, int | float):
-        return repr(value)
-    raise UsageError(f"{value!r} cannot be written as TOML", "use text, numbers, true, false or lists of them")
 
 
 def plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import triever
 from tests.marks import quick
+from tests.toml_text import to_toml
 from triever import UsageError, config
 from triever.lab import experiment
 from triever.lab.cells import System
@@ -64,7 +65,7 @@ AXES = st.fixed_dictionaries(
 
 @given(AXES)
 def test_axes_multiply_as_in_itertools(tmp_path_factory: pytest.TempPathFactory, axes: dict[str, list[Any]]) -> None:
-    text = config.to_toml({"system": {"kind": "bm25", "language": "none"}, "axes": axes, "settings": {"smoke": {}}})
+    text = to_toml({"system": {"kind": "bm25", "language": "none"}, "axes": axes, "settings": {"smoke": {}}})
     found = recipe(tmp_path_factory.mktemp("recipe"), HEAD + text)
     expected = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     assert [cell.values for cell in found.cells] == expected

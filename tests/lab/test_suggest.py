@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from hypothesis import strategies as st
 
 from tests.retrievers.contract import dataset
 from tests.test_shown import parse
-from triever import MultiVector, UsageError, cli
+from triever import BM25, Dataset, MultiVector, UsageError, artifact, cli, load_dataset
+from triever.data.store import DocumentStore
 from triever.lab import measured
 from triever.lab.costs import bm25_cost, dense_cost, generative_cost, late_cost, query_ms, tokens_per_second
 from triever.lab.measured import PYTHON, SPEEDS, WIKI
 from triever.lab.situation import CHANGES, Corpus, Machine, Situation, described, split_roles, this_machine
 from triever.lab.suggest import FEW, LARGE, MANY, NIGHT, SHORT, Advice, Suggestion, Words, lines, suggest
 from triever.lab.systems import new_system
+from triever.memory_parts import counted
 
 CORPUS = Corpus("mine", 20_000, 100.0, 135.0, 12_000_000, test="test")
 ASKED = replace(CORPUS, questions=5_000, covered=0.2, train="train")
@@ -185,6 +188,21 @@ def test_costs_are_those_that_were_measured_where_they_were_measured() -> None:
     assert dense_cost(Situation(wiki, GPU)).query_ms == pytest.approx(1000 / 880)
 
 
+def test_memory_is_estimated_from_what_an_artifact_holds(tmp_path: Path) -> None:
+    """The oracle: the files of a real model that a search reads, and what documents are looked up by in memory."""
+    data = Dataset.of("some", islice(load_dataset("python").documents(), 1500))
+    corpus = described("some", data)
+    BM25().fit(data).save(tmp_path / "model")
+    with artifact.read(tmp_path / "model") as snapshot:
+        files = {role: entry.bytes for role, entry in snapshot.manifest.files.items()}
+        lookup = DocumentStore.read(snapshot, corpus.documents).stored()["rows by id"]
+    documents = sum(size for role, size in files.items() if role.startswith("documents_"))
+    assert corpus.text_bytes == pytest.approx(documents, rel=0.001)
+    postings = sum(size for role, size in files.items() if role.startswith("scores_"))
+    searched = documents + postings + counted(lookup).bytes
+    assert bm25_cost(Situation(corpus, PROCESSOR)).memory_bytes == pytest.approx(searched, rel=0.1)
+
+
 def test_twice_the_cores_read_twice_as_fast_and_twice_the_documents_take_twice_as_long() -> None:
     four, eight = Situation(CORPUS, PROCESSOR), Situation(CORPUS, replace(PROCESSOR, cores=8))
     assert tokens_per_second(eight) == 2 * tokens_per_second(four)
@@ -307,8 +325,6 @@ def test_questions_count_where_their_documents_are_there(tmp_path: Path) -> None
     (folder / "queries.jsonl").write_text("".join(f'{{"_id": "q{n}", "text": "what"}}\n' for n in range(4)))
     header = "query-id\tcorpus-id\tscore\n"
     (folder / "qrels" / "train.tsv").write_text(f"{header}q0\td0\t1\nq1\td0\t1\nq2\tgone\t1\nq3\td1\t0\n")
-    from triever import load_dataset
-
     corpus = described("data", load_dataset(folder))
     assert (corpus.questions, corpus.covered, corpus.train, corpus.test) == (2, 0.25, "train", "")
 

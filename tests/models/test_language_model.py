@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -40,7 +39,7 @@ def prompts_of(backbone: Backbone) -> Tokens:
 
 
 def padded(backbone: Backbone) -> tuple[Tensor, Tensor]:
-    return left_padded(prompts_of(backbone), np.arange(len(TEXTS)), backbone.tokenizer.pad)
+    return left_padded(*prompts_of(backbone).all_padded(backbone.tokenizer.pad))
 
 
 @torch.inference_mode()

@@ -67,7 +67,8 @@ def test_padding_does_not_change_what_a_model_says(backbone: Backbone) -> None:
     model = backbone.causal_module()
     prompts = prompts_of(backbone, TEXTS)
     with torch.inference_mode():
-        together = read(model, *left_padded(prompts, range(len(TEXTS)), backbone.tokenizer.pad), 1).logits[:, -1]
+        texts = left_padded(*prompts.all_padded(backbone.tokenizer.pad))
+        together = read(model, *texts, 1).logits[:, -1]
         for row, scores in enumerate(together):
             alone = model(input_ids=torch.tensor([prompts[row].tolist()])).logits[0, -1]
             torch.testing.assert_close(scores, alone, atol=1e-4, rtol=1e-4)
@@ -103,6 +104,17 @@ def test_models_that_score_every_place_write_the_same(backbones: dict[str, Backb
     assert continued(Plain(model), prompts, chance, how, 0) == continued(model, prompts, chance, how, 0)
 
 
+def test_what_was_read_is_copied_for_each_batch_and_the_model_is_not(backbones: dict[str, Backbone]) -> None:
+    class Uncopied(Plain):
+        def __deepcopy__(self, _memo: object) -> Any:
+            raise AssertionError("a model takes gigabytes")
+
+    model, prompts = backbones["llama"].causal_module(), prompts_of(backbones["llama"], TEXTS)
+    chance = np.random.default_rng(3).random((len(TEXTS), 3, 5), np.float32)
+    small, whole = (Sampling(frozenset({0}), limit=5, batch=batch) for batch in (2, 64))
+    assert continued(Uncopied(model), prompts, chance, small, 0) == continued(model, prompts, chance, whole, 0)
+
+
 @pytest.mark.parametrize(("top", "temperature"), [(1, 1.0), (3, 1.0), (3, 0.3), (5, 2.5), (50, 1.0)])
 def test_tokens_are_drawn_as_often_as_they_are_likely(top: int, temperature: float) -> None:
     scores = torch.tensor([0.3, 2.0, -1.0, 1.5, 0.9])
@@ -129,7 +141,7 @@ rows = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1,
 
 @given(rows)
 def test_texts_end_together(some: list[list[int]]) -> None:
-    ids, mask = left_padded(Tokens.from_lists(some), range(len(some)), 9)
+    ids, mask = left_padded(*Tokens.from_lists(some).all_padded(9))
     longest = max(map(len, some))
     assert ids.tolist() == [[9] * (longest - len(row)) + row for row in some]
     assert mask.tolist() == [[0] * (longest - len(row)) + [1] * len(row) for row in some]

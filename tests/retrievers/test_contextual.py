@@ -18,6 +18,7 @@ from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import Docids
 from triever.engines.titles import TitleEngine
 from triever.errors import UsageError
+from triever.learning.docid_views import query_tokens
 from triever.learning.docids import DocidTeaching
 from triever.models.backbones import learn_tokenizer
 from triever.models.docid_model import SHARP, words_of
@@ -62,7 +63,7 @@ def spelled(fitted: Contextual, query: str, document: int) -> list[float]:
     engine = engine_of(fitted)
     known = engine.vocabulary
     assert known is not None
-    ids, mask = fitted._teaching._query_tokens(engine.docids, [query]).padded([0], 0)
+    ids, mask = query_tokens(engine.docids, [query]).padded([0], 0)
     ways = itertools.product(
         *(range(known.start[one], known.start[one] + known.count[one]) for one in engine.docids.docid(document))
     )

@@ -16,6 +16,7 @@ from tests.retrievers.gdr_cases import ALL, RULES, SMALL, engine_of, gdr
 from triever import Document
 from triever.engines.match_scores import MatchOptions
 from triever.errors import UsageError
+from triever.learning.docid_views import views_of
 from triever.learning.docids import Lesson
 from triever.models.decoders import DecoderOptions
 from triever.retrievers.dense import Dense
@@ -45,7 +46,7 @@ def test_the_loss_is_its_parts_by_the_formula(rule: str, joint: bool) -> None:
     data = dataset()
     fitted = made.fit(data)
     engine, store = engine_of(fitted), fitted.documents
-    views, _ = made._teaching.views(engine.docids, data, store, None)
+    views, _ = views_of(made, engine.docids, data, store, None)
     docids = np.stack([np.pad(engine.docids.docid(row), (0, 9), constant_values=-100)[:9] for row in range(len(store))])
     module, rounds = made._course(Lesson(engine, views, docids, data, store, None))
     batch = rounds(0)[0]
@@ -141,7 +142,7 @@ def test_hard_negatives_are_mined_for_written_queries_too(source: str) -> None:
         made = gdr(training=training, negatives=negatives)
         fitted = made.fit(data)
         engine, store = engine_of(fitted), fitted.documents
-        views, _ = made._teaching.views(engine.docids, data, store, None)
+        views, _ = views_of(made, engine.docids, data, store, None)
         docids = np.stack([engine.docids.docid(row) for row in range(len(store))])
         batches = made._course(Lesson(engine, views, docids, data, store, None)).rounds(0)
         assert isinstance(batches, ClusterBatches)

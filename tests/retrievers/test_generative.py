@@ -22,6 +22,7 @@ from triever.docids.schemes import Atomic, Cluster, Codebook, Naive, Scheme, Sem
 from triever.engines.docid_search import SearchOptions
 from triever.engines.docids import DocidEngine, Docids, Reading
 from triever.errors import UsageError
+from triever.learning.docid_views import views_of
 from triever.models.decoders import DecoderOptions
 from triever.retrievers.dense import Dense
 from triever.retrievers.generative import Generative
@@ -403,7 +404,7 @@ def test_queries_and_what_stands_for_them_have_the_prefix_that_the_reader_was_tu
     engine, store = engine_of(fitted), fitted.documents
     tokenizer = engine.model.encoder.tokenizer
     prefix = tokenizer.ids(["asked:"], special=False)[0]
-    made, _ = fitted._teaching.views(engine, expanded, store, None)
+    made, _ = views_of(fitted, engine, expanded, store, None)
     for name, view in made.items():
         tokens, _ = view.take(np.arange(len(view)), np.random.default_rng(0))
         for row in range(len(tokens)):

@@ -30,8 +30,8 @@ from triever import (
     ViewOptions,
 )
 from triever.commands.use import search
-from triever.learning.docids import DocidTeaching, likelihood
-from triever.models.prompts import ASK, PROMPTS, THINK, THINKING, Prompts
+from triever.learning.docid_views import views_of
+from triever.models.prompts import ASK, PROMPTS, THINK, THINKING
 from triever.models.token_decoder import TokenDecoder
 
 TEXTS = [*(document.full_text for document in DOCUMENTS), "\n".join(PROMPTS.values()), " ".join(THINKING.values())]
@@ -135,8 +135,8 @@ def test_prompts_have_the_sentences_of_the_paper() -> None:
 def test_a_training_reads_what_a_search_reads(views: str) -> None:
     fitted = titled(SCRATCH, views=ViewOptions(names=(views,), length=16)).fit(dataset())
     docids, store = fitted.engine.docids, fitted.documents
-    teaching = DocidTeaching(fitted, likelihood, prompts=Prompts.of(""))
-    examples, _ = teaching.views(docids, dataset(), store, None)[0][views].take(torch.arange(4).numpy(), _chance())
+    made, _ = views_of(fitted, docids, dataset(), store, None)
+    examples, _ = made[views].take(torch.arange(4).numpy(), _chance())
     tokenizer = docids.model.encoder.tokenizer
     if views == "labelled":
         generator = docids.generator()

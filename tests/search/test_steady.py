@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -13,13 +14,17 @@ from hypothesis import strategies as st
 
 from tests.search.toy import Pair, Toy
 from triever import (
+    GDR,
+    Cluster,
     Codebook,
+    Contextual,
     Dataset,
     DecoderOptions,
     DocidTuning,
     Document,
     Generative,
     Naive,
+    Retriever,
     SearchOptions,
     Semantic,
     Title,
@@ -164,7 +169,7 @@ def test_engines_find_the_same(docids: Scheme, normalisation: str, causal: str) 
     engine = retriever.fit(data).engine
     found = engine.docids
     queries = ["load a csv file", "zip", "how to open a pickle that was dumped"]
-    steady = found.made_steady()
+    steady = engine.made_steady()
     assert steady is not None
     plain = found.generator()
     how = searching.following(found.normalisation).beam(5)
@@ -174,6 +179,35 @@ def test_engines_find_the_same(docids: Scheme, normalisation: str, causal: str) 
     ]
     for _ in range(2):
         same(steady.search(queries, how, 5, ties=True), expected, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (Generative, {"docids": Title()}),
+        (Generative, {"docids": Semantic(branch=3, leaf=4), "decoder": DecoderOptions(rows="nodes")}),
+        (Contextual, {}),
+        (GDR, {"docids": Cluster(clusters=4, branch=2)}),
+    ],
+    ids=["docids", "nodes", "titles", "clusters"],
+)
+def test_an_engine_that_records_finds_the_same(
+    kind: type[Retriever], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, which alone records: all else of the way through an engine is the same here."""
+    texts = [f"{noun} {verb}" for noun in ("json", "pickle", "csv", "zip") for verb in ("dump", "load", "open", "read")]
+    data = Dataset.of("functions", [Document(text, f"How to {text} a file.", text) for text in texts])
+    tiny = {"backbone": "scratch:hidden=32,layers=1,heads=2,vocabulary=300", "training": DocidTuning(steps=0)}
+    retriever = kind(**tiny, **options).fit(data)
+    expected = retriever.search_many(QUERIES, 4)
+    monkeypatch.setattr(SearchOptions, "records_on", lambda _options, _device: True)
+    engine = replace(retriever.engine)  # which has not searched yet
+    for _ in range(2):  # measured, then planned
+        found = engine.search(retriever.documents, QUERIES, 4)
+        assert [[hit.id for hit in hits] for hits in found] == [[hit.id for hit in hits] for hits in expected]
+        for hits, others in zip(found, expected, strict=True):
+            assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in others], abs=1e-4)
+    assert vars(engine).get("_steady") is not None, "the search went another way"
 
 
 GRID = Trie.of([((a, b, c, STOP), 25 * a + 5 * b + c) for a in range(5) for b in range(5) for c in range(5)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,15 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from triever.commands.option_groups import Output, Questions, grouped
 from triever.commands.options import (
     SYSTEMS_HELP,
-    DataOption,
     Expansions,
     Hits,
     Json,
     Measures,
     Model,
-    Out,
     Plot,
     ReadAs,
     SkipBad,
@@ -31,7 +29,7 @@ from triever.commands.options import (
 )
 from triever.commands.shared import check_before_work, command_words, open_data
 from triever.errors import UsageError
-from triever.terminal import emit, note, table, tell
+from triever.terminal import emit, note, table
 
 if TYPE_CHECKING:
     from triever.data.datasets import Dataset
@@ -87,18 +85,15 @@ def _is_qrels(data: str) -> bool:
     return recognised is not None and recognised.roles == (Role.QRELS,)
 
 
+@grouped
 def compare(
     systems: Systems,
-    data: DataOption,
-    split: Split = "test",
+    asked: Questions,
     measure: Measures = None,
     k: Hits = 100,
-    json_: Json = False,
-    plot: Plot = None,
-    out: Out = None,
+    *,
+    told: Output,
     expansions: Expansions = None,
-    read_as: ReadAs = "",
-    skip_bad: SkipBad = False,
 ) -> None:
     """Measure several retrievers on the same questions; the others are tested against the first."""
     from triever.evaluation.compare import compare as measure_all
@@ -107,19 +102,17 @@ def compare(
     from triever.lab import results
     from triever.lab.systems import ready_searchers
 
-    started = time.perf_counter()
-    dataset = open_data(data, skip_bad, read_as)
+    dataset = asked.dataset()
     measures = measure or DEFAULT_MEASURES
-    check_before_work(measures, plot, out)
-    questions(dataset, split)
+    told.check(measures)
+    questions(dataset, asked.split)
     retrievers = ready_searchers(systems, dataset.with_expansions(expansions) if expansions else dataset)
-    report = measure_all(retrievers, dataset, split, measures, k=k)
-    if out:
+    report = measure_all(retrievers, dataset, asked.split, measures, k=k)
+    if told.out:
         about = {name: _about(retriever) for name, retriever in retrievers.items()}
-        seconds = time.perf_counter() - started
-        results.write(out, results.record(report, command=command_words(), seconds=seconds, systems=about))
-        note(f"wrote {out}")
-    _show(report, json_, plot)
+        results.write(told.out, results.record(report, command=command_words(), seconds=told.seconds, systems=about))
+        note(f"wrote {told.out}")
+    _show(report, told.json_, told.plot)
 
 
 def _about(retriever: Searcher) -> dict[str, object]:
@@ -147,55 +140,44 @@ SystemsAndRuns = Annotated[
 OneMeasure = Annotated[str, typer.Option("--measure", "-m", help="A measure, such as Success@1, Rprec or KILT-Rprec.")]
 
 
+@grouped
 def analyse_overlap(
     systems: SystemsAndRuns,
-    data: DataOption,
-    split: Split = "test",
+    asked: Questions,
     measure: OneMeasure = "Success@1",
     examples: Annotated[
         int, typer.Option(min=0, help="How many questions to show that the second system finds and the first does not.")
     ] = 5,
-    json_: Json = False,
-    plot: Plot = None,
-    out: Out = None,
-    read_as: ReadAs = "",
-    skip_bad: SkipBad = False,
+    *,
+    told: Output,
 ) -> None:
     """Measure systems on questions that share few words with the titles that they look for, and on those with many."""
     from triever.evaluation.overlap import overlap
 
-    started = time.perf_counter()
-    check_before_work([measure], plot, out)
-    if plot and len(systems) < 2:
+    told.check([measure])
+    if told.plot and len(systems) < 2:
         raise UsageError(
             "--plot compares the questions that two systems find, but only one is named", "name another system"
         )
-    finding = _analysed(
-        partial(overlap, examples=examples), systems, open_data(data, skip_bad, read_as), split, measure
-    )
-    _tell(finding, started, json_, plot, out)
+    told.tell(_analysed(partial(overlap, examples=examples), systems, asked.dataset(), asked.split, measure))
 
 
+@grouped
 def analyse_seen(
     systems: SystemsAndRuns,
-    data: DataOption,
-    split: Split = "test",
+    asked: Questions,
     train: Annotated[str, typer.Option(help="The split that systems were trained on.")] = "train",
     measure: OneMeasure = "Success@1",
-    json_: Json = False,
-    plot: Plot = None,
-    out: Out = None,
-    read_as: ReadAs = "",
-    skip_bad: SkipBad = False,
+    *,
+    told: Output,
 ) -> None:
     """Measure systems on questions about documents that training questions were about, and about other documents."""
     from triever.evaluation.seen import seen
 
-    started = time.perf_counter()
-    check_before_work([measure], plot, out)
-    dataset = open_data(data, skip_bad, read_as)
+    told.check([measure])
+    dataset = asked.dataset()
     dataset.parts_of(train)  # a missing split is an error before any search
-    _tell(_analysed(partial(seen, train=train), systems, dataset, split, measure), started, json_, plot, out)
+    told.tell(_analysed(partial(seen, train=train), systems, dataset, asked.split, measure))
 
 
 def _analysed(
@@ -213,32 +195,31 @@ def _analysed(
     return analysis(runs, dataset, split, measure, texts=_texts(dataset, [measure]))
 
 
+MostQuestions = Annotated[int, typer.Option(min=1, help="How many questions are looked at, at most.")]
 Seed = Annotated[int, typer.Option(min=0, help="The seed of all that is drawn at random.")]
 
 
+@grouped
 def analyse_heads(
     model: Model,
-    data: DataOption,
-    split: Split = "test",
-    questions: Annotated[int, typer.Option(min=1, help="How many questions are looked at, at most.")] = 200,
+    asked: Questions,
+    questions: MostQuestions = 200,
     depth: Annotated[int, typer.Option(min=2, help="How many documents BM25 finds for each.")] = 100,
     json_: Json = False,
-    read_as: ReadAs = "",
-    skip_bad: SkipBad = False,
 ) -> None:
     """Say how well each attention head of a reatt model tells relevant documents from others that BM25 finds."""
     from triever.evaluation.heads import heads
     from triever.retriever import load
 
-    found = heads(load(model), open_data(data, skip_bad, read_as), split, depth=depth, most=questions)
+    found = heads(load(model), asked.dataset(), asked.split, depth=depth, most=questions)
     emit(found.to_dict() if json_ else table(found.rows()))
     note(f"{found.queries:,} questions, {found.pairs:,} documents")
 
 
+@grouped
 def analyse_calibration(
     model: Model,
-    data: DataOption,
-    split: Split = "test",
+    asked: Questions,
     fit_on: Annotated[
         str, typer.Option("--fit-on", help="The split that a temperature and a threshold are fitted on, such as dev.")
     ] = "",
@@ -250,82 +231,72 @@ def analyse_calibration(
         float | None,
         typer.Option(min=0, max=1, help="Fit the threshold that answers this share of questions, in place of --risk."),
     ] = None,
-    json_: Json = False,
-    plot: Plot = None,
-    out: Out = None,
-    read_as: ReadAs = "",
-    skip_bad: SkipBad = False,
+    *,
+    told: Output,
 ) -> None:
     """Say whether a model is as sure as it is right, and what it gains if it abstains where it is not sure."""
     from triever.evaluation.calibration_analysis import calibration
 
-    measured = partial(calibration, split=split, fit_on=fit_on or None, risk=risk, coverage=coverage)
-    _tell_of_model(measured, model, partial(open_data, data, skip_bad, read_as), json_, plot, out)
+    measured = partial(calibration, split=asked.split, fit_on=fit_on or None, risk=risk, coverage=coverage)
+    _tell_of_model(measured, model, asked, told)
 
 
+@grouped
 def analyse_normalisation(
     model: Model,
-    data: DataOption,
-    split: Split = "test",
+    asked: Questions,
     temperature: Annotated[
         float | None, typer.Option(help="What scores are divided by. Default: the temperature of the model's training.")
     ] = None,
-    questions: Annotated[int, typer.Option(min=1, help="How many questions are looked at, at most.")] = 200,
+    questions: MostQuestions = 200,
     draws: Annotated[int, typer.Option(min=1, help="How often candidates are drawn for each question.")] = 100,
     seed: Seed = 0,
-    json_: Json = False,
-    plot: Plot = None,
-    out: Out = None,
-    read_as: ReadAs = "",
-    skip_bad: SkipBad = False,
+    *,
+    told: Output,
 ) -> None:
     """Measure how far a dense model's loss over 8 to 1,024 drawn documents is below its loss over all of them."""
     from triever.evaluation.normalisation import normalisation
 
-    measured = partial(normalisation, split=split, temperature=temperature, most=questions, draws=draws, seed=seed)
-    _tell_of_model(measured, model, partial(open_data, data, skip_bad, read_as), json_, plot, out)
+    how = {"temperature": temperature, "most": questions, "draws": draws, "seed": seed}
+    measured = partial(normalisation, split=asked.split, **how)
+    _tell_of_model(measured, model, asked, told)
 
 
+@grouped
 def analyse_rank(
     model: Model,
-    data: DataOption,
-    split: Split = "test",
-    questions: Annotated[int, typer.Option(min=1, help="How many questions are looked at, at most.")] = 500,
+    asked: Questions,
+    questions: MostQuestions = 500,
     documents: Annotated[
         int, typer.Option(min=0, help="How many documents are scored: relevant ones and a random sample; 0 for all.")
     ] = 2000,
     seed: Seed = 0,
-    json_: Json = False,
-    plot: Plot = None,
-    out: Out = None,
-    read_as: ReadAs = "",
-    skip_bad: SkipBad = False,
+    *,
+    told: Output,
 ) -> None:
     """Measure what vectors of each size could keep of the scores of a dense or multivector model."""
     from triever.evaluation.rank import rank
 
-    measured = partial(rank, split=split, most=questions, documents=documents, seed=seed)
-    _tell_of_model(measured, model, partial(open_data, data, skip_bad, read_as), json_, plot, out)
+    measured = partial(rank, split=asked.split, most=questions, documents=documents, seed=seed)
+    _tell_of_model(measured, model, asked, told)
 
 
+@grouped
 def analyse_posterior(
     model: Model,
-    data: DataOption,
-    split: Split = "test",
-    questions: Annotated[int, typer.Option(min=1, help="How many questions are looked at, at most.")] = 100,
-    json_: Json = False,
-    plot: Plot = None,
-    out: Out = None,
-    read_as: ReadAs = "",
-    skip_bad: SkipBad = False,
+    asked: Questions,
+    questions: MostQuestions = 100,
+    *,
+    told: Output,
 ) -> None:
     """Measure how near the weights of prefixes come to exact sums, where every node of a generative model has a row."""
     from triever.evaluation.posterior import posterior
 
-    measured = partial(posterior, split=split, most=questions)
-    _tell_of_model(measured, model, partial(open_data, data, skip_bad, read_as), json_, plot, out)
+    measured = partial(posterior, split=asked.split, most=questions)
+    _tell_of_model(measured, model, asked, told)
 
 
+@grouped
 def analyse_vocabulary(
     model: Model,
     words: Annotated[
@@ -341,20 +312,19 @@ def analyse_vocabulary(
         ),
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random samples of ids and tokens.")] = 0,
-    json_: Json = False,
-    plot: Plot = None,
-    out: Out = None,
+    *,
+    told: Output,
 ) -> None:
     """Describe the vocabulary of a contextual retriever: size, uniformity, neighbours, clusters."""
     from triever.evaluation.vocabulary import vocabulary
     from triever.retriever import load
 
-    started = time.perf_counter()
-    check_before_work((), plot, out)
-    asked = [word.strip() for word in words.split(",") if word.strip()]
-    _tell(vocabulary(load(model), words=asked, clusters=clusters, seed=seed), started, json_, plot, out)
+    told.check()
+    chosen = [word.strip() for word in words.split(",") if word.strip()]
+    told.tell(vocabulary(load(model), words=chosen, clusters=clusters, seed=seed))
 
 
+@grouped
 def analyse_memory(
     models: Annotated[
         list[str],
@@ -366,17 +336,15 @@ def analyse_memory(
     open_: Annotated[
         bool, typer.Option("--open", help="Also measure a process that opens and searches each model (Linux only).")
     ] = False,
-    json_: Json = False,
-    plot: Plot = None,
-    out: Out = None,
+    *,
+    told: Output,
 ) -> None:
     """Show the memory and disk space of models, part by part, and compute the memory for more documents."""
     from triever.evaluation.memory_analysis import memory
     from triever.lab.systems import labels
 
-    started = time.perf_counter()
-    check_before_work((), plot, out)
-    _tell(memory(labels(models), grow=_documents(grow), opening=open_), started, json_, plot, out)
+    told.check()
+    told.tell(memory(labels(models), grow=_documents(grow), opening=open_))
 
 
 def _documents(text: str) -> list[int]:
@@ -392,33 +360,14 @@ def _documents(text: str) -> list[int]:
 
 
 def _tell_of_model(
-    analysis: Callable[[Retriever, Dataset], Finding],
-    model: str | Path,
-    opened: Callable[[], Dataset],
-    json_: bool,
-    plot: Path | None,
-    out: Path | None,
+    analysis: Callable[[Retriever, Dataset], Finding], model: Path, asked: Questions, told: Output
 ) -> None:
     """Tell what an analysis finds of a saved model on some data; the files to write are looked at before any work."""
     from triever.retriever import load
 
-    started = time.perf_counter()
-    check_before_work((), plot, out)
-    dataset = opened()
-    _tell(analysis(load(model), dataset), started, json_, plot, out)
-
-
-def _tell(finding: Finding, started: float, json_: bool, plot: Path | None, out: Path | None) -> None:
-    """Print a finding, draw it, and write it to a file together with the machine."""
-    from triever.lab import results
-
-    if out:
-        results.write(out, results.analysis(finding, command=command_words(), seconds=time.perf_counter() - started))
-        note(f"wrote {out}")
-    emit(dict(finding.values)) if json_ else tell(finding)
-    if plot:
-        finding.plot(plot)
-        note(f"wrote {plot}")
+    told.check()
+    dataset = asked.dataset()
+    told.tell(analysis(load(model), dataset))
 
 
 def _shallow(path: Path, run: Run, measures: Sequence[str], documents: Iterable[object]) -> dict[str, int]:

@@ -44,7 +44,7 @@ last row being where its expansions do, and where each expansion begins among th
 OFFSET = 8
 """Bytes of where something begins."""
 LOOKUP = 8 + 8
-"""Bytes by which a document is looked up: the hash of its id, and its row."""
+"""Bytes by which a document is looked up in memory: the hash of its id, and its row."""
 
 
 class Missing:
@@ -426,6 +426,11 @@ _VALUES: dict[str, Callable[[Document], str]] = {
     "metadata": _metadata_text,
 }
 """The columns with one text for each document."""
+
+
+def written_bytes(document: Document) -> int:
+    """The bytes that a document without its expansions takes in an artifact: its texts, and where they begin."""
+    return sum(len(value(document).encode(errors="surrogatepass")) for value in _VALUES.values()) + OFFSET * len(SCHEMA)
 
 
 def _text_array(starts: np.ndarray, letters: np.ndarray) -> pa.LargeStringArray:

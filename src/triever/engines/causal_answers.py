@@ -155,7 +155,7 @@ class CausalReader(Reader[PromptTexts]):
     def _written(self, prompts: Sequence[Prompt], word_for_word: bool) -> list[Written]:
         model, device = self.texts.model, self.texts.model.device
         tokens = Tokens.from_lists([prompt.tokens.tolist() for prompt in prompts], model.tokenizer.size)
-        ids, mask = (part.to(device) for part in left_padded(tokens, np.arange(len(prompts)), model.tokenizer.pad))
+        ids, mask = (part.to(device) for part in left_padded(*tokens.all_padded(model.tokenizer.pad)))
         dtype, places = fast_dtype(device), _places(prompts, ids.shape[1]).to(device) if word_for_word else None
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
             continued = model.continued(ids, mask, ANSWER_TOKENS, places)

@@ -76,19 +76,17 @@ class ClusterEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The nearest documents in the clusters that the model writes."""
-        searcher = self.searcher(self.matching.depth)
-        if self.options.records and self.docids.model.device.type == "cuda":
-            searcher = self._steady or searcher
+        searcher = self._steady or self.searcher(self.matching.depth)
         scored_per_query = searcher.best(queries, self.scoring, k)
         return [self._ranked(store, scored, k) for scored in scored_per_query]
 
     @cached_property
     def _steady(self) -> SteadyClusters | None:
-        return self.made_steady()
+        return self.made_steady() if self.options.records_on(self.docids.model.device) else None
 
     def made_steady(self) -> SteadyClusters | None:
         """A new search in fixed shapes, if it can be made in them."""
-        searcher, steady = self.searcher(self.matching.depth), self.docids.made_steady(self.options.precision)
+        searcher, steady = self.searcher(self.matching.depth), self.docids.made_steady(self.options)
         generator, walk, below = steady and steady.generator, self.docids.walk, self.below
         even = isinstance(generator, Even)
         if not even or not self.single or not isinstance(below, TrieVectors) or not can_be_steady(walk, below):

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+import torch
+
 from triever import config
 from triever.config import option
 from triever.docids.walk import Walk
@@ -87,10 +89,14 @@ class SearchOptions:
         """The same, where `auto` is this normalisation."""
         return replace(self, normalisation=normalisation) if self.normalisation == "auto" else self
 
+    def records_on(self, device: torch.device) -> bool:
+        """Whether a search on a device is to be recorded, if it can be made in fixed shapes."""
+        return self.record and device.type == "cuda"
+
     @property
-    def records(self) -> bool:
-        """Whether a search may be recorded: a beam without anything that depends on what it finds."""
-        return self.record and self.method == "beam" and not self.think and can_be_steady(self.beam(1))
+    def steady(self) -> bool:
+        """Whether docids can be searched in fixed shapes: by a beam that does not depend on what it finds."""
+        return self.method == "beam" and not self.think and can_be_steady(self.beam(1))
 
     def beam(self, k: int) -> BeamOptions:
         """The same for a beam that should find k."""

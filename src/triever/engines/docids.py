@@ -24,7 +24,7 @@ from triever.docids.schemes import Atomic, Docid, Scheme
 from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
 from triever.engines.base import Parts
-from triever.engines.docid_search import Precision, ScoredDocuments, SearchOptions, found_by
+from triever.engines.docid_search import ScoredDocuments, SearchOptions, found_by
 from triever.engines.docid_tree import DocidTree, Symbols
 from triever.engines.panels import Panel
 from triever.errors import UsageError
@@ -117,23 +117,13 @@ class Docids(Generic[M]):
         """The trie on the model's device."""
         return Walk(self.trie, self.model.device)
 
-    def steady(self, precision: Precision) -> SteadySearch | None:
-        """A search that a GPU can record, where there is one and the model is of the form for it."""
-        if self.model.device.type != "cuda":
+    def made_steady(self, options: SearchOptions) -> SteadySearch | None:
+        """A new search in fixed shapes, if the options and the form of the model allow it."""
+        if not options.steady:
             return None
-        if precision not in self._steady:
-            self._steady[precision] = self.made_steady(precision)
-        return self._steady[precision]
-
-    @cached_property
-    def _steady(self) -> dict[Precision, SteadySearch | None]:
-        return {}
-
-    def made_steady(self, precision: Precision = "float32") -> SteadySearch | None:
-        """A new search in fixed shapes, if the model is of the form for it."""
         generator = self.generator()
         if isinstance(generator, Seq2SeqGenerator) and can_be_even(self.model):
-            dtype = torch.bfloat16 if precision == "bfloat16" else None
+            dtype = torch.bfloat16 if options.precision == "bfloat16" else None
             kind = FusedGenerator if can_fuse(self.model, self.walk.longest) else EvenSeq2SeqGenerator
             return SteadySearch(kind(generator.model, generator.tokenise, dtype), self.walk)
         if isinstance(generator, CausalGenerator):
@@ -169,7 +159,7 @@ class Docids(Generic[M]):
             return self.model.generator(length, prefix)
         pad = self.model.encoder.tokenizer.pad
         return self.model.writing(
-            lambda texts: self.reading.query_tokens(self.model, texts, length + more).padded(range(len(texts)), pad)
+            lambda texts: self.reading.query_tokens(self.model, texts, length + more).all_padded(pad)
         )
 
     def thoughts(self, queries: Sequence[str], limit: int) -> list[str]:
@@ -313,9 +303,8 @@ class DocidEngine:
         docids, generator, options = self.docids, self._generator(), self.search_options
         thoughts = docids.thoughts(queries, options.think) if options.think else [""] * len(queries)
         asked = self._asked(queries, thoughts)
-        steady = docids.steady(options.precision) if options.records else None
-        if steady is not None:
-            found = steady.search(asked, options.beam(k), k, ties=True)
+        if self._steady is not None:
+            found = self._steady.search(asked, options.beam(k), k, ties=True)
             scored_per_query = [ScoredDocuments(hits) for hits in found]
         else:
             scored_per_query = search_each(
@@ -325,6 +314,14 @@ class DocidEngine:
             )
         results = (found_result(docids, store, scored, k) for scored in scored_per_query)
         return [replace(result, thought=thought) for result, thought in zip(results, thoughts, strict=True)]
+
+    @cached_property
+    def _steady(self) -> SteadySearch | None:
+        return self.made_steady() if self.options.records_on(self.docids.model.device) else None
+
+    def made_steady(self) -> SteadySearch | None:
+        """A new search in fixed shapes, if it can be made in them."""
+        return self.docids.made_steady(self.search_options)
 
     def _generator(self) -> Generator:
         # A thought may have a token more or less as a part of a prompt.

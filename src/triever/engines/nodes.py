@@ -70,12 +70,11 @@ class NodeEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose docids weigh most."""
-        steady = self._steady if self.options.record and self.reader.device.type == "cuda" else None
-        return [self._result(store, found, k) for found in (steady or self._searching).search(queries, k)]
+        return [self._result(store, found, k) for found in (self._steady or self._searching).search(queries, k)]
 
     @cached_property
     def _steady(self) -> SteadyNodes | None:
-        return self.made_steady()
+        return self.made_steady() if self.options.records_on(self.reader.device) else None
 
     def made_steady(self) -> SteadyNodes | None:
         """A new search in fixed shapes, if it can be made in them."""
@@ -84,7 +83,7 @@ class NodeEngine:
         reader, length = self.reader.eval(), self.reader.at_most(self.query_length)
 
         def tokenise(queries: Sequence[str]) -> IdsAndMask:
-            return self._tokens(queries).padded(np.arange(len(queries)), reader.tokenizer.pad)
+            return self._tokens(queries).all_padded(reader.tokenizer.pad)
 
         def vectors(ids: Tensor, mask: Tensor) -> Tensor:
             with reading_on(reader.device):

@@ -136,8 +136,8 @@ class TitleEngine:
         if self._writes_ids:
             plain = self._plain_generator()
             scored_per_query = search_each(plain, queries, lambda cache, hidden: self._by_ids(plain, cache, hidden, k))
-        elif self.options.records and (steady := self._steady):
-            found = steady.search(queries, self.options.beam(k), k, ties=True)
+        elif self._steady is not None:
+            found = self._steady.search(queries, self.options.beam(k), k, ties=True)
             scored_per_query = [self._noted(ScoredDocuments(hits)) for hits in found]
         else:
             generator = self.generator()
@@ -148,12 +148,11 @@ class TitleEngine:
 
     @cached_property
     def _steady(self) -> SteadySearch | None:
-        """The same in fixed shapes, where it can be recorded."""
-        return self.made_steady() if self.docids.model.device.type == "cuda" else None
+        return self.made_steady() if self.options.records_on(self.docids.model.device) else None
 
     def made_steady(self) -> SteadySearch | None:
-        """A new search in fixed shapes, if the model is of the form for it."""
-        steady = self.docids.made_steady(self.options.precision)
+        """A new search in fixed shapes, if it can be made in them."""
+        steady = self.docids.made_steady(self.options)
         if self.spellings is None or steady is None:
             return steady
         if self._writes_ids or not isinstance(steady.generator, Even):

@@ -82,7 +82,7 @@ def _relevance(texts: ReadTexts, query: Query, documents: Sequence[Document]) ->
     """(heads, documents) how relevant each head finds documents."""
     model = texts.model
     both = texts.questions([query.text]), texts.documents(documents)
-    parts = [tokens.padded(np.arange(len(tokens)), model.tokenizer.pad) for tokens in both]
+    parts = [tokens.all_padded(model.tokenizer.pad) for tokens in both]
     (ids, mask), (held, held_mask) = ((part.to(model.device) for part in pair) for pair in parts)
     dtype = fast_dtype(model.device)
     with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -153,23 +153,42 @@ class ShardedPostings(_Sharded):
         return self._of_row(row, "weights_of", words)
 
 
-class ShardedVectors(_Sharded):
-    """A vector for each row, in shards."""
+class _ShardedIndex(_Sharded):
+    """Vectors that are in shards."""
+
+    kind: ClassVar[str]  # of part, and the name that it has where no other is given
 
     @classmethod
-    def opened(cls, snapshot: Snapshot, device: str | None = None, name: str = "vectors") -> Self:
+    def opened(cls, snapshot: Snapshot, device: str | None = None, name: str = "") -> Self:
         """Those of an artifact."""
-        return cls._opened(snapshot, "vectors", name, device)
-
-    @property
-    def options(self) -> IndexOptions:
-        """How each shard keeps and searches its vectors."""
-        return self.told[0]["options"]
+        return cls._opened(snapshot, cls.kind, name or cls.kind, device)
 
     @property
     def width(self) -> int:
         """The number of dimensions of a vector."""
         return self.told[0]["width"]
+
+    def _log_sums(self, queries: np.ndarray, *asked: Any) -> np.ndarray:
+        """(q,) the log of the sum of exp(score / temperature) over all rows."""
+        sums = [own for _, own in self._ask("log_sum_exp", queries, *asked)]
+        return reduce(np.logaddexp, sums, np.full(len(queries), -np.inf))
+
+    def _filled(self, out: np.ndarray, method: str, rows: np.ndarray, *asked: Any) -> np.ndarray:
+        """`out` with what the shards of rows (m,) answer of these, a row for each."""
+        for places, own in self._ask_of_rows(method, np.asarray(rows, np.int64), *asked):
+            out[places] = own
+        return out
+
+
+class ShardedVectors(_ShardedIndex):
+    """A vector for each row, in shards."""
+
+    kind = "vectors"
+
+    @property
+    def options(self) -> IndexOptions:
+        """How each shard keeps and searches its vectors."""
+        return self.told[0]["options"]
 
     @property
     def built_from(self) -> int:
@@ -182,42 +201,29 @@ class ShardedVectors(_Sharded):
 
     def log_sum_exp(self, queries: np.ndarray, temperature: float) -> np.ndarray:
         """(q,) the log of the sum of exp(score / temperature) over all vectors."""
-        none = np.full(len(queries), -np.inf)
-        return reduce(np.logaddexp, [sums for _, sums in self._ask("log_sum_exp", queries, temperature)], none)
+        return self._log_sums(queries, temperature)
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """The vectors (m, d) of rows (m,)."""
-        rows = np.asarray(rows, np.int64)
-        taken = np.empty((len(rows), self.width), self.options.dtype)
-        for places, vectors in self._ask_of_rows("take", rows):
-            taken[places] = vectors
-        return taken
+        return self._filled(np.empty((len(rows), self.width), self.options.dtype), "take", rows)
 
     def vectors(self) -> np.ndarray:
         """(n, d) the vectors of all rows."""
         return self.take(np.arange(len(self)))
 
 
-class ShardedTokens(_Sharded):
+class ShardedTokens(_ShardedIndex):
     """Token vectors of documents, in shards. Each has the centroids and the codec of the whole.
 
     So a shard looks into the same lists as the whole would, and what is a candidate of the whole is one of its shard.
     """
 
-    @classmethod
-    def opened(cls, snapshot: Snapshot, device: str | None = None, name: str = "tokens") -> Self:
-        """Those of an artifact."""
-        return cls._opened(snapshot, "tokens", name, device)
+    kind = "tokens"
 
     @property
     def options(self) -> TokenOptions:
         """How each shard keeps and searches its vectors."""
         return self.told[0]["options"]
-
-    @property
-    def width(self) -> int:
-        """The number of dimensions of a vector."""
-        return self.told[0]["width"]
 
     @property
     def built_from(self) -> tuple[int, int]:
@@ -237,15 +243,11 @@ class ShardedTokens(_Sharded):
 
     def log_sum_exp(self, queries: np.ndarray, mask: np.ndarray | None, temperatures: np.ndarray) -> np.ndarray:
         """(q,) the log of the sum of exp(score / temperature) over all documents."""
-        sums = [own for _, own in self._ask("log_sum_exp", queries, mask, temperatures)]
-        return reduce(np.logaddexp, sums, np.full(len(queries), -np.inf))
+        return self._log_sums(queries, mask, temperatures)
 
     def score(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The exact scores (m,) of rows (m,) for a query (length, d)."""
-        scores = np.empty(len(rows), np.float32)
-        for places, own in self._ask_of_rows("score", np.asarray(rows, np.int64), query):
-            scores[places] = own
-        return scores
+        return self._filled(np.empty(len(rows), np.float32), "score", rows, query)
 
     def matches(self, query: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray]:
         """For each query token (length, d), the best token of the document (length,), and their product (length,)."""

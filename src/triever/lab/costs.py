@@ -5,7 +5,8 @@
   questions, and takes time in proportion to them; never less than was measured.
 - Between and beyond two measured sizes of a corpus, the time of a query lies on a straight line. Where only one size
   was measured, it grows in proportion to the documents above that, which is more than it will be.
-- Memory grows in proportion to documents, words or tokens. Python and its libraries are not counted.
+- The memory of an index grows in proportion to documents, words or tokens. Documents with their ids take what an
+  artifact holds of them. Python and its libraries are not counted.
 
 Every cost is an estimate, and names the files of its figures.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from triever.data.store import LOOKUP
 from triever.lab import measured
 from triever.lab.measured import PYTHON, SPEEDS, SQUAD, WIKI, Figure, Speed
 from triever.lab.situation import Corpus, Situation
@@ -122,12 +124,11 @@ def _reading_figure(situation: Situation) -> Figure:
 def _cost(situation: Situation, system: str, seconds: float, index: float, *figures: Figure) -> Cost:
     """A cost with the documents' own memory and the time of a query added."""
     corpus = situation.corpus
-    ids = corpus.documents * measured.ID_BYTES.value / WIKI.documents
     speeds = SPEEDS.get((system, bool(situation.machine.gpu))) or SPEEDS[system, False]
     used = [*figures, *(speed.per_second for speed in speeds)]
     return Cost(
         seconds,
-        round(index + ids + corpus.text_bytes),
+        round(index + corpus.text_bytes + corpus.documents * LOOKUP),
         query_ms(speeds, corpus.documents),
         len(speeds) == 1 and speeds[0].index is None and corpus.documents > speeds[0].documents,
         tuple(dict.fromkeys(figure.file for figure in used)),

@@ -93,7 +93,6 @@ BM25_BYTES = _bench(534.4, "bm25", "bytes_per_document")  # squad-partial
 DENSE_BYTES = _bench(1536.0, "dense-minilm, flat", "bytes_per_document")
 LATE_BYTES = _bench(33490.5, "multivector-minilm, 16 bits", "bytes_per_document")
 WEIGHTS = _row(90261504, "wiki/mini/dense-seed1", "memory", "weights")
-ID_BYTES = _row(7739532, "wiki/mini/dense-seed1", "memory", "ids+rows by id")
 ROW_BYTES = {
     ("atomic", True): _row(1338561792, "wiki/mini/atomic-seed1", "memory", INDEX),
     ("semantic", True): _row(1018987030, "wiki/mini/semantic-seed1", "memory", INDEX),
@@ -143,7 +142,6 @@ SPEEDS: dict[tuple[str, bool], tuple[Speed, ...]] = {
 """By system, or the docids of a generative one, and whether there is a GPU; the smaller corpus first."""
 
 # Success@1, of one seed each.
-PYTHON_BM25 = _first(0.1875, "python/mini/bm25-seed0", "test", "bm25")
 PYTHON_DENSE = _first(0.2833, "python/mini/dense-seed0", "test", "dense")
 PYTHON_GENERATIVE = _first(0.4208, "python/mini/atomic-seed0", "test", "atomic")
 NQ_DENSE = _first(0.7934, "nq/mini/dense-seed1", "dev", "dense")

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from triever.data.datasets import Dataset
+from triever.data.store import written_bytes
 from triever.errors import UsageError, nearest
 from triever.lab.measured import WIKI
 
@@ -30,7 +31,7 @@ class Corpus:
     documents: int
     words: float  # of a document, on average
     tokens: float  # of a document that encoders read, on average
-    text_bytes: int
+    text_bytes: int  # of all documents with their ids, as an artifact holds them
     questions: int = 0  # judged training questions about documents that are there
     covered: float = 0.0  # the share of documents that they are about
     written: float = 0.0  # the share of documents with written questions
@@ -83,7 +84,7 @@ def described(name: str, dataset: Dataset) -> Corpus:
         words += count
         tokens += min(LENGTH, count * TOKENS_OF_WORD)
         written += bool(document.expansions)
-        size += len(document.title.encode()) + len(document.text.encode())
+        size += written_bytes(document)
         if document.id in asked:
             there.add(document.id)
     each = max(documents, 1)

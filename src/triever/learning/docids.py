@@ -1,7 +1,7 @@
-"""Teaching a model to write docids: what stands for documents, and how a training goes over it.
+"""Teaching a model to write docids: how it is made, and how a training goes over what stands for documents.
 
 Retrievers that write docids have the same options, `DocidRetriever`, and hold a `DocidTeaching`: it makes the model
-and the docids, lays out the views, trains, and trains again when documents are added.
+and the docids, trains, and trains again when documents are added.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from torch import Tensor, nn
 
-from triever import artifact, config
-from triever.config import option
+from triever import artifact
 from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
@@ -31,16 +30,14 @@ from triever.docids.trie import Trie
 from triever.engines import docids as docid_engines
 from triever.engines.base import Engine
 from triever.engines.clusters import ClusterEngine
-from triever.engines.docid_search import SearchOptions
-from triever.engines.docids import DocidEngine, Docids, Reading, ReadsTexts, entries_of, vectors_of
-from triever.engines.encoded import DenseEngine
-from triever.engines.given import GivenEngine
+from triever.engines.docids import DocidEngine, Docids, Reading, entries_of, vectors_of
 from triever.engines.titles import TitleEngine
 from triever.errors import UsageError
 from triever.index.top import shared
 from triever.index.vector_files import UNIT
-from triever.index.vectors import IndexOptions
-from triever.learning.encoders import check_lengths, check_memory, device_name, new_encoder
+from triever.learning.docid_options import DocidRetriever, view_names
+from triever.learning.docid_views import seen_by, texts_of, views_of
+from triever.learning.encoders import check_memory, device_name, new_encoder
 from triever.models.adapters import AdapterOptions, check_library, is_new
 from triever.models.backbones import SCRATCH, Backbone, load_backbone
 from triever.models.causal import ROOM
@@ -52,42 +49,25 @@ from triever.models.precision import device_of
 from triever.models.prompts import Prompts
 from triever.models.seeds import seeded
 from triever.models.token_decoder import token_decoder
-from triever.models.tokens import Tokens
 from triever.progress import phase
 from triever.ranks import reciprocal_rank
-from triever.retriever import Retriever
 from triever.search.scores import Normalisation
 from triever.training import fit_fingerprints
 from triever.training.loop import Batches, train
 from triever.training.loop import Loss as TrainLoss
-from triever.training.pairs import Pairs, held_out, pairs_there, written_pairs
+from triever.training.pairs import Pairs
 from triever.training.tuning import WATCH, DocidTuning, quality, summary
-from triever.training.views import (
-    IGNORED,
-    Behind,
-    Chunks,
-    Generated,
-    Labelled,
-    View,
-    ViewBatches,
-    ViewOptions,
-    check_shares,
-    coverage,
-    docid_rows,
-)
+from triever.training.views import IGNORED, Behind, View, ViewBatches, check_shares, coverage, docid_rows
 from triever.validation import require
 
 _log = logging.getLogger("triever")
 
 ADVICE = "try more questions, asked or written (triever write-queries), or a lower training.learning_rate"
 """What to do about a training that did not make the model better."""
-GIVEN = "given"
-"""The kind of retriever that has vectors of one's own, which its encoder need not be here for."""
 REPLAYED = 10
 """Old documents that are gone over again for each new one, at most."""
 E = TypeVar("E", DocidEngine, ClusterEngine, TitleEngine)
 M = TypeVar("M", bound=DocidModel)
-R = TypeVar("R", bound=Engine)
 Targets: TypeAlias = Callable[[Sequence[Document] | DocumentStore, Sequence[Docid]], Sequence[Docid]]
 """What a model is taught to write for documents with these docids."""
 
@@ -121,25 +101,6 @@ class Course(NamedTuple):
     rounds: Callable[[int], Batches]
 
 
-class Taught(Protocol):
-    """What views are made for: a model, and how queries are read for it."""
-
-    @property
-    def model(self) -> ReadsTexts:
-        """What learns."""
-        ...
-
-    @property
-    def reading(self) -> Reading:
-        """What stands before texts."""
-        ...
-
-    @property
-    def queries(self) -> tuple[int, str]:
-        """How many tokens of a query are read, and what stands before it."""
-        ...
-
-
 class WithEncoder(nn.Module):
     """A model and an encoder that go through a training together, and so through its checkpoints."""
 
@@ -149,155 +110,11 @@ class WithEncoder(nn.Module):
         self.encoder = encoder
 
 
-@dataclass(eq=False)
-class DocidRetriever(Retriever[R]):
-    """The options of a retriever with a model that learns to write docids."""
-
-    search_only: ClassVar[tuple[str, ...]] = ("search_options",)
-
-    docids: Scheme = option(
-        Atomic(), "atomic, naive, title, semantic, codebook, cluster or given, or a table with its kind"
-    )
-    backbone: str = option(
-        "minilm", "the model that reads: minilm, smollm2, scratch, a folder, an id of the hub; a T5 brings its decoder"
-    )
-    fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
-    vectors: Retriever[Any] | None = option(
-        None,
-        "a dense retriever, or its folder, whose vectors docids are made from, or the system given with vectors of "
-        "your own; none: the backbone as it comes",
-    )
-    decoder: DecoderOptions = option(DecoderOptions(), "what writes")
-    views: ViewOptions = option(ViewOptions(), "what stands for documents in training")
-    query_length: int = option(64, "tokens of a query that are read")
-    document_length: int = option(512, "tokens of a document that chunks are taken from")
-    training: DocidTuning = option(DocidTuning(), "how it is trained")
-    search_options: SearchOptions = option(SearchOptions(), "how docids are searched")
-    device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
-    adapter: AdapterOptions = option(AdapterOptions(), "new weights inside of what reads, which may stay as it is")
-
-    def __post_init__(self) -> None:
-        config.validate(self)
-        if self.vectors is not None and self.vectors.kind not in ("dense", GIVEN):
-            problem = f"vectors = {self.vectors.kind} makes no vectors of documents"
-            raise UsageError(problem, "name a dense retriever, or given with a file of vectors")
-        check_lengths(self.read_length, self.document_length)
-        if self.decoder.rows == "vectors":
-            self._check_rows()
-        if self.search_options.think and not self.writes_tokens:
-            problem = f"search_options.think = {self.search_options.think} needs a language model that writes titles"
-            raise UsageError(problem, "set docids=title, docids.tokenizer=backbone and a causal backbone")
-
-    @property
-    def writes_tokens(self) -> bool:
-        """Whether docids are written in the tokens of a language model."""
-        return False
-
-    def _check_rows(self) -> None:
-        """Refuse to begin output rows as vectors where there are none that would do."""
-        if not self.docids.names_vectors:
-            problem = f"decoder.rows = vectors, but the symbols of these {self.docids.kind} docids have no vectors"
-            raise UsageError(
-                problem,
-                "leave decoder.rows out, or use docids atomic, cluster with branch=0, or codebook with positions",
-            )
-        if self.given:
-            problem = "decoder.rows = vectors, but given vectors are not of the space of the states that are read"
-            raise UsageError(problem, "leave decoder.rows out, or name a dense retriever with given.file")
-        if self.dense and self.dense.size:
-            problem = f"decoder.rows = vectors, but vectors.size = {self.dense.size} projects vectors to another size"
-            raise UsageError(problem, "leave decoder.rows out, or name a dense retriever with size = 0")
-
-    @property
-    def dense(self) -> VectorSystem | None:
-        """The retriever whose vectors docids are made from, where one is named."""
-        # `__post_init__` refuses all others
-        return cast("VectorSystem | None", self.vectors) if self.given is None else None
-
-    @property
-    def given(self) -> Retriever[GivenEngine] | None:
-        """The retriever with vectors of one's own that docids are made from, where one is named."""
-        return self.vectors if self.vectors is not None and self.vectors.kind == GIVEN else None
-
-    @property
-    def read_length(self) -> int:
-        """How many tokens of a query are read."""
-        return self.query_length
-
-    @property
-    def members(self) -> tuple[Retriever[Any], ...]:
-        """The retriever whose vectors docids are made from, where one is named."""
-        return (self.vectors,) if self.vectors is not None else ()
-
-    def learns_queries(self, dataset: Dataset) -> bool:
-        """Whether it learns from judged queries: only where they are among its views."""
-        return self.tuning is not None and "labelled" in view_names(self, dataset)
-
-    @property
-    def reads_expansions(self) -> bool:
-        """Whether it learns from written questions."""
-        return not self.views.names or "generated" in self.views.names or super().reads_expansions
-
-    @property
-    def begins_anew(self) -> bool:
-        """Whether what reads has learned nothing yet."""
-        return self.backbone.startswith(SCRATCH) and self.dense is None
-
-    def lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
-        """What is learned from besides documents, as fingerprints: also a file of docids."""
-        files = {"docids": fit_fingerprints.of_files(self.docids.files)} if self.docids.files else {}
-        return {**super().lessons(dataset, store), **files}
-
-    def searching(self, **options: Any) -> Self:
-        """The same model and documents, searched in another way: `written.searching(method="exact")`."""
-        return self.searched_with({"search_options": options})
-
-
 def trie_of(docids: Sequence[Docid], others: Sequence[Sequence[Docid]], work: Path | None) -> Trie:
     """The trie of the docids of all documents; some documents have others besides."""
     if isinstance(docids, DocidList) and not others:
         return Trie.of_blocks(docids.blocks(), work)
     return Trie.of(entries_of(docids, others, range(len(docids))))
-
-
-class VectorSystem(Protocol):
-    """What is asked of a dense retriever whose vectors docids are made from."""
-
-    backbone: str
-    fetch: bool
-    query_length: int
-    document_length: int
-    query_prefix: str
-    document_prefix: str
-    size: int
-    unit: bool
-    index: IndexOptions
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether it has an engine already."""
-        ...
-
-    @property
-    def engine(self) -> DenseEngine:
-        """What it searches with."""
-        ...
-
-    def engine_for(self, dataset: Dataset, store: DocumentStore, work: Path | None) -> DenseEngine:
-        """What it searches these documents with, learned now if it is not fitted."""
-        ...
-
-
-def view_names(options: DocidRetriever[Any], dataset: Dataset, expanded: int = 0) -> Sequence[str]:
-    """The views that are asked for, or that a dataset has something for; the beginnings are in chunks too."""
-    there = {"labelled": has_queries(options, dataset), "generated": expanded > 0, "chunks": True}
-    return options.views.names or [name for name, is_there in there.items() if is_there]
-
-
-def has_queries(options: DocidRetriever[Any], dataset: Dataset) -> bool:
-    """Whether there are judged queries; a split that was asked for by name must be there."""
-    named = "labelled" in options.views.names or options.training.split != "train"
-    return named or options.training.split in dataset.splits
 
 
 @dataclass(frozen=True)
@@ -481,7 +298,7 @@ class DocidTeaching(Generic[E]):
         options = self.options.training
         if not options.steps:
             return {}
-        views, held = self.views(engine.docids, dataset, store, work)
+        views, held = views_of(self.options, engine.docids, dataset, store, work)
         ranks = judge or reciprocal_ranks
         lesson = Lesson(engine, views, targets, dataset, store, work)
         module, rounds = (course or self.course)(lesson)
@@ -558,58 +375,6 @@ class DocidTeaching(Generic[E]):
             model.output.requires_grad_(share > 0 and not self.options.adapter.freezes)
         return lambda name: share if (whole or name.startswith(readers)) and not is_new(name) else 1.0
 
-    # What stands for documents
-
-    def views(
-        self, docids: Taught, dataset: Dataset, store: DocumentStore, work: Path | None
-    ) -> tuple[dict[str, View], Pairs | None]:
-        """What there is to learn from, by name, and the judged queries that are held out, if there are any."""
-        options = self.options
-        judged = pairs_there(dataset, options.training.split, store) if has_queries(options, dataset) else None
-        train_on, held = held_out(judged, options.training.holdout) if judged else (None, None)
-        views: dict[str, View] = {}
-        for name in view_names(options, dataset, store.expanded):
-            if name == "labelled":
-                if train_on is None or not len(train_on):
-                    raise UsageError("there are no queries to train on", "leave labelled out of views.names")
-                views[name] = Labelled(train_on, self._query_tokens(docids, train_on.texts))
-            elif name == "generated":
-                views[name] = self._generated(docids, store)
-            else:
-                views[name] = self._chunks(docids, store, name, work)
-        return views, held if held is not None and len(held) else None
-
-    def _query_tokens(self, docids: Taught, queries: Sequence[str]) -> Tokens:
-        length, _ = docids.queries
-        return docids.reading.query_tokens(docids.model, queries, length)
-
-    def _generated(self, docids: Taught, store: DocumentStore) -> Generated:
-        written = written_pairs(store, self.options.views.questions)
-        if not len(written):
-            problem = "no document has generated queries"
-            raise UsageError(problem, "write queries with triever write-queries, and give the file with --expansions")
-        return Generated(self._query_tokens(docids, written.texts), written.relevant, written.texts)
-
-    def _chunks(self, docids: Taught, store: DocumentStore, name: str, work: Path | None) -> Chunks:
-        options, model = self.options, docids.model
-        tokenizer, views = model.encoder.tokenizer, options.views
-        before, after = docids.reading.around(tokenizer)
-        folder = work / "documents" / name if work else None
-        # What is read in pieces may be longer than what can be read at once.
-        texts = (document.full_text for document in store)
-        length = min(views.length, options.document_length) if name == "first" else options.document_length
-        tokens = Tokens.of(texts, tokenizer, length, folder)
-        count = 0 if name == "first" else views.count
-        fresh = name != "first" and views.fresh
-        special = len(tokenizer.before) + len(tokenizer.after)
-        longest = model.at_most(views.length + len(before) + len(after) - special)
-        return Chunks(tokens, tokenizer, longest, count, fresh, options.training.seed, (before, after))
-
-    def _texts_of(self, docids: Taught, store: DocumentStore) -> dict[str, View]:
-        """What there is of documents without judged queries."""
-        views: dict[str, View] = {"chunks": self._chunks(docids, store, "chunks", None)} if len(store) else {}
-        return views | ({"generated": self._generated(docids, store)} if store.expanded else {})
-
     # Adding
 
     def tuned(
@@ -636,9 +401,10 @@ class DocidTeaching(Generic[E]):
         before = len(store) - len(documents)
         old = _sample(before, REPLAYED * len(documents), self.options.training.seed)
         replayed = DocumentStore(store.table.take(old))
-        views = self._texts_of(docids, DocumentStore.of(documents))
+        views = texts_of(self.options, docids, DocumentStore.of(documents))
         again = {
-            f"{name} again": Behind(view, len(documents)) for name, view in self._texts_of(docids, replayed).items()
+            f"{name} again": Behind(view, len(documents))
+            for name, view in texts_of(self.options, docids, replayed).items()
         }
         known = [docids.docid(int(docids.numbers[row])) for row in old]
         new = [docids.docid(int(number)) for number in docids.numbers[before:]]
@@ -650,15 +416,6 @@ class DocidTeaching(Generic[E]):
         loss = self._loss_for(docids)
         train(model, loss, rounds, options, label="learning new documents", device=device, share=share)
         return laid_out(model)
-
-
-def seen_by(views: Mapping[str, View], held: Pairs) -> np.ndarray:
-    """(queries,) whether a judged query of the training is about a document of each held-out query.
-
-    Texts and written queries, which there may be for any document, do not count.
-    """
-    labelled = views.get("labelled")
-    return held.about(labelled.covered() if labelled is not None else np.empty(0, np.int64))
 
 
 def reciprocal_ranks(engine: Engine, store: DocumentStore, held: Pairs) -> list[float]:

@@ -16,7 +16,8 @@ from torch.nn import functional
 from triever.data.store import DocumentStore
 from triever.engines.docids import Reading
 from triever.learning.asked import NOTHING_ASKED, Asked, is_worse
-from triever.learning.docids import DocidRetriever, seen_by
+from triever.learning.docid_options import DocidRetriever
+from triever.learning.docid_views import seen_by
 from triever.learning.order import CONFUSED, PrefixTables, PrefixTree, confused
 from triever.models.encoder import encode
 from triever.models.node_rows import Steering

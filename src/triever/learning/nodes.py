@@ -23,16 +23,9 @@ from triever.engines.node_docids import Rows, fitted_trie, passage_vectors
 from triever.engines.nodes import NodeEngine
 from triever.errors import UsageError
 from triever.learning.asked import Asked
-from triever.learning.docids import (
-    ADVICE,
-    DocidRetriever,
-    DocidTeaching,
-    R,
-    VectorSystem,
-    likelihood,
-    view_names,
-    warn_of_codes,
-)
+from triever.learning.docid_options import DocidRetriever, R, VectorSystem, view_names
+from triever.learning.docid_views import views_of
+from triever.learning.docids import ADVICE, warn_of_codes
 from triever.learning.encoders import check_memory, device_name
 from triever.learning.node_lesson import Material, NodeLesson, Order, TaughtBatches, row_loss
 from triever.learning.teachers import Teacher
@@ -45,14 +38,7 @@ from triever.training import fit_fingerprints
 from triever.training.loop import train
 from triever.training.opinions import LABELLED, Teaching
 from triever.training.tuning import WATCH, summary
-from triever.training.views import (
-    IGNORED,
-    Labelled,
-    View,
-    check_shares,
-    coverage,
-    questions_of,
-)
+from triever.training.views import IGNORED, Labelled, View, check_shares, coverage, questions_of
 
 _log = logging.getLogger("triever")
 
@@ -258,7 +244,7 @@ class NodeTeaching:
             return None
         material = Material(model, reading, (model.at_most(self.options.read_length), reading.query_prefix))
         asked = replace(self.options, views=replace(self.options.views, names=tuple(names)))
-        views, held = DocidTeaching(asked, likelihood).views(material, dataset, store, work)
+        views, held = views_of(asked, material, dataset, store, work)
         return NodeLesson(model, material, views, held)
 
     def _train(

@@ -217,7 +217,7 @@ class DocidModel(nn.Module, ABC, Generic[S]):
     def tokenise(self, texts: Sequence[str], length: int) -> tuple[Tensor, Tensor]:
         """The first tokens of texts: ids and mask, (rows, longest) each."""
         tokenizer = self.encoder.tokenizer
-        return Tokens.of(texts, tokenizer, length).padded(range(len(texts)), tokenizer.pad)
+        return Tokens.of(texts, tokenizer, length).all_padded(tokenizer.pad)
 
     def tokeniser(self, length: int, prefix: str = "") -> Tokenise:
         """A function that gives at most `length` tokens of each text, with the prefix before the text."""

@@ -50,15 +50,15 @@ class LanguageModel(nn.Module):
 
         With `is_document` (rows, length), only what stands there word for word is written.
         """
-        literal = None if is_document is None else Standing.anywhere(ids, is_document, self.tokenizer, self.end)
         with last_attention.noticed() as seen:
             state = sampling.step(self.module, ids, mask)
         if seen.latest is None:
             problem = f"{self.backbone.name} does not say what it looks at when it writes"
             raise UsageError(problem, "choose a causal model such as smollm2")
         attention = seen.latest.weights()
-        tokens, logprobs = sampling.likeliest(self.module, state, self.end, limit, literal)
-        return Continued(tokens, logprobs, attention)
+        if is_document is not None:
+            state = sampling.WordForWord(state, Standing.anywhere(ids, is_document, self.tokenizer, self.end))
+        return Continued(*sampling.likeliest(state, self.end, limit), attention)
 
 
 def new_language_model(backbone: Backbone, seed: int = 0) -> LanguageModel:

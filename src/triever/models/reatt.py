@@ -26,6 +26,7 @@ from triever.models.cross_decoder import Read
 from triever.models.decoders import brings_decoder, is_bert
 from triever.models.late_interaction import late_scores
 from triever.models.layers import Memory
+from triever.models.sampling import WordForWord, Writing, likeliest
 from triever.models.seeds import seeded
 from triever.models.split_encoder import SplitBert, SplitEncoder, SplitT5, joined
 from triever.models.standing import Standing
@@ -105,6 +106,25 @@ class Answers:
 
     tokens: list[list[int]]  # without the end
     logprobs: Tensor  # (questions,) of the tokens and of the end, where that was reached
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """Answers that are being written, a row for each question."""
+
+    model: ReAttModel
+    read: ReadPairs
+    past: list[Memory]
+    logprobs: Tensor  # (rows, words) of the next token
+
+    def take(self, rows: Tensor) -> _Writing:
+        """Some of the rows."""
+        past = [(keys[rows], values[rows]) for keys, values in self.past]
+        return _Writing(self.model, self.read.of(rows), past, self.logprobs[rows])
+
+    def behind(self, tokens: Tensor) -> _Writing:
+        """The same with one more token (rows,) behind each answer."""
+        return self.model.behind(self.read, self.past, tokens)
 
 
 class ReAttModel(nn.Module):
@@ -286,28 +306,20 @@ class ReAttModel(nn.Module):
 
         With `word_for_word`, an answer is what stands in a document that was read.
         """
-        rows = len(read.mask)
-        token = torch.full((rows, 1), self.decoder.shape.start, device=self.device)
-        going = torch.ones(rows, dtype=torch.bool, device=self.device)
-        total = torch.zeros(rows, dtype=self.head_logits.dtype, device=self.device)
-        standing = self._anywhere(read) if word_for_word else None
-        written, past = [], None
-        for _ in range(limit):
-            states, past, shares = self._decoded(token, past, read)
-            scores = self.decoder.logits(states[:, -1]).to(total.dtype).log_softmax(1)
-            if shares is not None and read.ids is not None:
-                copied = torch.zeros_like(scores).scatter_add(1, read.ids, shares[:, -1].to(scores.dtype))
-                scores = self._mixed(states[:, -1], scores, copied)
-            best, chosen = (standing.left(scores) if standing else scores).max(1)
-            total = total + best * going
-            going = going & (chosen != self.end)
-            written.append(chosen.masked_fill(~going, self.end))
-            if not going.any():
-                break
-            token = chosen[:, None]
-            standing = standing.behind(chosen) if standing else None
-        tokens = torch.stack(written, 1).tolist()
-        return Answers([[token for token in row if token != self.end] for row in tokens], total)
+        start = torch.full((len(read.mask),), self.decoder.shape.start, device=self.device)
+        state: Writing = self.behind(read, None, start)
+        if word_for_word:
+            state = WordForWord(state, self._anywhere(read))
+        return Answers(*likeliest(state, self.end, limit))
+
+    def behind(self, read: ReadPairs, past: list[Memory] | None, tokens: Tensor) -> _Writing:
+        """What is written once tokens (rows,) stand behind the past."""
+        states, past, shares = self._decoded(tokens[:, None], past, read)
+        logprobs = self.decoder.logits(states[:, -1]).to(self.head_logits.dtype).log_softmax(1)
+        if shares is not None and read.ids is not None:
+            copied = torch.zeros_like(logprobs).scatter_add(1, read.ids, shares[:, -1].to(logprobs.dtype))
+            logprobs = self._mixed(states[:, -1], logprobs, copied)
+        return _Writing(self, read, past, logprobs)
 
     def _anywhere(self, read: ReadPairs) -> Standing:
         """Nothing is written yet, so an answer may begin anywhere in a document."""

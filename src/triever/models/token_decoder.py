@@ -49,9 +49,9 @@ class TokenDecoder(CausalDecoder):
         written: dict[int, list[int]] = {}
         dtype, scored = fast_dtype(self.device), _Scored(self.eval())
         for batch in by_length(tokens.lengths, tokens=AT_ONCE):
-            ids, mask = (part.to(self.device) for part in sampling.left_padded(tokens, batch, pad))
+            ids, mask = (part.to(self.device) for part in sampling.left_padded(*tokens.padded(batch, pad)))
             with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
-                followed, _ = sampling.likeliest(scored, sampling.step(scored, ids, mask), end, limit)
+                followed, _ = sampling.likeliest(sampling.step(scored, ids, mask), end, limit)
             written |= zip(batch.tolist(), followed, strict=True)
         return [written[number] for number in range(len(prompts))]
 

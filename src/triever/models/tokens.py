@@ -242,6 +242,10 @@ class Tokens:
         ids[cut, kept[cut] - 1] = self.flat[(begin + length)[cut] - 1]
         return torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
 
+    def all_padded(self, pad: int = 0) -> tuple[Tensor, Tensor]:
+        """All texts side by side."""
+        return self.padded(np.arange(len(self)), pad)
+
     def keep(self, skip: Sequence[int]) -> np.ndarray:
         """For each token of `flat` whether it is none of these numbers, such as those of punctuation."""
         return ~np.isin(self.flat, np.asarray(skip, np.int64))

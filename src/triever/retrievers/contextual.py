@@ -43,15 +43,9 @@ from triever.engines.titles import (
     writing_in,
 )
 from triever.errors import UsageError
-from triever.learning.docids import (
-    Course,
-    DocidRetriever,
-    DocidTeaching,
-    Lesson,
-    WithEncoder,
-    likelihood,
-    written_by,
-)
+from triever.learning.docid_options import DocidRetriever
+from triever.learning.docid_views import views_of
+from triever.learning.docids import Course, DocidTeaching, Lesson, WithEncoder, likelihood, written_by
 from triever.learning.encoders import device_name
 from triever.models.backbones import Backbone
 from triever.models.cross_decoder import CrossDecoder
@@ -202,7 +196,7 @@ class Contextual(DocidRetriever[TitleEngine]):
     ) -> tuple[TitleEngine, np.ndarray]:
         """The model after a training of its first state, and a vocabulary by its encoder, if that is wanted."""
         model = engine.docids.model
-        views, _ = self._teaching.views(engine.docids, dataset, store, work)
+        views, _ = views_of(self, engine.docids, dataset, store, work)
         train(
             model,
             partial(_contrast, self.contrast.loss),

@@ -168,7 +168,7 @@ class CandidateBatches(TuningBatches):
             encoder.tokenizer,
             encoder.longest,
         )
-        ids, mask = tokens.padded(np.arange(len(tokens)), encoder.tokenizer.pad)
+        ids, mask = tokens.all_padded(encoder.tokenizer.pad)
         shape = (*rows.shape, ids.shape[1])
         return {"ids": ids.view(shape), "mask": mask.view(shape)}
 

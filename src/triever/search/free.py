@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from triever.docids.walk import Walk
 from triever.models.generator import Cache, Generator, Hidden
 from triever.search.beam import BeamOptions
-from triever.search.hits import best, masses
+from triever.search.hits import summed
 
 
 @dataclass(frozen=True)
@@ -55,14 +54,11 @@ class Written:
         self, state: Tensor, counts: Tensor, k: int, ties: bool
     ) -> list[tuple[list[tuple[int, float]], int, int]]:
         """The same, for the documents below states (queries, width, parts), of which some count (queries, width)."""
-        results = []
-        columns = (each.cpu().numpy() for each in (state, counts, self.valid, self.logprob.double()))
-        for states, counted, valid, logprobs in zip(*columns, strict=True):
-            written = np.isfinite(logprobs)
-            kept = counted & written
-            hits = best(masses(self.walk, states[kept], logprobs[kept]), k, ties=ties)
-            results.append((hits, int((written & ~valid).sum()), int(written.sum())))
-        return results
+        written = self.logprob.isfinite()
+        logprob = self.logprob.masked_fill(~counts, -torch.inf)
+        hits = summed(self.walk, state, logprob, logprob, k, ties=ties)
+        invalid = (written & ~self.valid).sum(1).tolist()
+        return list(zip(hits, invalid, written.sum(1).tolist(), strict=True))
 
 
 def free(

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from torch import Tensor
 
 from triever.docids.walk import Walk
 from triever.search.beam import Frontier
@@ -21,7 +22,7 @@ def documents(walk: Walk, frontier: Frontier, k: int, *, ties: bool = False) -> 
     """
     if walk.one_to_one:
         return _of_lone_docids(walk, frontier, k, ties=ties)
-    return _of_docids(walk, frontier, k, ties=ties)
+    return summed(walk, frontier.state, frontier.logprob, frontier.rank, k, ties=ties)
 
 
 def _of_lone_docids(walk: Walk, frontier: Frontier, k: int, *, ties: bool) -> list[list[tuple[int, float]]]:
@@ -34,7 +35,7 @@ def _of_lone_docids(walk: Walk, frontier: Frontier, k: int, *, ties: bool) -> li
         document, finite = np.full(logprob.shape, -1), logprob > -np.inf
         which, numbers = walk.documents_of(frontier.state.cpu().numpy()[finite])
         if len(which) != finite.sum():  # prefixes, not docids
-            return _of_docids(walk, frontier, k, ties=ties)
+            return summed(walk, frontier.state, frontier.logprob, frontier.rank, k, ties=ties)
         document[finite] = numbers
     else:
         document = frontier.document.cpu().numpy()
@@ -42,14 +43,20 @@ def _of_lone_docids(walk: Walk, frontier: Frontier, k: int, *, ties: bool) -> li
     hits = [list(zip(numbers[:count], masses[:count], strict=True)) for numbers, masses, count in columns]
     if equal.any():
         rows = np.flatnonzero(equal)
-        some = (column.cpu()[rows] for column in (frontier.state, frontier.logprob, frontier.length, frontier.rank))
-        for row, found in zip(rows.tolist(), _of_docids(walk, Frontier(*some), k, ties=ties), strict=True):
+        some = (column.cpu()[rows] for column in (frontier.state, frontier.logprob, frontier.rank))
+        for row, found in zip(rows.tolist(), summed(walk, *some, k, ties=ties), strict=True):
             hits[row] = found
     return hits
 
 
-def _of_docids(walk: Walk, frontier: Frontier, k: int, *, ties: bool) -> list[list[tuple[int, float]]]:
-    state, logprob, rank = frontier.state.cpu().numpy(), frontier.logprob.cpu().numpy(), frontier.rank.cpu().numpy()
+def summed(
+    walk: Walk, states: Tensor, logprobs: Tensor, ranks: Tensor, k: int, *, ties: bool
+) -> list[list[tuple[int, float]]]:
+    """The same of prefixes in any order: states (queries, width, parts), log-probabilities and ranks (queries, width).
+
+    All documents below a prefix have equal shares of it.
+    """
+    state, logprob, rank = (column.cpu().numpy() for column in (states, logprobs, ranks))
     query, slot = np.nonzero(logprob > -np.inf)
     which, numbers = walk.documents_of(state[query, slot])
     mass = logprob[query, slot].astype(np.float64)[which] - np.log(np.bincount(which)[which])
@@ -91,17 +98,6 @@ def best_ranks(walk: Walk, states: list[list[int]], ranks: list[float]) -> dict[
             for document in walk.documents(state):
                 highest[document] = max(rank, highest.get(document, -math.inf))
     return highest
-
-
-def masses(walk: Walk, states: np.ndarray, logprobs: np.ndarray) -> dict[int, float]:
-    """The log-probability of each document of docids (n, parts); those of one docid have equal shares of it."""
-    there = logprobs > -np.inf
-    which, documents = walk.documents_of(states[there])
-    shares = logprobs[there][which] - np.log(np.bincount(which)[which])
-    order = documents.argsort(kind="stable")
-    first = np.flatnonzero(np.diff(documents[order], prepend=-1))
-    summed = np.logaddexp.reduceat(shares[order], first) if len(first) else shares
-    return dict(zip(documents[order][first].tolist(), summed.tolist(), strict=True))
 
 
 def best(masses: Mapping[int, float], k: int, *, ties: bool = False) -> list[tuple[int, float]]:

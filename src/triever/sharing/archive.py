@@ -20,6 +20,7 @@ from triever import artifact
 from triever.arguments import as_path
 from triever.errors import ArtifactError, TrieverError
 from triever.files import atomic, open_regular
+from triever.manifest import LARGEST_MANIFEST
 from triever.progress import phase
 from triever.sharing.landing import Landing, landing
 
@@ -103,7 +104,7 @@ def _manifest_text(path: Path, archive: zipfile.ZipFile) -> str:
     except KeyError:
         problem = f"{path} is not a packed Triever artifact: it has no {artifact.MANIFEST}"
         raise ArtifactError(problem, "make one with: triever pack MODEL --out FILE") from None
-    if info.file_size > artifact.LARGEST_MANIFEST:
+    if info.file_size > LARGEST_MANIFEST:
         raise ArtifactError(f"{path} has a manifest of {info.file_size:,} bytes", "do not use this file")
     return archive.read(info).decode("utf-8")
 

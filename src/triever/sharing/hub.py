@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from triever import artifact
 from triever.arguments import as_path, brief, text
 from triever.errors import ArtifactError, ServerError, TrieverError, UsageError
+from triever.manifest import LARGEST_MANIFEST
 from triever.progress import bar, is_shown, phase
 from triever.sharing.card import MARK, readme
 from triever.sharing.landing import landing
@@ -237,7 +238,7 @@ class Hub:
         if entry is None:
             problem = f"{self.repository} is not a Triever artifact: it has no {artifact.MANIFEST}"
             raise ArtifactError(problem, "check the name; a pretrained model is used with --set backbone=OWNER/NAME")
-        if entry.size > artifact.LARGEST_MANIFEST:
+        if entry.size > LARGEST_MANIFEST:
             raise ArtifactError(f"{self.repository} has a manifest of {entry.size:,} bytes", "do not use it")
         content = self.fetch(artifact.MANIFEST, state.commit, folder).read_bytes()
         return content.decode("utf-8", errors="replace")  # what is replaced is not JSON, or has another digest

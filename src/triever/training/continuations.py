@@ -25,7 +25,7 @@ Numbers = Sequence[int] | np.ndarray
 def continuation_batch(prompts: Sequence[Numbers], texts: Sequence[Numbers], pad: int) -> dict[str, Tensor]:
     """Prompts followed by their texts, padded on the left; the last `length` tokens are the text's."""
     rows = [[*map(int, prompt), *map(int, text)] for prompt, text in zip(prompts, texts, strict=True)]
-    ids, mask = left_padded(Tokens.from_lists(rows, 2**31), np.arange(len(rows)), pad)
+    ids, mask = left_padded(*Tokens.from_lists(rows, 2**31).all_padded(pad))
     return {"ids": ids, "mask": mask, "length": torch.tensor([len(text) for text in texts])}
 
 

@@ -248,7 +248,7 @@ class ViewBatches:
         tokens = drawn[0].tokens
         for part in drawn[1:]:
             tokens = tokens.joined(part.tokens)
-        ids, mask = tokens.padded(np.arange(len(tokens)), self.pad)
+        ids, mask = tokens.all_padded(self.pad)
         targets = self.targets[np.concatenate([part.rows for part in drawn])]
         return {"ids": ids, "mask": mask, "targets": torch.from_numpy(_trimmed(targets))}
 
