@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.retrievers.contract import dataset
 from tests.test_shown import parse
-from triever import MultiVector, UsageError, cli
+from triever import Dataset, Document, MultiVector, UsageError, cli
 from triever.lab import measured
 from triever.lab.costs import bm25_cost, dense_cost, generative_cost, late_cost, query_ms, tokens_per_second
 from triever.lab.measured import PYTHON, SPEEDS, WIKI
@@ -62,6 +62,14 @@ def test_without_questions_and_gpu_nothing_is_trained() -> None:
 def test_without_questions_a_gpu_and_memory_allow_late_interaction() -> None:
     assert systems(CORPUS, GPU) == ["multivector", "dense", "bm25"]
     assert settings_of(advice(CORPUS, GPU).suggestions[0]) == []
+
+
+@pytest.mark.parametrize(("language", "settings"), [("german", ["language=german"]), ("", [])])
+def test_texts_that_are_not_english_begin_with_bm25(language: str, settings: list[str]) -> None:
+    given = advice(replace(ASKED, language=language), GPU)
+    assert [suggestion.system for suggestion in given.suggestions] == ["bm25", "generative", "multivector"]
+    assert settings_of(given.suggestions[0]) == settings
+    assert "MiniLM" in given.notes[0]
 
 
 def test_questions_are_learned_from() -> None:
@@ -298,6 +306,12 @@ def test_a_dataset_is_counted() -> None:
     assert corpus.tokens == pytest.approx(min(256, corpus.words * 1.349), rel=1e-3)
     assert corpus.written == 0
     assert described("toy", dataset().with_expansions({documents[0].id: ["what"]})).written == 1 / len(documents)
+
+
+def test_the_language_of_a_dataset_is_told() -> None:
+    texts = ["Der Hund und die Katze", "Das ist nicht der Weg"]
+    german = Dataset.of("x", [Document(str(number), text) for number, text in enumerate(texts)])
+    assert described("x", german).language == "german"
 
 
 def test_questions_count_where_their_documents_are_there(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from triever.data.datasets import Dataset
+from triever.data.words import BEGINNING, LOOKED_AT, language_of
 from triever.errors import UsageError, nearest
 from triever.lab.measured import WIKI
 
@@ -36,6 +37,7 @@ class Corpus:
     written: float = 0.0  # the share of documents with written questions
     train: str = ""  # the split of these questions, or several joined by +
     test: str = ""  # the split of questions to compare systems on
+    language: str = "english"  # as `language_of` names it
 
     def __post_init__(self) -> None:
         if self.documents < 1:
@@ -77,7 +79,10 @@ def described(name: str, dataset: Dataset) -> Corpus:
     asked: set[str] = set().union(*relevant)
     documents = words = written = size = 0
     tokens, there = 0.0, set()
+    beginnings: list[str] = []
     for document in dataset.documents():
+        if len(beginnings) < LOOKED_AT:
+            beginnings.append(document.full_text[:BEGINNING])
         count = len(document.title.split()) + len(document.text.split())
         documents += 1
         words += count
@@ -88,9 +93,9 @@ def described(name: str, dataset: Dataset) -> Corpus:
             there.add(document.id)
     each = max(documents, 1)
     questions = sum(not ids.isdisjoint(there) for ids in relevant)
-    return Corpus(
-        name, documents, words / each, tokens / each, size, questions, len(there) / each, written / each, train, test
-    )
+    shares = len(there) / each, written / each
+    language = language_of(beginnings)
+    return Corpus(name, documents, words / each, tokens / each, size, questions, *shares, train, test, language)
 
 
 def _relevant(dataset: Dataset, split: str) -> list[set[str]]:
