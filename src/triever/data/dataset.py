@@ -23,6 +23,8 @@ from triever.data.records import Document, Qrels, Query, normalise
 from triever.data.splits import ALL, named_splits
 from triever.errors import DataError, UsageError, nearest
 
+NAMED = 10
+"""How many fields a warning names."""
 SHIPPED = "python"
 """The name of the written questions that come with the package, for the corpus of the same name."""
 Documents: TypeAlias = Callable[[Problems], Iterator[Document]]
@@ -124,15 +126,21 @@ class Dataset:
         """All documents; each call starts from the first."""
         problems, digest, count = Problems(self.skip_bad), Digest(), 0
         unseen = _relevant(self._qrels.values())
+        fields, has_text = "", False
         for document in self.stream(problems):
             unseen.discard(document.id)
             digest.add(document)
+            fields = fields if count else ", ".join([*document.metadata][:NAMED])
+            has_text = has_text or bool(document.text)
             count += 1
             yield document
         self._fingerprint = digest.hex()
         self._reading = Reading.of(self.source, count, problems)
         self._tell_problems(problems)
         self._tell(len(unseen), "documents that are judged relevant are not there")
+        if fields and not has_text:
+            problem = f"documents have a title and no text: {fields} became metadata; if one of these is the text, "
+            self._tell(count, f"{problem}call it text, contents or body")
 
     def queries(self, split: str) -> list[Query]:
         """The judged queries of the split; all its queries if nothing is judged or it has its own file of queries."""
