@@ -83,3 +83,7 @@ def test_the_language_of_most_texts_is_told(text: str, language: str) -> None:
     assert language_of([text]) == language
     assert language_of([text, text, "the cat is on the mat"]) == language
     assert language_of([text, "the cat is on the mat", "this is it"]) == "english"
+
+
+def test_a_few_short_texts_do_not_make_another_language() -> None:
+    assert language_of(["rich y", *["printer jams"] * 8]) == "english"

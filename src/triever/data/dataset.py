@@ -226,6 +226,14 @@ class Dataset:
         self._tell(len(unknown), f"documents that are judged relevant in {split} are not there")
         return unknown
 
+    def queries_without_relevant(self, split: str) -> list[str]:
+        """The judged queries of a split for which no document is relevant; warns if there are any."""
+        judged = self.qrels(split)
+        without = [query for query, grades in judged.items() if all(grade <= 0 for grade in grades.values())]
+        problem = f"of {len(judged):,} judged queries of {split} have no relevant document"
+        self._tell(len(without), f"{problem}: whatever is found, they count as misses")
+        return without
+
     def _own_queries(self, split: str) -> list[Query]:
         judged = self.qrels(split)
         problems = Problems(self.skip_bad)
