@@ -305,6 +305,7 @@ TABLES = [
     Case("a quoted cell that is not closed", lines("docs.csv", "id,text", "1,cats", '2,"dogs'), documents, 'docs.csv:3: a quoted cell is not closed; write quotes inside', 1),
     Case("a missing id in a table", lines("collection.tsv", "1\tcats", "\tdogs"), documents, "collection.tsv:2: the id is empty", 1),
     Case("a table without columns of ids and texts", file("docs.csv", "Ticket Nr,Betreff\n1,x\n"), documents, "docs.csv has no columns with ids and texts: its columns are ticket nr, betreff; name its columns"),
+    Case("a table without a column of texts", file("docs.csv", "ID,Subject,Message\n1,x,y\n"), documents, "docs.csv has no columns with texts: its columns are id, subject, message; name its columns"),
     Case("Parquet without a column of ids", parquet({"key": ["d1"], "text": ["x"]}), documents, "corpus.parquet has no columns with ids and texts; name its columns"),
     Case("Parquet with text of a wrong type", parquet({"_id": ["d1"], "text": [7]}), documents, "the column text has the type int64; write it as strings"),
     Case("Parquet with ids of a wrong type", parquet({"_id": [0.5], "text": ["x"]}), documents, "the column _id has the type double; ids are strings or whole numbers"),
