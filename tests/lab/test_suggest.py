@@ -14,9 +14,10 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import triever
 from tests.retrievers.contract import dataset
 from tests.test_shown import parse
-from triever import Dataset, Document, MultiVector, UsageError, cli
+from triever import Dataset, Document, MultiVector, UsageError, cli, load_dataset
 from triever.lab import measured
 from triever.lab.costs import bm25_cost, dense_cost, generative_cost, late_cost, query_ms, tokens_per_second
 from triever.lab.measured import PYTHON, SPEEDS, WIKI
@@ -306,6 +307,15 @@ def test_a_dataset_is_counted() -> None:
     assert corpus.tokens == pytest.approx(min(256, corpus.words * 1.349), rel=1e-3)
     assert corpus.written == 0
     assert described("toy", dataset().with_expansions({documents[0].id: ["what"]})).written == 1 / len(documents)
+
+
+def test_files_of_text_cost_what_their_passages_do(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("word " * 1200)
+    corpus = described("files", load_dataset(tmp_path))
+    fitted = triever.BM25().fit(load_dataset(tmp_path))
+    assert corpus.rows == pytest.approx(len(fitted.searched), rel=0.1)
+    assert corpus.tokens > 1200 * WIKI.tokens / WIKI.words, "all of a file is read, and not its beginning alone"
 
 
 def test_the_language_of_a_dataset_is_told() -> None:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from triever.data.cutting import Cut
 from triever.data.datasets import Dataset
 from triever.data.words import BEGINNING, LOOKED_AT, language_of
 from triever.errors import UsageError, nearest
@@ -18,6 +19,9 @@ TOKENS_OF_WORD = WIKI.tokens / WIKI.words
 """Tokens that MiniLM makes of a word of English prose: 1.35. Code and names have more."""
 LENGTH = 256
 """Tokens of a document that encoders read where nothing is set."""
+
+CUT = Cut()
+"""How files of text are cut into passages where nothing is set."""
 
 CHANGES = ("rarely", "daily", "hourly")
 """How often documents come, go or change."""
@@ -38,10 +42,16 @@ class Corpus:
     train: str = ""  # the split of these questions, or several joined by +
     test: str = ""  # the split of questions to compare systems on
     language: str = "english"  # as `language_of` names it
+    passages: int = 0  # into which files of text are cut, about; other documents are one each
 
     def __post_init__(self) -> None:
         if self.documents < 1:
             raise UsageError(f"{self.name} has no documents", "check it with: triever data info")
+
+    @property
+    def rows(self) -> int:
+        """What an index has vectors of: documents, or their passages."""
+        return self.passages or self.documents
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,8 @@ def described(name: str, dataset: Dataset) -> Corpus:
     train, test = split_roles([split for split in dataset.splits if dataset.is_judged(split)])
     relevant = _relevant(dataset, train)
     asked: set[str] = set().union(*relevant)
-    documents = words = written = size = 0
+    is_cut = CUT.cuts(dataset)
+    documents = passages = words = written = size = 0
     tokens, there = 0.0, set()
     beginnings: list[str] = []
     for document in dataset.documents():
@@ -86,7 +97,9 @@ def described(name: str, dataset: Dataset) -> Corpus:
         count = len(document.title.split()) + len(document.text.split())
         documents += 1
         words += count
-        tokens += min(LENGTH, count * TOKENS_OF_WORD)
+        rows = -(-count // (CUT.words - CUT.overlap)) if is_cut and count > CUT.words else 1
+        passages += rows
+        tokens += min(LENGTH * rows, (count + (rows - 1) * CUT.overlap) * TOKENS_OF_WORD)
         written += bool(document.expansions)
         size += len(document.title.encode()) + len(document.text.encode())
         if document.id in asked:
@@ -95,7 +108,8 @@ def described(name: str, dataset: Dataset) -> Corpus:
     questions = sum(not ids.isdisjoint(there) for ids in relevant)
     shares = len(there) / each, written / each
     language = language_of(beginnings)
-    return Corpus(name, documents, words / each, tokens / each, size, questions, *shares, train, test, language)
+    counts = documents, words / each, tokens / each, size, questions
+    return Corpus(name, *counts, *shares, train, test, language, passages)
 
 
 def _relevant(dataset: Dataset, split: str) -> list[set[str]]:
