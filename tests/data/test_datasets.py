@@ -222,7 +222,7 @@ def test_judgements_of_what_is_not_there_are_a_warning(tmp_path: Path, caplog: p
         list(data.documents())
         assert data.unknown_documents("test", {"d1", "d2"}) == ["x"]
     assert [record.message for record in caplog.records] == [
-        "x: 1 judged queries of test are not there",
+        "x: 1 judged queries of test are not there; where they are measured, they count as misses",
         "x: 1 documents that are judged relevant are not there",
         "x: 1 documents that are judged relevant in test are not there",
     ]

@@ -240,7 +240,8 @@ class Dataset:
         queries = self.read_queries({split: judged}, problems)[split]
         self._tell_problems(problems)
         ids = {query.id for query in queries}
-        self._tell(len(judged.keys() - ids), f"judged queries of {split} are not there")
+        problem = f"judged queries of {split} are not there; where they are measured, they count as misses"
+        self._tell(len(judged.keys() - ids), problem)
         return queries
 
     def _own_qrels(self, split: str) -> Qrels:
