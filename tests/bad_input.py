@@ -286,7 +286,7 @@ RECORDS = [
     Case("an id with a tab", corpus(GOOD, {"_id": "d\t2", "text": "x"}), documents, r"corpus.jsonl:2: the id 'd\\t2' holds a tab or line break; put an underscore", 1),
     Case("an id with a line break", corpus(GOOD, {"_id": "d\u20282", "text": "x"}), documents, r"corpus.jsonl:2: the id 'd\\u20282' holds a tab or line break", 1),
     Case("the same document id twice", corpus(GOOD, changed(GOOD, text="other")), documents, "corpus.jsonl:2: a second document with the id d1; give every record", 1),
-    Case("a document without text and title", corpus(GOOD, {"_id": "d2", "url": "x"}), documents, "corpus.jsonl:2: the document has neither text nor title; a document looks like", 1),
+    Case("a document without text and title", corpus(GOOD, {"_id": "d2", "url": "x"}), documents, "corpus.jsonl:2: the document has neither text nor title, only url; a document looks like", 1),
     Case("text that is not a string", corpus(GOOD, {"_id": "d2", "text": 7}), documents, "corpus.jsonl:2: text is a number, not a string; write text", 1),
     Case("a title that is not a string", corpus(GOOD, {"_id": "d2", "text": "x", "title": ["y"]}), documents, "corpus.jsonl:2: title is a list, not a string", 1),
     Case("metadata that is not an object", corpus(GOOD, {"_id": "d2", "text": "x", "metadata": [1]}), documents, "corpus.jsonl:2: metadata is a list, not an object", 1),
@@ -304,6 +304,8 @@ TABLES = [
     Case("a column is missing in CSV", lines("docs.csv", "id,text,title", "1,cats,Cats", "2,dogs"), documents, "docs.csv:3: the line has 2 columns instead of 3; comma-separated columns are: id, text, title", 1),
     Case("a quoted cell that is not closed", lines("docs.csv", "id,text", "1,cats", '2,"dogs'), documents, 'docs.csv:3: a quoted cell is not closed; write quotes inside', 1),
     Case("a missing id in a table", lines("collection.tsv", "1\tcats", "\tdogs"), documents, "collection.tsv:2: the id is empty", 1),
+    Case("a table without columns of ids and texts", file("docs.csv", "Ticket Nr,Betreff\n1,x\n"), documents, "docs.csv has no columns with ids and texts: its columns are ticket nr, betreff; name its columns"),
+    Case("a table without a column of texts", file("docs.csv", "ID,Subject,Message\n1,x,y\n"), documents, "docs.csv has no columns with texts: its columns are id, subject, message; name its columns"),
     Case("Parquet without a column of ids", parquet({"key": ["d1"], "text": ["x"]}), documents, "corpus.parquet has no columns with ids and texts; name its columns"),
     Case("Parquet with text of a wrong type", parquet({"_id": ["d1"], "text": [7]}), documents, "the column text has the type int64; write it as strings"),
     Case("Parquet with ids of a wrong type", parquet({"_id": [0.5], "text": ["x"]}), documents, "the column _id has the type double; ids are strings or whole numbers"),
@@ -341,11 +343,11 @@ TREC = [
 ]  # fmt: skip
 
 QUESTIONS = [
-    Case("SQuAD with an article without paragraphs", file("dev.json", json.dumps({"data": [SQUAD, {"title": "Dogs"}]})), documents, "dev.json:1: paragraphs is not a list of objects; expected SQuAD's layout", 1),
-    Case("SQuAD with a question without text", file("dev.json", json.dumps({"data": [SQUAD, {"title": "Dogs", "paragraphs": [{"context": "A dog.", "qas": [{"id": "q2"}]}]}]})), queries, "dev.json:1: question is not a string; expected SQuAD's layout", 1),
+    Case("SQuAD with an article without paragraphs", file("dev.json", json.dumps({"data": [SQUAD, {"title": "Dogs"}]})), documents, "dev.json:1: paragraphs is not a list of objects in article 2; expected SQuAD's layout", 1),
+    Case("SQuAD with a question without text", file("dev.json", json.dumps({"data": [SQUAD, {"title": "Dogs", "paragraphs": [{"context": "A dog.", "qas": [{"id": "q2"}]}]}]})), queries, r"dev.json:1: question is not a string \(record 2 from this line on\); expected SQuAD's layout", 1),
     Case("a SQuAD file that was cut short", file("dev.json", json.dumps({"version": "1.1", "data": [SQUAD, SQUAD]})[:-40]), documents, "dev.json:1: the JSON ends too early", 1),
-    Case("DPR data with a passage without text", file("train.json", json.dumps([DPR, changed(DPR, positive_ctxs=[{"passage_id": "8"}])])), documents, "train.json:1: text is not a string; expected DPR's layout", 1),
-    Case("DPR data with answers that are no list", file("train.json", json.dumps([DPR, changed(DPR, answers="a cat")])), queries, "train.json:1: answers is not a list of strings; expected DPR's layout", 1),
+    Case("DPR data with a passage without text", file("train.json", json.dumps([DPR, changed(DPR, positive_ctxs=[{"passage_id": "8"}])])), documents, r"train.json:1: text is not a string \(record 2 from this line on\); expected DPR's layout", 1),
+    Case("DPR data with answers that are no list", file("train.json", json.dumps([DPR, changed(DPR, answers="a cat")])), queries, "train.json:1: answers is not a list of strings.*; expected DPR's layout", 1),
     Case("a KILT page whose text is no list", lines("kilt.jsonl", json.dumps(PAGE), json.dumps(changed(PAGE, _id="8", text="A dog."))), documents, "kilt.jsonl:2: text is not a list of paragraphs; expected a page of KILT", 1),
     Case("a KILT task whose output is no list", lines("nq.jsonl", json.dumps(TASK), json.dumps(changed(TASK, id="q2", output="a cat"))), queries, "nq.jsonl:2: output is not a list of objects; expected an item of a KILT task", 1),
     Case("a line of DSI-QG without a docid", lines("dsi.json", DSI_LINE, '{"text_id": null, "text": "Question: x"}'), queries, "dsi.json:2: the text_id is missing; give every record an id", 1),

@@ -387,7 +387,7 @@ def test_a_run_that_is_too_shallow_is_measured_with_a_warning(folder: Path, data
     done = triever(folder, *words)
     assert done.stderr.splitlines() == [
         "triever: shallow.run has at most 3 hits a query, but R@100 reads 100: "
-        "lower ranks count as missed; write more: triever run -k 100"
+        "lower ranks count as missed; if the system finds more, write them: triever run -k 100"
     ]
     assert json.loads(done.stdout)["about"]["deepest rank"] == 3
 

@@ -31,6 +31,9 @@ AT_ONCE = 4
 AT_LEAST = 100
 """So many passages are searched for few documents too: the probabilities of all that are found add up."""
 
+NO_DOCUMENTS = "there is no document to search: all are deleted, or the filter leaves none"
+"""The note of a search among no documents."""
+
 PASSAGES = "passages"
 """What the parts of the memory that passages take are called, and their number on a card."""
 
@@ -105,7 +108,7 @@ class Held(Generic[E]):
     def search(self, texts: Sequence[str], k: int) -> list[Result]:
         """The hits of every query."""
         if not texts or not len(self.store):
-            return [Result() for _ in texts]
+            return [Result(note=NO_DOCUMENTS) for _ in texts]
         wanted = min(k, len(self.store))
         if self.cut is None:
             return [*map(self._known, self.engine.search(self.store, texts, wanted), texts)]

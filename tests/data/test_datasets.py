@@ -199,6 +199,17 @@ def test_lenient_loading_leaves_bad_records_out_and_says_so_once(
     assert [record.message.split(": ", 1)[1][:27] for record in caplog.records] == ["1 bad records were left out"] * 2
 
 
+@pytest.mark.parametrize(("more", "said"), [({}, True), ({"text": "a page"}, False)])
+def test_a_text_under_an_unknown_name_is_warned_of(
+    more: dict[str, str], said: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"id": "1", "title": "Printer", "Message": "It jams."}, {"id": "2", "title": "Wifi", **more}]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with caplog.at_level(logging.WARNING, "triever"):
+        assert len(list(load_dataset(tmp_path).documents())) == 2
+    assert ("2 documents have a title and no text: Message became metadata" in caplog.text) == said
+
+
 def test_judgements_of_what_is_not_there_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = {
         "corpus.jsonl": CORPUS,
@@ -211,7 +222,7 @@ def test_judgements_of_what_is_not_there_are_a_warning(tmp_path: Path, caplog: p
         list(data.documents())
         assert data.unknown_documents("test", {"d1", "d2"}) == ["x"]
     assert [record.message for record in caplog.records] == [
-        "x: 1 judged queries of test are not there",
+        "x: 1 judged queries of test are not there; where they are measured, they count as misses",
         "x: 1 documents that are judged relevant are not there",
         "x: 1 documents that are judged relevant in test are not there",
     ]

@@ -274,6 +274,23 @@ def test_squad(indent: int | None, put: Any) -> None:
     assert read_qrels(path) == {"q1": {"Super_Bowl_50-0": 1}, "q2": {"Super_Bowl_50-0": 1}}
 
 
+def test_bad_questions_of_one_line_are_counted_one_by_one_and_have_no_judgements(put: Any) -> None:
+    asked = [{"id": f"q{n}", "question": "Who?", "answers": None if n % 2 else []} for n in range(6)]
+    path = put({"data": [{"title": "T", "paragraphs": [{"context": "A text.", "qas": asked}]}]})
+    problems = Problems(skip_bad=True)
+    kept = [query.id for query in read_queries(path, problems)]
+    assert kept == [*read_qrels(path, problems)] == ["q0", "q2", "q4"]
+    assert problems.count == 3, "a record that is read twice counts once"
+    assert "(record 2 from this line on)" in problems.examples[0]
+
+
+def test_bad_records_of_a_json_list_on_one_line_are_counted_one_by_one(put: Any) -> None:
+    path = put([{"_id": "a", "text": "x"}, {"text": "y"}, {"text": "z"}], "corpus.json")
+    problems = Problems(skip_bad=True)
+    assert [document.id for document in read_documents(path, problems)] == ["a"]
+    assert problems.count == 2
+
+
 def test_squad_on_one_line_beyond_the_limit_of_lines(put: Any) -> None:
     article = {"title": "Long", "paragraphs": [{"context": "word " * 200_000, "qas": []}]}
     path = put({"data": [{**article, "title": f"Long{n}"} for n in range(20)]})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triever.data.words import languages, stemmer, stop_words, words
+from triever.data.words import language_of, languages, stemmer, stop_words, words
 from triever.errors import UsageError
 
 
@@ -63,3 +63,27 @@ def test_stemmers_and_stop_words() -> None:
     assert {"english", "german", "finnish", "none"} <= set(languages())
     with pytest.raises(UsageError, match="no stemmer for language 'germen'; did you mean german"):
         stemmer("germen")
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Wer umzieht, muss den Zählerstand innerhalb von zwei Wochen melden", "german"),
+        ("Les livres de la bibliothèque sont prêtés pour deux semaines", "french"),
+        ("Книги можно взять на две недели, и не больше", "russian"),
+        ("電車が三十分以上遅れた場合", ""),
+        ("الكتب متاحة لمدة أسبوعين", ""),
+        ("Books are lent for two weeks, and a fee is due after that", "english"),
+        ("def heapq_merge(*iterables, key=None, reverse=False)", "english"),
+        ("🖨️ 404 ?!", "english"),
+        ("", "english"),
+    ],
+)
+def test_the_language_of_most_texts_is_told(text: str, language: str) -> None:
+    assert language_of([text]) == language
+    assert language_of([text, text, "the cat is on the mat"]) == language
+    assert language_of([text, "the cat is on the mat", "this is it"]) == "english"
+
+
+def test_a_few_short_texts_do_not_make_another_language() -> None:
+    assert language_of(["rich y", *["printer jams"] * 8]) == "english"

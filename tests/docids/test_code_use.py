@@ -20,6 +20,7 @@ from triever import (
     Atomic,
     Cluster,
     Codebook,
+    Contextual,
     Dataset,
     DecoderOptions,
     Dense,
@@ -165,8 +166,9 @@ def test_documents_that_share_a_title_are_counted(shared: int, alone: int, warne
     data = titled(*["Alike"] * shared, *(f"Title {number}" for number in range(alone)))
     facts = describe_docids(data, "title", ["vocabulary=300"], None)
     warning = (
-        f"{shared} of {shared + alone} documents share their title docid with another one, so that a search cannot "
-        "tell these apart; set docids=semantic, or give every document a title of its own"
+        f"{shared} of {shared + alone} documents or passages share their title docid with another one, so that a "
+        "search cannot tell these apart; unless they are passages of one document, fit generative with "
+        "docids=semantic, or give every document a title of its own"
     )
     assert facts.get("warning about codes") == (warning if warned else None)
 
@@ -175,8 +177,14 @@ def test_a_fit_warns_of_titles_that_documents_share(caplog: pytest.LogCaptureFix
     data = titled(*["Alike", "Other"] * 10)
     with caplog.at_level(logging.WARNING, "triever"):
         retriever = Generative(docids=Title(vocabulary=300), backbone=TINY, training=NOTHING).fit(data)
-    assert "20 of 20 documents share their title docid" in caplog.text
-    assert "set docids=semantic" in line_of(retriever.card, "warning about codes")
+    assert "20 of 20 documents or passages share their title docid" in caplog.text
+    assert "docids=semantic" in line_of(retriever.card, "warning about codes")
+
+
+def test_a_fit_of_contextual_titles_warns_of_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "triever"):
+        Contextual(backbone=TINY, training=NOTHING).fit(titled(*["Alike", "Other"] * 10))
+    assert "20 of 20 documents or passages share their title docid" in caplog.text
 
 
 # --- where it is said -----------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import triever
 from tests.retrievers.contract import dataset
 from tests.test_shown import parse
-from triever import BM25, Dataset, MultiVector, UsageError, artifact, cli, load_dataset
+from triever import BM25, Dataset, Document, MultiVector, UsageError, artifact, cli, load_dataset
 from triever.data.store import DocumentStore
 from triever.lab import measured
 from triever.lab.costs import bm25_cost, dense_cost, generative_cost, late_cost, query_ms, tokens_per_second
@@ -65,6 +66,14 @@ def test_without_questions_and_gpu_nothing_is_trained() -> None:
 def test_without_questions_a_gpu_and_memory_allow_late_interaction() -> None:
     assert systems(CORPUS, GPU) == ["multivector", "dense", "bm25"]
     assert settings_of(advice(CORPUS, GPU).suggestions[0]) == []
+
+
+@pytest.mark.parametrize(("language", "settings"), [("german", ["language=german"]), ("", [])])
+def test_texts_that_are_not_english_begin_with_bm25(language: str, settings: list[str]) -> None:
+    given = advice(replace(ASKED, language=language), GPU)
+    assert [suggestion.system for suggestion in given.suggestions] == ["bm25", "generative", "multivector"]
+    assert settings_of(given.suggestions[0]) == settings
+    assert "MiniLM" in given.notes[0]
 
 
 def test_questions_are_learned_from() -> None:
@@ -316,6 +325,21 @@ def test_a_dataset_is_counted() -> None:
     assert corpus.tokens == pytest.approx(min(256, corpus.words * 1.349), rel=1e-3)
     assert corpus.written == 0
     assert described("toy", dataset().with_expansions({documents[0].id: ["what"]})).written == 1 / len(documents)
+
+
+def test_files_of_text_cost_what_their_passages_do(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("word " * 1200)
+    corpus = described("files", load_dataset(tmp_path))
+    fitted = triever.BM25().fit(load_dataset(tmp_path))
+    assert corpus.rows == pytest.approx(len(fitted.searched), rel=0.1)
+    assert corpus.tokens > 1200 * WIKI.tokens / WIKI.words, "all of a file is read, and not its beginning alone"
+
+
+def test_the_language_of_a_dataset_is_told() -> None:
+    texts = ["Der Hund und die Katze", "Das ist nicht der Weg"]
+    german = Dataset.of("x", [Document(str(number), text) for number, text in enumerate(texts)])
+    assert described("x", german).language == "german"
 
 
 def test_questions_count_where_their_documents_are_there(tmp_path: Path) -> None:

@@ -51,6 +51,11 @@ def test_all_words_are_understood_before_anything_is_fitted(monkeypatch: pytest.
         ready_systems(["bm25", "other=bm25:k2=1"], dataset())
 
 
+def test_a_path_to_nothing_is_not_called_a_system() -> None:
+    with pytest.raises(UsageError, match="models/nope is no folder with a saved model; check the path"):
+        ready_systems(["bm25", "mine=models/nope"], dataset())
+
+
 def test_a_word_may_be_longer_than_a_file_name() -> None:
     words = f"bm25:language=none,k1={'0' * 300}.9"
     with pytest.raises(UsageError, match="finite number"):

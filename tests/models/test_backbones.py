@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -424,6 +425,21 @@ def test_the_hub_is_asked_only_if_allowed(
         load_backbone("some/model")
     with pytest.raises(UsageError, match="no weights in a format"):
         load_backbone("some/model", fetch=True)
+
+
+@needs_minilm
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Die Müllabfuhr kommt am Dienstag und holt auch das Altglas", "look German"),
+        ("図書館の本は二週間借りることができます", "do not look English"),
+        ("the library lends books for two weeks", ""),
+    ],
+)
+def test_texts_that_minilm_cannot_read_are_warned_of(text: str, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "triever"):
+        load_backbone("minilm", texts=[text])
+    assert said in caplog.text if said else not caplog.text
 
 
 @needs_minilm

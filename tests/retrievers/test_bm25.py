@@ -125,6 +125,21 @@ def test_a_query_without_hits_says_why(query: str, note: str) -> None:
     assert bm25.explain(query).note == note
 
 
+def test_words_of_documents_that_are_gone_or_filtered_out_are_not_said_to_be_everywhere() -> None:
+    documents = [Document("a", "zebra", metadata={"lang": "de"}), Document("b", "horse", metadata={"lang": "en"})]
+    bm25 = BM25().fit(Dataset.of("x", documents))
+    missed = "no word of the query is in the documents that were searched"
+    assert bm25.search("zebra", where={"lang": "en"}).note == missed
+    bm25.delete(["a"])
+    assert bm25.search("zebra").note == missed
+
+
+def test_a_filter_that_leaves_nothing_is_said() -> None:
+    bm25 = BM25().fit(Dataset.of("x", [Document("a", "zebra", metadata={"year": 2020})]))
+    assert "filter leaves none" in bm25.search("zebra", where={"year": 2021}).note
+    assert "filter leaves none" in bm25.explain("zebra", where={"year": ">=soon"}).note
+
+
 @pytest.mark.parametrize("method", ["lucene", "robertson", "atire"])
 def test_the_weights_are_those_of_bm25s(method: str) -> None:
     terms = Terms.of("english", [document.full_text for document in DOCUMENTS])

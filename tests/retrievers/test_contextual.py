@@ -338,6 +338,12 @@ def test_mistakes_are_said() -> None:
             triever.config.build(Contextual, options)
 
 
+def test_without_questions_it_says_what_else_can_be_learned_from() -> None:
+    data = triever.Dataset.of("bare", PASSAGES)
+    with pytest.raises(UsageError, match=r"bare has no split 'train'.* views\.names=chunks"):
+        contextual(training=LEARN).fit(data)
+
+
 @pytest.mark.parametrize("loss", ["batch+single", "matrix+single", "matrix+multiple"])
 def test_a_contrastive_training_comes_first_and_gives_its_encoder_to_the_vocabulary(loss: str) -> None:
     first = ContrastTuning(steps=6, batch=8, learning_rate=3e-3, holdout=0.0, reader=1.0, loss=loss)  # ty: ignore

@@ -180,6 +180,11 @@ def test_nothing_is_found_for_no_queries() -> None:
     assert fused.engine.search(fused.documents, [], 3) == []
 
 
+def test_a_query_without_hits_says_why() -> None:
+    fused = Fused(systems=(BM25(), BM25(language="none"))).fit(Dataset.of("x", [Document("a", "zebra")]))
+    assert fused.search("xylophone").note == "no word of the query is in the corpus"
+
+
 def test_options_of_nested_systems_come_back() -> None:
     fused = Fused(systems=(BM25(k1=0.9), Dense(backbone=SMALL)))
     plain = config.to_dict(fused)

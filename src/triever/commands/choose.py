@@ -19,7 +19,9 @@ def options(
     system: Annotated[
         str,
         typer.Argument(
-            metavar="SYSTEM", help="generative, contextual, gdr, bm25, dense, multivector, reranked or fused."
+            metavar="SYSTEM",
+            help="generative, contextual, gdr, reatt, bm25, dense, multivector, reranked, fused, answerer, given "
+            "or run.",
         ),
     ],
     text: Annotated[

@@ -53,7 +53,13 @@ def _shown(value: object) -> str:
 def data_convert(
     data: Data,
     out: Folder,
-    to: Annotated[str, typer.Option(help="The format to write: beir, parquet or msmarco.")] = "beir",
+    to: Annotated[
+        str,
+        typer.Option(
+            help="The format to write: beir, parquet, or msmarco, which has no room for metadata, answers and line "
+            "breaks."
+        ),
+    ] = "beir",
     read_as: ReadAs = "",
     skip_bad: SkipBad = False,
 ) -> None:

@@ -383,7 +383,8 @@ def _shallow(path: Path, run: Run, measures: Sequence[str], documents: Iterable[
     if not 0 < deepest < depths[measure] or sum(1 for _ in islice(documents, deepest + 1)) <= deepest:
         return {}
     _log.warning(
-        "%s has at most %d hits a query, but %s reads %d: lower ranks count as missed; write more: triever run -k %d",
+        "%s has at most %d hits a query, but %s reads %d: lower ranks count as missed; if the system finds more, "
+        "write them: triever run -k %d",
         *(path, deepest, measure, depths[measure], depths[measure]),
     )
     return {"deepest rank": deepest}

@@ -23,6 +23,8 @@ from triever.data.records import Document, Qrels, Query, normalise
 from triever.data.splits import ALL, named_splits
 from triever.errors import DataError, UsageError, nearest
 
+NAMED = 10
+"""How many fields a warning names."""
 SHIPPED = "python"
 """The name of the written questions that come with the package, for the corpus of the same name."""
 Documents: TypeAlias = Callable[[Problems], Iterator[Document]]
@@ -124,15 +126,21 @@ class Dataset:
         """All documents; each call starts from the first."""
         problems, digest, count = Problems(self.skip_bad), Digest(), 0
         unseen = _relevant(self._qrels.values())
+        fields, has_text = "", False
         for document in self.stream(problems):
             unseen.discard(document.id)
             digest.add(document)
+            fields = fields if count else ", ".join([*document.metadata][:NAMED])
+            has_text = has_text or bool(document.text)
             count += 1
             yield document
         self._fingerprint = digest.hex()
         self._reading = Reading.of(self.source, count, problems)
         self._tell_problems(problems)
         self._tell(len(unseen), "documents that are judged relevant are not there")
+        if fields and not has_text:
+            problem = f"documents have a title and no text: {fields} became metadata; if one of these is the text, "
+            self._tell(count, f"{problem}call it text, contents or body")
 
     def queries(self, split: str) -> list[Query]:
         """The judged queries of the split; all its queries if nothing is judged or it has its own file of queries."""
@@ -218,13 +226,22 @@ class Dataset:
         self._tell(len(unknown), f"documents that are judged relevant in {split} are not there")
         return unknown
 
+    def queries_without_relevant(self, split: str) -> list[str]:
+        """The judged queries of a split for which no document is relevant; warns if there are any."""
+        judged = self.qrels(split)
+        without = [query for query, grades in judged.items() if all(grade <= 0 for grade in grades.values())]
+        problem = f"of {len(judged):,} judged queries of {split} have no relevant document"
+        self._tell(len(without), f"{problem}: whatever is found, they count as misses")
+        return without
+
     def _own_queries(self, split: str) -> list[Query]:
         judged = self.qrels(split)
         problems = Problems(self.skip_bad)
         queries = self.read_queries({split: judged}, problems)[split]
         self._tell_problems(problems)
         ids = {query.id for query in queries}
-        self._tell(len(judged.keys() - ids), f"judged queries of {split} are not there")
+        problem = f"judged queries of {split} are not there; where they are measured, they count as misses"
+        self._tell(len(judged.keys() - ids), problem)
         return queries
 
     def _own_qrels(self, split: str) -> Qrels:

@@ -186,11 +186,16 @@ def _recipe(path: str | Path, role: Role) -> tuple[Format, Rows, Make]:
 
 
 def _made(path: str | Path, problems: Problems, rows: Rows, make: Make) -> Iterator[tuple[int, Any]]:
+    before = number = 0
     for line, row in rows(path, problems):
+        number = number + 1 if line == before else 1
+        before = line
         try:
             record = make(row)
         except (Flaw, UsageError) as flaw:
-            problems.report(path, line, flaw.problem, flaw.hint)
+            # JSON may be one long line: its bad records are told apart, and counted, by their number.
+            which = f" (record {number:,} from this line on)" if number > 1 else ""
+            problems.report(path, line, f"{flaw.problem}{which}", flaw.hint)
         else:
             yield line, record
 

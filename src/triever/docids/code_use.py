@@ -115,7 +115,7 @@ def ties(trie: Trie, scheme: Scheme) -> str:
     count, total = int(entries[entries > 1].sum(dtype=np.int64)), main.entries
     if count < TIED or count <= SHARED * total:
         return ""
-    problem = f"{count:,} of {total:,} documents share their {scheme.kind} docid with another one"
+    problem = f"{count:,} of {total:,} documents or passages share their {scheme.kind} docid with another one"
     return f"{problem}, so that a search cannot tell these apart; {scheme.if_tied}"
 
 

@@ -50,7 +50,7 @@ class FusedEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The hits of all engines, joined."""
-        return [Result(self._order(results)[:k]) for results in self.results(store, queries, k)]
+        return [_noted(self._order(results)[:k], results) for results in self.results(store, queries, k)]
 
     def results(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[tuple[Result, ...]]:
         """For each query, what each engine finds."""
@@ -141,6 +141,11 @@ def read_weights(snapshot: Snapshot, count: int) -> tuple[float, ...]:
 
 def _by_name(parts: Iterable[tuple[str, Mapping[str, T]]]) -> dict[str, T]:
     return {part: things for name, system_parts in parts for part, things in inside(name, system_parts).items()}
+
+
+def _noted(hits: tuple[Hit, ...], results: Sequence[Result]) -> Result:
+    """The joined hits; where there are none, with what the engines say about that."""
+    return Result(hits, note="" if hits else "; ".join(dict.fromkeys(result.note for result in results if result.note)))
 
 
 def _reciprocal_ranks(hits: Sequence[Hit]) -> dict[str, float]:

@@ -82,7 +82,21 @@ class LexicalEngine:
         numbers = self.terms.numbers(query)
         rows, scores = self.postings.best(numbers, k) if numbers else ((), ())
         hits = ranked(Hit(store.ids[row], float(score)) for row, score in zip(rows, scores, strict=True))[:k]
-        return Result(hits, note="" if hits else _why_nothing(query, numbers, self.terms.language))
+        return Result(hits, note="" if hits else self._why_nothing(query, numbers))
+
+    def _why_nothing(self, query: str, numbers: list[int]) -> str:
+        language = self.terms.language
+        query_words = words(query, language)
+        if not query_words:
+            return "the query has no words"
+        if all(word in stop_words(language) for word in query_words):
+            return "the query has only words that are too common to search for"
+        if not numbers:
+            return "no word of the query is in the corpus"
+        # The vocabulary also has the words of documents that are deleted, or that a filter leaves out.
+        if not np.isin(numbers, self.terms.flat).any():
+            return "no word of the query is in the documents that were searched"
+        return "the words of the query are in all documents alike"
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What each word of the query adds."""
@@ -166,15 +180,6 @@ def read(snapshot: Snapshot, language: str, weighting: Weighting) -> LexicalEngi
     starts = require_starts(snapshot.array("term_starts"), "term_starts", snapshot.rows, len(flat))
     postings = Postings.read(snapshot, snapshot.rows, len(names))
     return LexicalEngine(Terms(language, names, starts, flat), postings, weighting)
-
-
-def _why_nothing(query: str, numbers: list[int], language: str) -> str:
-    query_words = words(query, language)
-    if not query_words:
-        return "the query has no words"
-    if all(word in stop_words(language) for word in query_words):
-        return "the query has only words that are too common to search for"
-    return "the words of the query are in all documents alike" if numbers else "no word of the query is in the corpus"
 
 
 def weights(terms: Terms, weighting: Weighting, folder: Path | None = None) -> dict[str, np.ndarray]:

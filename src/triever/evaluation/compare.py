@@ -67,6 +67,7 @@ def compare(
         raise UsageError(f"keep = {brief(keep)} should be a function", "it is called with a name and a run")
     check(measures)
     whole(k, "k")
+    _check_answers(retrievers, measures)
     queries, qrels = questions(dataset, split)
     read = depth(measures, qrels)
     searched = max(k, DEEP if read is None else read)
@@ -86,6 +87,15 @@ def compare(
         extra[name] = {"documents": len(retriever), "queries/s": round(speed) if speed >= 10 else speed}
     about = {"data": dataset.name, "split": split, "fingerprint": dataset.fingerprint[:16]}
     return Report.of(values, baseline=baseline, extra=extra, about=about)
+
+
+def _check_answers(retrievers: Mapping[str, Searcher], measures: Sequence[str]) -> None:
+    """Refuse a measure of answers for a system that gives none, before any work is done for it."""
+    asked = [measure for measure in measures if measure in ANSWERED]
+    silent = [name for name, retriever in retrievers.items() if not isinstance(retriever, Asks)]
+    if asked and silent:
+        problem = f"{asked[0]} needs answers, and {', '.join(silent)} only finds documents"
+        raise UsageError(problem, "measure systems that answer, such as reatt, or leave the measure out")
 
 
 def measurable(retriever: Retriever, measures: Sequence[str], queries: Sequence[Query]) -> Sequence[str]:
@@ -128,6 +138,7 @@ def questions(dataset: Dataset, split: str) -> tuple[list[Query], Qrels]:
     if not queries:
         problem = f"none of the questions judged in {split!r} is among the queries of {dataset.name}"
         raise UsageError(problem, "check that qrels and queries have the same ids")
+    dataset.queries_without_relevant(split)
     return queries, qrels
 
 

@@ -248,7 +248,8 @@ def _warn_of_unanswerable(task: Task) -> None:
 def _answered(name: str, score: Callable[[str, Iterable[str]], float]) -> Measure:
     def needs(task: Task) -> None:
         if task.hits and not task.answers:
-            raise UsageError(f"{name} needs a run with answers, but this run has only hits", "use a run with answers")
+            problem = f"{name} needs a run with answers, but this run has only hits"
+            raise UsageError(problem, "measure only systems that answer, such as reatt, or leave the measure out")
         _need_answers(task, name)
 
     def value(task: Task, query: str) -> float:

@@ -46,7 +46,7 @@ def bm25_cost(situation: Situation) -> Cost:
 
 def dense_cost(situation: Situation) -> Cost:
     """Dense retrieval as it comes."""
-    index = situation.corpus.documents * measured.DENSE_BYTES.value + measured.WEIGHTS.value
+    index = situation.corpus.rows * measured.DENSE_BYTES.value + measured.WEIGHTS.value
     return _cost(situation, "dense", reading(situation), index, _reading_figure(situation), measured.DENSE_BYTES)
 
 
@@ -78,12 +78,12 @@ def generative_cost(situation: Situation, docids: str, *, passages: bool, teache
     figures = [_reading_figure(situation), taught]
     if docids == "semantic":
         clustered = measured.SEMANTIC_GPU if gpu else measured.SEMANTIC_CPU
-        seconds += corpus.documents * _clustering(gpu)
+        seconds += corpus.rows * _clustering(gpu)
         figures.append(clustered)
     if teacher:
         seconds += teacher.fit_seconds + corpus.questions * teacher.query_ms / 1000
     rows = measured.ROW_BYTES[docids, passages]
-    index = corpus.documents * rows.value / (WIKI if passages else PYTHON).documents + 2 * measured.WEIGHTS.value
+    index = corpus.rows * rows.value / (WIKI if passages else PYTHON).documents + 2 * measured.WEIGHTS.value
     cost = _cost(situation, docids, seconds, index, *figures, rows)
     return cost if teacher is None else _with_sources(cost, teacher)
 

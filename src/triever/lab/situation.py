@@ -9,8 +9,10 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from triever.data.cutting import Cut
 from triever.data.datasets import Dataset
 from triever.data.store import written_bytes
+from triever.data.words import BEGINNING, LOOKED_AT, language_of
 from triever.errors import UsageError, nearest
 from triever.lab.measured import WIKI
 
@@ -18,6 +20,9 @@ TOKENS_OF_WORD = WIKI.tokens / WIKI.words
 """Tokens that MiniLM makes of a word of English prose: 1.35. Code and names have more."""
 LENGTH = 256
 """Tokens of a document that encoders read where nothing is set."""
+
+CUT = Cut()
+"""How files of text are cut into passages where nothing is set."""
 
 CHANGES = ("rarely", "daily", "hourly")
 """How often documents come, go or change."""
@@ -37,10 +42,17 @@ class Corpus:
     written: float = 0.0  # the share of documents with written questions
     train: str = ""  # the split of these questions, or several joined by +
     test: str = ""  # the split of questions to compare systems on
+    language: str = "english"  # as `language_of` names it
+    passages: int = 0  # into which files of text are cut, about; other documents are one each
 
     def __post_init__(self) -> None:
         if self.documents < 1:
             raise UsageError(f"{self.name} has no documents", "check it with: triever data info")
+
+    @property
+    def rows(self) -> int:
+        """What an index has vectors of: documents, or their passages."""
+        return self.passages or self.documents
 
 
 @dataclass(frozen=True)
@@ -76,22 +88,29 @@ def described(name: str, dataset: Dataset) -> Corpus:
     train, test = split_roles([split for split in dataset.splits if dataset.is_judged(split)])
     relevant = _relevant(dataset, train)
     asked: set[str] = set().union(*relevant)
-    documents = words = written = size = 0
+    is_cut = CUT.cuts(dataset)
+    documents = passages = words = written = size = 0
     tokens, there = 0.0, set()
+    beginnings: list[str] = []
     for document in dataset.documents():
+        if len(beginnings) < LOOKED_AT:
+            beginnings.append(document.full_text[:BEGINNING])
         count = len(document.title.split()) + len(document.text.split())
         documents += 1
         words += count
-        tokens += min(LENGTH, count * TOKENS_OF_WORD)
+        rows = -(-count // (CUT.words - CUT.overlap)) if is_cut and count > CUT.words else 1
+        passages += rows
+        tokens += min(LENGTH * rows, (count + (rows - 1) * CUT.overlap) * TOKENS_OF_WORD)
         written += bool(document.expansions)
         size += written_bytes(document)
         if document.id in asked:
             there.add(document.id)
     each = max(documents, 1)
     questions = sum(not ids.isdisjoint(there) for ids in relevant)
-    return Corpus(
-        name, documents, words / each, tokens / each, size, questions, len(there) / each, written / each, train, test
-    )
+    shares = len(there) / each, written / each
+    language = language_of(beginnings)
+    counts = documents, words / each, tokens / each, size, questions
+    return Corpus(name, *counts, *shares, train, test, language, passages)
 
 
 def _relevant(dataset: Dataset, split: str) -> list[set[str]]:

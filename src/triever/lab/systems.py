@@ -107,6 +107,9 @@ def _opened(source: str) -> tuple[Retriever, bool]:
         _log.warning(
             "%s is read as the name of a system, which is fitted now; for the folder, write ./%s", source, source
         )
+    if "/" in name and not name.endswith(".toml"):
+        problem = f"{name} is no folder with a saved model"
+        raise UsageError(problem, "check the path, or name a system such as bm25")
     known = config.options(_kind_and_values(name)[0])
     return new_system(name, split_settings(settings, known)), True
 

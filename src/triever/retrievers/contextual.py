@@ -45,7 +45,7 @@ from triever.engines.titles import (
 from triever.errors import UsageError
 from triever.learning.docid_options import DocidRetriever
 from triever.learning.docid_views import views_of
-from triever.learning.docids import Course, DocidTeaching, Lesson, WithEncoder, likelihood, written_by
+from triever.learning.docids import Course, DocidTeaching, Lesson, WithEncoder, likelihood, warn_of_codes, written_by
 from triever.learning.encoders import device_name
 from triever.models.backbones import Backbone
 from triever.models.cross_decoder import CrossDecoder
@@ -140,6 +140,7 @@ class Contextual(DocidRetriever[TitleEngine]):
         scheme = Title.by(encoder.tokenizer.inner, min(self.docids.most, self._room(encoder)))
         titles = scheme.fit(store.in_order())
         trie, numbers = Trie.of(zip(titles, range(len(titles)), strict=True)), np.arange(len(titles))
+        warn_of_codes(trie, scheme, ranked=False)
         model, length = self._blank(encoder, scheme.width), self.read_length
         docids = Docids(model, scheme, trie, numbers, encoder, self._teaching.reading, length, vector_rows=False)
         engine = TitleEngine(docids, self.search_options, self.spelling, self._titles, k=self.vocabulary.k)

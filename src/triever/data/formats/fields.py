@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from triever.data.formats.json_text import as_object, is_texts, kind_of, parse_json
@@ -50,6 +50,11 @@ GRADES = ("score", "relevance", "rel", "label", "grade")
 
 MAX_GRADE = 2**31 - 1  # the tools of the field hold grades in 32 bits
 
+_LOOKS = (
+    'a document looks like {"_id": "d1", "title": "", "text": "…"}; '
+    f"a text may also be called {', '.join(DOCUMENT_TEXTS[1:-1])} or {DOCUMENT_TEXTS[-1]}"
+)
+_NAMED = 10  # fields of a record in a message
 _SHOWN = 200  # characters of a value in a message
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}(\.0*)?")
 
@@ -61,11 +66,15 @@ def make_document(row: Json) -> Document:
     title = _string(_take(fields, ("title",)), "title")
     text = _take(fields, DOCUMENT_TEXTS)
     if text is None and not title:
-        raise Flaw(
-            "the document has neither text nor title", 'a document looks like {"_id": "d1", "title": "", "text": "…"}'
-        )
+        raise Flaw(f"the document has neither text nor title{_only(fields)}", _LOOKS)
     expansions = _strings(fields.pop("expansions", None), "expansions")
     return Document(key, _string(_joined(text), "text"), title, expansions, _metadata(fields))
+
+
+def _only(fields: Mapping[str, Json]) -> str:
+    """The names of the fields that a record has instead, for a message."""
+    names = [shorten(name) for name in fields][:_NAMED]
+    return f", only {', '.join(names)}{', …' if len(fields) > len(names) else ''}" if names else ""
 
 
 def make_query(row: Json) -> Query:

@@ -31,10 +31,7 @@ def kilt_document(line: str) -> Document:
 
 def kilt_query(line: str) -> Query:
     """One task item, with its distinct answers and one set of evidence for each output that has any."""
-    item = parse_object(line)
-    text = item.get("input")
-    if not isinstance(text, str):
-        raise Flaw("input is not a string", "expected an item of a KILT task")
+    item, text = _item(line)
     outputs = _outputs(item)
     answers = dict.fromkeys(answer for output in outputs if isinstance(answer := output.get("answer"), str))
     evidence = tuple(ids for output in outputs if (ids := _pages(output)))
@@ -44,7 +41,7 @@ def kilt_query(line: str) -> Query:
 
 def kilt_judgements(line: str) -> list[Judgement]:
     """Judgements that make every page named by an output relevant."""
-    item = parse_object(line)
+    item, _ = _item(line)  # what is no question has no judgement either
     query = normalise(clean_id(item.get("id")))
     pages = dict.fromkeys(page for output in _outputs(item) for page in _pages(output))
     return [(query, normalise(page), 1) for page in pages]
@@ -53,6 +50,15 @@ def kilt_judgements(line: str) -> list[Judgement]:
 def _join(paragraphs: list[str], title: str) -> str:
     parts = [part.rstrip("\n") for part in paragraphs]
     return "\n".join(parts[1:] if parts[:1] == [title] else parts)  # pages open with their own title
+
+
+def _item(line: str) -> tuple[dict[str, Json], str]:
+    """The fields of an item, and its question."""
+    item = parse_object(line)
+    text = item.get("input")
+    if not isinstance(text, str):
+        raise Flaw("input is not a string", "expected an item of a KILT task")
+    return item, text
 
 
 def _outputs(item: dict[str, Json]) -> list[dict[str, Json]]:

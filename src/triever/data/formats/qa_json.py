@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from triever.data.formats.fields import Judgement, clean_id
+from triever.data.formats.fields import Judgement, clean_id, shorten
 from triever.data.formats.json_items import read_items
 from triever.data.formats.json_text import is_objects, is_texts
 from triever.data.formats.problems import Problems
@@ -56,7 +56,7 @@ def squad_paragraphs(path: str | Path, problems: Problems) -> Iterator[tuple[int
         try:
             title, paragraphs = _article(article)
         except Flaw as flaw:
-            problems.report(path, line, flaw.problem, flaw.hint)
+            problems.report(path, line, f"{flaw.problem} in article {number + 1}", flaw.hint)
             continue
         for at, paragraph in enumerate(paragraphs):
             yield line, Paragraph(f"{title or number}-{at}", title, paragraph)
@@ -74,7 +74,7 @@ def squad_questions(path: str | Path, problems: Problems) -> Iterator[tuple[int,
         try:
             questions = _list(paragraph.fields, "qas", _SQUAD)
         except Flaw as flaw:
-            problems.report(path, line, flaw.problem, flaw.hint)
+            problems.report(path, line, f"{flaw.problem} in paragraph {shorten(paragraph.key)}", flaw.hint)
         else:
             yield from ((line, SquadQuestion(paragraph.key, question)) for question in questions)
 
@@ -90,7 +90,8 @@ def squad_query(question: SquadQuestion) -> Query:
 
 def squad_judgements(question: SquadQuestion) -> list[Judgement]:
     """A judgement that makes the question's paragraph relevant, even if the question is impossible."""
-    return [(normalise(clean_id(question.fields.get("id"))), normalise(clean_id(question.paragraph)), 1)]
+    query = squad_query(question)  # what is no question has no judgement either
+    return [(normalise(query.id), normalise(clean_id(question.paragraph)), 1)]
 
 
 def squad_row_document(row: dict[str, Json]) -> Document:
@@ -111,7 +112,7 @@ def squad_row_query(row: dict[str, Json]) -> Query:
 
 def squad_row_judgements(row: dict[str, Json]) -> list[Judgement]:
     """A judgement that makes the row's paragraph relevant."""
-    return [(normalise(clean_id(row.get("id"))), normalise(_context_id(row)), 1)]
+    return [(normalise(squad_row_query(row).id), normalise(_context_id(row)), 1)]
 
 
 def _context_id(row: dict[str, Json]) -> str:
@@ -136,7 +137,7 @@ def dpr_contexts(path: str | Path, problems: Problems) -> Iterator[tuple[int, di
         try:
             contexts = [context for kind in _CONTEXTS for context in _contexts(item, kind)]
         except Flaw as flaw:
-            problems.report(path, line, flaw.problem, flaw.hint)
+            problems.report(path, line, f"{flaw.problem} in item {shorten(item.key)}", flaw.hint)
         else:
             yield from ((line, context) for context in contexts)
 
@@ -160,7 +161,7 @@ def dpr_query(item: Item) -> Query:
 def dpr_judgements(item: Item) -> list[Judgement]:
     """Judgements that make the positive passages relevant."""
     passages = dict.fromkeys(normalise(_passage_id(context)) for context in _contexts(item, _POSITIVE))
-    return [(normalise(item.key), passage, 1) for passage in passages]
+    return [(normalise(dpr_query(item).id), passage, 1) for passage in passages]
 
 
 def _article(article: Json) -> tuple[str, list[dict[str, Json]]]:

@@ -25,6 +25,7 @@ from triever.data.formats.fields import (
     QUERY_IDS,
     grade,
     score,
+    shorten,
 )
 from triever.data.formats.json_items import first_item
 from triever.data.formats.json_text import as_object, parse_json
@@ -46,6 +47,8 @@ _OPEN_TOPIC = re.compile(r"\s*(<\?xml[^>]*>\s*)?<top(ic)?\b", re.IGNORECASE)
 _QUERY_NAME = re.compile(r"quer|question|topic|claim", re.IGNORECASE)
 _QUERIES = re.compile(r"(^|[^a-z])(query|queries)([^a-z]|$)", re.IGNORECASE)  # the plain word
 _SHORT_GRADE = re.compile(r"[+-]?[0-9]{1,3}(\.0*)?")  # a longer number is a year, or an id as in MS MARCO's triples
+_TABLE_NAME = re.compile(r"\.(csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
+_NAMED = 10  # columns of a table in a message
 _DOCUMENT_NAME = re.compile(r"corpus|collection|passage|document|docs", re.IGNORECASE)
 
 
@@ -168,7 +171,21 @@ def unknown(path: str | Path) -> DataError:
         return DataError(error.problem, error.hint.removesuffix(OR_SKIP))
     if empty:
         return DataError(f"{path} is empty", "write it again, or name another file")
+    if named := _column_names(path):
+        shown = ", ".join(map(shorten, named[:_NAMED])) + (", …" if len(named) > _NAMED else "")
+        parts = {"ids": DOCUMENT_IDS, "texts": (*DOCUMENT_TEXTS, "title")}
+        missing = " and ".join(part for part, known in parts.items() if not _any(named, known))
+        problem = f"{path} has no columns with {missing or 'ids and texts'}: its columns are {shown}"
+        return DataError(problem, "name its columns _id, title and text in the first line")
     return DataError(f"{path} is not in a format that Triever knows", _EXPECTED)
+
+
+def _column_names(path: str | Path) -> list[str]:
+    """The names in the first line of a table, by the name of the file; none of another file."""
+    if not _TABLE_NAME.search(Path(path).name):
+        return []
+    names = header(next(iter(_first_lines(path)), ""))[1]
+    return names if len(names) > 1 else []
 
 
 def is_text(path: str | Path) -> bool:

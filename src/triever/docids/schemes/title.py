@@ -81,7 +81,10 @@ class Title(Scheme):
     """
 
     kind: ClassVar[str] = "title"
-    if_tied: ClassVar[str] = "set docids=semantic, or give every document a title of its own"
+    if_tied: ClassVar[str] = (
+        "unless they are passages of one document, fit generative with docids=semantic, or give every document a title "
+        "of its own"
+    )
 
     vocabulary: int = option(8000, "largest number of word pieces, which are learned from the titles")
     tokenizer: str = option(
