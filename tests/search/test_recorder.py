@@ -106,7 +106,7 @@ def test_also_where_documents_were_added_and_deleted(
 
 @given(pairs, normalisations, st.integers(1, 4), sizes)
 def test_an_exact_search_takes_down_what_it_opens_and_returns(
-    listed: list[Pair], normalisation: str, k: int, sizes: dict[str, float]
+    listed: list[Pair], normalisation: str, k: int, sizes: dict[str, int]
 ) -> None:
     walk, toy, recorder = Walk(Trie.of(listed)), Toy(STOP + 1), Recorder(pruned=None)
     with at_once(sizes):

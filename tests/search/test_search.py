@@ -33,12 +33,12 @@ one_docid_each = st.lists(docids, min_size=1, max_size=12, unique=True).map(
     lambda found: [(docid, number) for number, docid in enumerate(found)]
 )
 normalisations = st.sampled_from(["trie", "vocabulary"])
-sizes = st.sampled_from([{}, {"WIDTH": 1, "BATCH": 1}, {"WIDTH": 2, "BATCH": 3, "EACH": 2, "EVEN": 9.0}])
+sizes = st.sampled_from([{}, {"WIDTH": 1, "BATCH": 1}, {"WIDTH": 2, "BATCH": 3, "EACH": 2, "APART": 1, "HELD": 2}])
 """How much an exact search does at once; with little it goes through the prefixes of these small tries many times."""
 
 
 @contextmanager
-def at_once(sizes: dict[str, float]) -> Iterator[None]:
+def at_once(sizes: dict[str, int]) -> Iterator[None]:
     """An exact search does so much at once."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in sizes.items():
@@ -85,7 +85,7 @@ def test_whatever_the_beam_hits_are_valid(
 
 @given(pairs, pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.integers(1, 4), sizes)
 def test_exact_equals_enumeration_with_its_certificate(
-    listed: list[Pair], added: list[Pair], gone: set[int], normalisation: str, k: int, sizes: dict[str, float]
+    listed: list[Pair], added: list[Pair], gone: set[int], normalisation: str, k: int, sizes: dict[str, int]
 ) -> None:
     walk, left = changed(listed, added, gone)
     toy = Toy(STOP + 1)
@@ -117,7 +117,7 @@ def test_a_temperature_divides_every_score(
 
 @given(one_docid_each, normalisations, st.integers(1, 4), sizes)
 def test_exact_scores_are_true_with_one_docid_each(
-    listed: list[Pair], normalisation: str, k: int, sizes: dict[str, float]
+    listed: list[Pair], normalisation: str, k: int, sizes: dict[str, int]
 ) -> None:
     walk, toy = Walk(Trie.of(listed)), Toy(STOP + 1)
     with at_once(sizes):
@@ -129,7 +129,7 @@ def test_exact_scores_are_true_with_one_docid_each(
 
 @given(pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.integers(1, 4), st.integers(1, 9), sizes)
 def test_queries_searched_together_find_what_each_finds_alone(
-    listed: list[Pair], gone: set[int], normalisation: str, k: int, together: int, sizes: dict[str, float]
+    listed: list[Pair], gone: set[int], normalisation: str, k: int, together: int, sizes: dict[str, int]
 ) -> None:
     walk, _ = changed(listed, [], gone)
     toy, queries = Toy(STOP + 1), ["first", "second", "third", "fourth"]
@@ -174,7 +174,7 @@ def test_a_spent_budget_is_said_with_a_bound_that_holds() -> None:
 
 @given(pairs, normalisations, st.integers(1, 4), st.integers(1, 6), sizes)
 def test_whatever_the_budget_no_other_document_is_above_the_bound(
-    listed: list[Pair], normalisation: str, k: int, budget: int, sizes: dict[str, float]
+    listed: list[Pair], normalisation: str, k: int, budget: int, sizes: dict[str, int]
 ) -> None:
     walk, toy = Walk(Trie.of(listed)), Toy(STOP + 1, sharpness=0.5)
     with at_once(sizes):

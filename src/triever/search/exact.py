@@ -36,9 +36,9 @@ from triever.search.found_documents import FoundDocuments
 from triever.search.recorder import Recorder
 from triever.search.scores import Normalisation, child_scores, tail_scores
 
-WIDTH = 16
+WIDTH = 24
 """Prefixes of each length that are opened for a query at first; more if more documents are wanted."""
-BATCH = 64
+BATCH = 128
 """The fewest prefixes of a query that are opened when it goes through them again, as long as there are so many."""
 EACH = 256
 """The most prefixes of one query that are opened in one pass: causal models lay them out side by side."""
@@ -46,9 +46,10 @@ TOGETHER = 2048
 """The most prefixes of all queries that are opened in one pass; fewer if each may have many children."""
 CHILDREN = 2**24
 """The most children of all prefixes that are opened in one pass."""
-EVEN = 1.5
-"""Queries get equally many prefixes in a pass if that makes at most so many times as many: then none of what was read
-of a query is copied for them."""
+HELD = 12
+"""The latest passes that prefixes may follow, so that only their last symbols are read."""
+APART = 64
+"""Prefixes that follow a pass have a pass of their own if that saves reading at least so many symbols."""
 
 
 @dataclass(frozen=True)
@@ -105,26 +106,25 @@ class Prefixes:
     logprob: Tensor  # (n,) float64
     state: Tensor  # (n, parts)
     symbols: Tensor  # (n, length)
-    parent: Tensor  # (n,) the row of what is before the last symbol in the latest pass; -1 if that is another one
+    read: Tensor  # (n,) the number of the pass that has read all but the last symbol, -1 for none
+    parent: Tensor  # (n,) the row there
 
     def __len__(self) -> int:
         return len(self.query)
 
     def __getitem__(self, rows: Tensor) -> Prefixes:
-        return Prefixes(self.query[rows], self.logprob[rows], self.state[rows], self.symbols[rows], self.parent[rows])
+        return Prefixes(*(column[rows] for column in self._columns()))
+
+    def _columns(self) -> tuple[Tensor, ...]:
+        return self.query, self.logprob, self.state, self.symbols, self.read, self.parent
 
     @classmethod
     def joined(cls, parts: Sequence[Prefixes]) -> Prefixes:
         """All of them, in the order of queries."""
         if len(parts) == 1:
             return parts[0]
-        columns = ("query", "logprob", "state", "symbols", "parent")
-        every = cls(*(torch.cat([getattr(part, column) for part in parts]) for column in columns))
+        every = cls(*(torch.cat(columns) for columns in zip(*(part._columns() for part in parts), strict=True)))
         return every[every.query.argsort(stable=True)]
-
-    def orphaned(self) -> Prefixes:
-        """The same, to be read from the root on."""
-        return replace(self, parent=torch.full_like(self.parent, -1))
 
 
 def _by_query(query: Tensor, value: Tensor, queries: int) -> tuple[Tensor, Tensor]:
@@ -157,54 +157,55 @@ Docids: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 
 class _Reading:
-    """What the generator knows of prefixes: it follows those of the latest pass, and reads others from the root on."""
+    """What the generator knows of prefixes: it follows those of the latest passes, and reads others from the root."""
 
     def __init__(self, generator: Generator, cache: Cache, hidden: Hidden) -> None:
         self.generator = generator
         self.root = cache
         self.hidden = hidden
         self.queries = len(hidden)
-        self._latest: Cache | None = None
+        self._held: dict[int, Cache] = {}
+        self._passes = 0
 
-    def go_on_from(self, cache: Cache | None) -> None:
-        """The parents of prefixes are rows of this cache from now on; None: of no cache."""
-        self._latest = cache
+    def groups(self, prefixes: Prefixes) -> list[Prefixes]:
+        """Prefixes by the pass that they follow; those that are too few to follow one are read from the root."""
+        counts = dict(zip(*(column.tolist() for column in prefixes.read.unique(return_counts=True)), strict=True))
+        saved = prefixes.symbols.shape[1] - 1
+        apart = [read for read, count in counts.items() if read in self._held and count * saved >= APART]
+        followed = [prefixes[prefixes.read == read] for read in apart]
+        rest = prefixes
+        for read in apart:
+            rest = rest[rest.read != read]
+        return [*followed, replace(rest, read=torch.full_like(rest.read, -1))] if len(rest) else followed
 
-    def states(self, prefixes: Prefixes) -> tuple[Hidden, Tensor, Cache]:
-        """The states (n, d) after prefixes, and the row (n,) of each in a cache that has them."""
+    def states(self, prefixes: Prefixes) -> tuple[Hidden, int]:
+        """The states (n, d) after prefixes of one group, and the number of the pass that has read them."""
         if not prefixes.symbols.shape[1]:
-            return self.hidden[prefixes.query], prefixes.query, self.root
-        cache, states, rows = self._extended(prefixes, prefixes.symbols[:, :0])
-        return states[:, -1][rows], rows, cache
+            return self.hidden[prefixes.query], -1
+        cache, states = self._extended(prefixes, prefixes.symbols[:, :0])
+        return states[:, -1], self._hold(cache)
+
+    def _hold(self, cache: Cache) -> int:
+        """Keep a cache for those that follow it, and forget the oldest: its number."""
+        self._passes += 1
+        self._held[self._passes] = cache
+        self._held.pop(self._passes - HELD, None)
+        return self._passes
 
     def states_along(self, prefixes: Prefixes, more: Tensor) -> Hidden:
         """The states (n, 1 + t, d) after prefixes, and after each of the symbols (n, t) that follow them."""
-        _, states, rows = self._extended(prefixes, more)
-        return states[rows][:, -1 - more.shape[1] :]
+        _, states = self._extended(prefixes, more)
+        return states[:, -1 - more.shape[1] :]
 
-    def _extended(self, prefixes: Prefixes, more: Tensor) -> tuple[Cache, Hidden, Tensor]:
-        """What the generator has of prefixes and more symbols, and the row of each prefix there."""
-        if self._latest is not None and bool((prefixes.parent >= 0).all()):
-            cache, parents, symbols = self._latest, prefixes.parent, prefixes.symbols[:, -1:]
-        else:
+    def _extended(self, prefixes: Prefixes, more: Tensor) -> tuple[Cache, Hidden]:
+        """What the generator has of prefixes of one group and more symbols."""
+        cache = self._held.get(int(prefixes.read[0]))
+        if cache is None:
             cache, parents, symbols = self.root, prefixes.query, prefixes.symbols
+        else:
+            parents, symbols = prefixes.parent, prefixes.symbols[:, -1:]
         tokens = torch.cat([symbols, more], 1)
-        even = self._even(prefixes.query)
-        if even is None:
-            return *self.generator.extend(cache, parents, tokens), torch.arange(len(parents), device=parents.device)
-        chosen, rows = even
-        return *self.generator.extend(cache, parents[chosen], tokens[chosen]), rows
-
-    def _even(self, query: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Rows (queries * most,) that give each query equally many by repeating some, and where each row is then."""
-        counts = query.bincount(minlength=self.queries)
-        fewest, most = torch.stack([counts.min(), counts.max()]).tolist()
-        if not fewest or fewest == most or most * self.queries > EVEN * len(query):
-            return None
-        start = counts.cumsum(0) - counts
-        slot = torch.arange(most, device=query.device)
-        chosen = start[:, None] + torch.minimum(slot, counts[:, None] - 1)
-        return chosen.flatten(), query * most + torch.arange(len(query), device=query.device) - start[query]
+        return self.generator.extend(cache, parents, tokens)
 
 
 class _Search:
@@ -242,7 +243,7 @@ class _Search:
         if k and queries:
             numbers = torch.arange(queries, device=device)
             symbols = torch.zeros(queries, 0, dtype=torch.long, device=device)
-            self.open[0] = Prefixes(numbers, torch.zeros_like(nothing), walk.root(queries), symbols, numbers)
+            self.open[0] = Prefixes(numbers, torch.zeros_like(nothing), walk.root(queries), symbols, numbers, numbers)
         if recorder is not None:
             recorder.begin()
 
@@ -299,14 +300,10 @@ class _Search:
 
     def _sweep(self, cut: Tensor, width: int) -> None:
         """Go from short prefixes to long ones and open those at or above the cut, at most `width` of each length."""
-        self.reading.go_on_from(None)
-        self.open = {length: prefixes.orphaned() for length, prefixes in self.open.items()}
         length = 0
         while length <= max(self.open, default=-1):
             if length in self.open and len(chosen := self._taken(length, cut, width)):
                 self._open(length, chosen)
-            else:
-                self.reading.go_on_from(None)
             length += 1
 
     def _taken(self, length: int, cut: Tensor, width: int) -> Prefixes:
@@ -339,17 +336,13 @@ class _Search:
         """Open prefixes of one length: their children are open then, and docids that end there are found."""
         lone = self._can_finish(length, prefixes)
         ended = [self._finished(length, piece) for piece in self._passes(prefixes[lone], self._limit(length) // 4)]
-        passes = list(self._passes(prefixes[~lone], self._limit(length)))
+        passes = self._passes(prefixes[~lone], self._limit(length))
         after: list[Prefixes] = []
-        cache: Cache | None = None
         for piece in passes:
-            states, rows, cache = self.reading.states(piece)
+            states, number = self.reading.states(piece)
             docids, longer = self._children(length, piece, states)
             ended.append(docids)
-            # Of several passes none is kept: what follows would have to be read in as many.
-            parent = rows[longer.parent] if len(passes) == 1 else torch.full_like(longer.parent, -1)
-            after.append(replace(longer, parent=parent))
-        self.reading.go_on_from(cache if len(passes) == 1 else None)
+            after.append(replace(longer, read=torch.full_like(longer.read, number)))
         if after:
             self._add_open(length + 1, Prefixes.joined(after))
         self._add_documents(ended)
@@ -360,12 +353,12 @@ class _Search:
 
     def _passes(self, prefixes: Prefixes, limit: int) -> Iterator[Prefixes]:
         """Prefixes in parts of at most `limit`, and at most EACH of a query."""
-        query = prefixes.query
-        slot = torch.arange(len(query), device=query.device) - torch.searchsorted(query, query)
-        turn = slot // EACH
-        for number in range(int(turn.max()) + 1 if len(query) else 0):
-            for rows in (turn == number).nonzero()[:, 0].split(max(1, limit)):
-                yield prefixes[rows]
+        for group in self.reading.groups(prefixes):
+            query = group.query
+            turn = (torch.arange(len(query), device=query.device) - torch.searchsorted(query, query)) // EACH
+            for number in range(int(turn.max()) + 1 if len(query) else 0):
+                for rows in (turn == number).nonzero()[:, 0].split(max(1, limit)):
+                    yield group[rows]
 
     def _children(self, length: int, prefixes: Prefixes, states: Hidden) -> tuple[Docids, Prefixes]:
         """The docids that end behind prefixes, and the prefixes that go on; their parents are rows of these."""
@@ -386,7 +379,7 @@ class _Search:
         kept = self._mattering(query, logprob)
         row, column = row[kept], column[kept]
         symbols = torch.cat([prefixes.symbols[row], children.token[row, column, None]], 1)
-        return docids, Prefixes(query[kept], logprob[kept], children.state[row, column], symbols, row)
+        return docids, Prefixes(query[kept], logprob[kept], children.state[row, column], symbols, row, row)
 
     def _record(
         self, recorder: Recorder, symbols: Tensor, token: Tensor, state: Tensor, total: Tensor, final: Tensor
