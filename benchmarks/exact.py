@@ -51,6 +51,9 @@ KNOWN, UNSURE = 5.0, 1.0
 SHAPES = {"random": {"symbols": 256, "length": 6}, "peaked": {"symbols": 16, "length": 5}}
 
 
+SETTING = ("label", "device", "model", "normalisation", "queries")
+
+
 class Peaked(Seq2SeqGenerator):
     """A generator whose scores depend on the query and the place; its states also hold the numbers of these two."""
 
@@ -195,7 +198,8 @@ def main() -> None:
     parser.add_argument("--only", choices=tuple(SHAPES))
     parser.add_argument("--normalisation", choices=NORMALISATIONS)
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--label", default="now", help="which version of the search this is")
+    parser.add_argument("--out", type=Path, help="rows of other settings in this file are kept")
     asked = parser.parse_args()
     sizes = {name: getattr(asked, name) for name in ("queries", "docids", "layers", "width")}
     options = DecodeOptions(**sizes, device=str(device_of(asked.device)), peer=False)
@@ -207,13 +211,17 @@ def main() -> None:
             if asked.profile:
                 profiled(made, queries, normalisation, asked.budget)
                 continue
-            row = {"model": name, **row_of(made, queries, normalisation, asked.budget, asked.rounds)}
+            row = {"label": asked.label, "device": str(options.device), "budget": asked.budget, "model": name}
+            row |= row_of(made, queries, normalisation, asked.budget, asked.rounds)
             emit(", ".join(f"{key} {value}" for key, value in row.items()))
             rows.append(row)
     if rows:
         emit(table(rows))
     if asked.out:
-        results.write(asked.out, results.benchmark(["python", *sys.argv], rows))
+        earlier = results.earlier_rows(asked.out) if asked.out.exists() else []
+        measured = {tuple(row[name] for name in SETTING) for row in rows}
+        kept = [row for row in earlier if tuple(row[name] for name in SETTING) not in measured]
+        results.write(asked.out, results.benchmark(["python", *sys.argv], [*kept, *rows]))
 
 
 if __name__ == "__main__":

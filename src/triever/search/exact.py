@@ -46,9 +46,9 @@ TOGETHER = 2048
 """The most prefixes of all queries that are opened in one pass; fewer if each may have many children."""
 CHILDREN = 2**24
 """The most children of all prefixes that are opened in one pass."""
-HELD = 12
-"""The latest passes that prefixes may follow, so that only their last symbols are read."""
-APART = 64
+HELD = 4096
+"""The most prefixes of the latest passes that others may follow, so that only their last symbols are read."""
+APART = 128
 """Prefixes that follow a pass have a pass of their own if that saves reading at least so many symbols."""
 
 
@@ -164,7 +164,7 @@ class _Reading:
         self.root = cache
         self.hidden = hidden
         self.queries = len(hidden)
-        self._held: dict[int, Cache] = {}
+        self._held: dict[int, tuple[Cache, int]] = {}  # number of a pass -> its cache, and how many it has read
         self._passes = 0
 
     def groups(self, prefixes: Prefixes) -> list[Prefixes]:
@@ -183,13 +183,14 @@ class _Reading:
         if not prefixes.symbols.shape[1]:
             return self.hidden[prefixes.query], -1
         cache, states = self._extended(prefixes, prefixes.symbols[:, :0])
-        return states[:, -1], self._hold(cache)
+        return states[:, -1], self._hold(cache, len(prefixes))
 
-    def _hold(self, cache: Cache) -> int:
-        """Keep a cache for those that follow it, and forget the oldest: its number."""
+    def _hold(self, cache: Cache, count: int) -> int:
+        """Keep a cache for prefixes that follow it, and forget the oldest if they have read too many: its number."""
         self._passes += 1
-        self._held[self._passes] = cache
-        self._held.pop(self._passes - HELD, None)
+        self._held[self._passes] = cache, count
+        while len(self._held) > 1 and sum(count for _, count in self._held.values()) > HELD:
+            del self._held[min(self._held)]
         return self._passes
 
     def states_along(self, prefixes: Prefixes, more: Tensor) -> Hidden:
@@ -199,11 +200,9 @@ class _Reading:
 
     def _extended(self, prefixes: Prefixes, more: Tensor) -> tuple[Cache, Hidden]:
         """What the generator has of prefixes of one group and more symbols."""
-        cache = self._held.get(int(prefixes.read[0]))
-        if cache is None:
-            cache, parents, symbols = self.root, prefixes.query, prefixes.symbols
-        else:
-            parents, symbols = prefixes.parent, prefixes.symbols[:, -1:]
+        cache, parents, symbols = self.root, prefixes.query, prefixes.symbols
+        if held := self._held.get(int(prefixes.read[0])):
+            cache, parents, symbols = held[0], prefixes.parent, prefixes.symbols[:, -1:]
         tokens = torch.cat([symbols, more], 1)
         return self.generator.extend(cache, parents, tokens)
 
@@ -283,7 +282,7 @@ class _Search:
         whole = torch.zeros_like(highest)
         for prefixes in self.open.values():
             whole.index_add_(0, prefixes.query, (prefixes.logprob - highest[prefixes.query]).exp())
-        return highest.cpu().numpy(), (highest + whole.log()).nan_to_num(-torch.inf).clamp(max=0).cpu().numpy()
+        return highest.cpu().numpy(), (highest + whole.log()).clamp(max=0).cpu().numpy()
 
     def _highest(self, least: Tensor) -> Tensor:
         """(queries,) the best open prefix of each, or `least` (queries,)."""
@@ -400,12 +399,12 @@ class _Search:
 
     def _can_finish(self, length: int, prefixes: Prefixes) -> Tensor:
         """(n,) bool, which prefixes have one docid left whose end is worth a pass, and fits into the budget."""
-        alone = self.walk.alone(prefixes.state)
         if not length or self.normalisation == "trie" or isinstance(self.generator, Partial):
-            return torch.zeros_like(alone)
-        costs = torch.where(alone, self.walk.tail_lengths(prefixes.state), 1)
-        opened = self.opened.index_add(0, prefixes.query, costs)
-        return alone & (opened <= self.budget)[prefixes.query]
+            return torch.zeros_like(prefixes.query, dtype=torch.bool)
+        lengths = self.walk.tail_lengths(prefixes.state)
+        lone = self.walk.alone(prefixes.state) & (lengths > 1)  # one symbol needs no pass of its own
+        opened = self.opened.index_add(0, prefixes.query, torch.where(lone, lengths, 1))
+        return lone & (opened <= self.budget)[prefixes.query]
 
     def _finished(self, length: int, prefixes: Prefixes) -> Docids:
         """The only docid behind each prefix, read to its end."""
@@ -451,7 +450,7 @@ class _Search:
             return
         self.found.add(query, state, share)
         if self.found.one_docid_each:
-            self.floor = torch.from_numpy(self.found.kth).to(self.walk.device)
+            self.floor = torch.tensor(self.found.kth, device=self.walk.device)
 
     def _add_open(self, length: int, longer: Prefixes) -> None:
         """Add prefixes to those that may be opened, but for those that the budget is too small for in any case."""
