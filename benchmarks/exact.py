@@ -211,7 +211,13 @@ def main() -> None:
             if asked.profile:
                 profiled(made, queries, normalisation, asked.budget)
                 continue
-            row = {"label": asked.label, "device": str(options.device), "budget": asked.budget, "model": name}
+            row = {
+                "label": asked.label,
+                "device": str(options.device),
+                "budget": asked.budget,
+                "rounds": asked.rounds,
+                "model": name,
+            }
             row |= row_of(made, queries, normalisation, asked.budget, asked.rounds)
             emit(", ".join(f"{key} {value}" for key, value in row.items()))
             rows.append(row)
