@@ -63,6 +63,22 @@ def test_states_are_those_of_transformers(reader: Encoder) -> None:
     torch.testing.assert_close(torch.cat([first, second], 1), hidden, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("texts", [[0, 0, 0, 2], [1], [0, 1, 1, 2, 2, 2], [2, 0, 0, 2]])
+@pytest.mark.parametrize("copy", [True, False])
+def test_texts_may_have_unequally_many_prefixes(reader: Encoder, texts: list[int], copy: bool) -> None:
+    model = cross_decoder(reader, 9, DecoderOptions(copy=copy), None, seed=0).eval()
+    generator = model.generator(8)
+    cache, _ = generator.prefill(TEXTS[:3])
+    symbols = torch.arange(2 * len(texts)).reshape(-1, 2) % 9
+    after, together = generator.extend(cache, torch.tensor(texts), symbols)
+    _, longer = generator.extend(after, torch.arange(len(texts)), symbols[:, :1])
+    for row, text in enumerate(texts):
+        own, alone = generator.extend(generator.prefill([TEXTS[text]])[0], torch.tensor([0]), symbols[row, None])
+        torch.testing.assert_close(together[row], alone[0], atol=1e-5, rtol=1e-4)
+        _, alone = generator.extend(own, torch.tensor([0]), symbols[row, None, :1])
+        torch.testing.assert_close(longer[row], alone[0], atol=1e-5, rtol=1e-4)
+
+
 def test_it_begins_as_the_reader_that_sees_nothing_ahead(reader: Encoder) -> None:
     """With attention to the text at nought, the first state is that of the reader for the same first symbol alone."""
     model = cross_decoder(reader, 9, DecoderOptions(copy=True), None, seed=0).eval()

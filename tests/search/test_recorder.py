@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.search.test_search import STOP, WRONG_TURN, changed, normalisations, pairs
+from tests.search.test_search import STOP, WRONG_TURN, at_once, changed, normalisations, pairs, sizes
 from tests.search.toy import Pair, Toy, docid_logprob, log_softmax
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
@@ -104,10 +104,13 @@ def test_also_where_documents_were_added_and_deleted(
     assert_same(levels, written_out(toy, left, options, width) if left else {})
 
 
-@given(pairs, normalisations, st.integers(1, 4))
-def test_an_exact_search_takes_down_what_it_opens_and_returns(listed: list[Pair], normalisation: str, k: int) -> None:
+@given(pairs, normalisations, st.integers(1, 4), sizes)
+def test_an_exact_search_takes_down_what_it_opens_and_returns(
+    listed: list[Pair], normalisation: str, k: int, sizes: dict[str, int]
+) -> None:
     walk, toy, recorder = Walk(Trie.of(listed)), Toy(STOP + 1), Recorder(pruned=None)
-    [result] = exact(toy, *toy.prefill(["q"]), walk, k, normalisation=normalisation, recorder=recorder)
+    with at_once(sizes):
+        [result] = exact(toy, *toy.prefill(["q"]), walk, k, normalisation=normalisation, recorder=recorder)
     levels = recorder.levels()
     assert sum(level.kept for level in levels) == result.opened - 1, "and the root"
     ended = {seen.prefix for level in levels for seen in level.prefixes if seen.outcome == "ended"}

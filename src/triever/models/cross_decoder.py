@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Protocol, TypeVar, cast
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from triever.docids.branches import Branches
 from triever.models.docid_model import DocidModel, SymbolShape, Tokenise
 from triever.models.encoder import pooled
-from triever.models.layers import CrossLayer, LayerShape, Memory, additive
+from triever.models.layers import CrossLayer, LayerShape, Memory, RowsOfTexts, additive
 
 
 class Reader(Protocol):
@@ -48,6 +48,8 @@ class Read:
     layers: list[Memory]  # keys and values for each layer, of (texts, heads, length, d_kv)
     mask: Tensor  # (texts, 1, 1, length)
     pooled: Tensor | None = None  # (texts, 1, d_model)
+    rows: RowsOfTexts | None = field(default=None, kw_only=True)
+    """Which text each row of tokens belongs to, where texts have unequally many."""
 
     def of(self, text: Tensor) -> Read:
         """A row for each of these texts (rows,)."""
@@ -119,7 +121,7 @@ class CrossDecoder(DocidModel[C]):
         """Hidden states after tokens (rows, t) that follow a past, and the past of whatever comes next.
 
         What was read may have fewer rows than the tokens: then the rows of each text lie together, equally
-        many for each.
+        many for each, or `read.rows` says of which text they are.
         """
         entering, past_of, bias = self._begun(tokens, past, read)
         hidden, now = self._through(entering, past_of, bias, read, len(read.layers))
@@ -157,7 +159,7 @@ class CrossDecoder(DocidModel[C]):
         """States that have gone through the first layers, and the past of whatever comes next."""
         now: list[Memory] = []
         for layer, before, memory in zip(islice(self.cross_layers(), layers), past, read.layers, strict=False):
-            hidden, kept = layer(hidden, before, bias, memory, read.mask)
+            hidden, kept = layer(hidden, before, bias, memory, read.mask, read.rows)
             now.append(kept)
         return hidden, now
 
@@ -178,7 +180,10 @@ class CrossDecoder(DocidModel[C]):
         if self.shape.entering != 1:
             hidden = hidden * self.shape.entering
         if read.pooled is not None:
-            hidden = hidden + read.pooled.repeat_interleave(len(tokens) // len(read.pooled), 0)
+            even = len(tokens) // len(read.pooled)
+            hidden = hidden + (
+                read.pooled.repeat_interleave(even, 0) if read.rows is None else read.pooled[read.rows.text]
+            )
         return self.entered(hidden, before)
 
     def _backwards(self, before: int, now: int, like: Tensor) -> Tensor:
@@ -236,18 +241,23 @@ class Seq2SeqGenerator:
         return Seq2SeqCache(cache.read.of(texts), past, torch.arange(len(texts), device=self.device))
 
     def _read_for(self, cache: Seq2SeqCache, text: Tensor) -> Read:
-        """What was read as it is where every text has equally many prefixes, lying together; else a row for each."""
-        texts = len(cache.read.mask)
-        if len(text) % texts == 0:
-            regular = torch.arange(texts, device=text.device).repeat_interleave(len(text) // texts)
-            if torch.equal(text, regular):
-                return cache.read
-        return cache.read.of(text)
+        """What was read of the texts of some rows, once for each text if the rows of a text lie together."""
+        texts, which, counts = text.unique_consecutive(return_inverse=True, return_counts=True)
+        if not len(text) or len(texts) > len(cache.read.mask):
+            return cache.read.of(text)
+        read = cache.read if _are_all(texts, len(cache.read.mask)) else cache.read.of(texts)
+        rows = RowsOfTexts.of(which, counts)
+        return read if rows.are_even else replace(read, rows=rows)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Scores of all symbols, or of the candidates."""
         return self.model.scores(hidden, candidates)
+
+
+def _are_all(texts: Tensor, count: int) -> bool:
+    """Whether these are all of so many texts, in their order."""
+    return len(texts) == count and bool((texts == torch.arange(count, device=texts.device)).all())
 
 
 def as_layers(modules: nn.ModuleList) -> list[CrossLayer]:

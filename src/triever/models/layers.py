@@ -41,6 +41,33 @@ class Norm(nn.Module):
         return functional.rms_norm(hidden, self.weight.shape, self.weight, self.epsilon)
 
 
+@dataclass(frozen=True)
+class RowsOfTexts:
+    """Rows that lie together by texts, of which each may have another number: as many places as the most for each."""
+
+    text: Tensor  # (rows,)
+    place: Tensor  # (rows,) among texts * most
+    texts: int
+    most: int
+
+    @classmethod
+    def of(cls, text: Tensor, counts: Tensor) -> RowsOfTexts:
+        """The text of each row (rows,), from 0 on, and the number of rows (texts,) of each."""
+        most = int(counts.max())
+        number = torch.arange(len(text), device=text.device) - (counts.cumsum(0) - counts)[text]
+        return cls(text, text * most + number, len(counts), most)
+
+    @property
+    def are_even(self) -> bool:
+        """Whether all texts have equally many."""
+        return self.texts * self.most == len(self.text)
+
+    def laid_out(self, states: Tensor) -> Tensor:
+        """States (rows, t, d) at their places, (texts * most, t, d); zero elsewhere."""
+        grid = states.new_zeros(self.texts * self.most, *states.shape[1:])
+        return grid.index_copy_(0, self.place, states)
+
+
 class Attention(nn.Module):
     """Attention without scaling, as T5 has it, or with, as BERT has it; what is added carries positions and masks."""
 
@@ -57,12 +84,14 @@ class Attention(nn.Module):
         """Keys and values of these states."""
         return self.keys(hidden), self._split(self.v(hidden))
 
-    def forward(self, hidden: Tensor, memory: Memory, bias: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, memory: Memory, bias: Tensor, rows: RowsOfTexts | None = None) -> Tensor:
+        """What rows (n, length, d_model) find in memories, of which each has equally many, or has those of `rows`."""
         keys, values = memory
-        rows, length, _ = hidden.shape
-        query = self._split(self.q(hidden).reshape(keys.shape[0], -1, self.q.out_features))
+        asked = self.q(hidden) if rows is None else rows.laid_out(self.q(hidden))
+        query = self._split(asked.reshape(keys.shape[0], -1, self.q.out_features))
         attended = functional.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale)
-        return self.o(attended.transpose(1, 2).reshape(rows, length, -1))
+        attended = attended.transpose(1, 2).reshape(-1, hidden.shape[1], self.q.out_features)
+        return self.o(attended if rows is None else attended[rows.place])
 
     def queries(self, hidden: Tensor) -> Tensor:
         """(rows, heads, length, d_kv) what these states ask with."""
@@ -144,10 +173,16 @@ class DecoderLayer(CrossLayer):
         self.own_norm, self.cross_norm, self.feed_norm = Norm(shape), Norm(shape), Norm(shape)
 
     def forward(
-        self, hidden: Tensor, past: Memory | None, bias: Tensor, memory: Memory, mask: Tensor
+        self,
+        hidden: Tensor,
+        past: Memory | None,
+        bias: Tensor,
+        memory: Memory,
+        mask: Tensor,
+        rows: RowsOfTexts | None = None,
     ) -> tuple[Tensor, Memory]:
         hidden, kept = self.looked_back(hidden, past, bias)
-        hidden = hidden + self.dropout(self.cross(self.asking(hidden), memory, mask))
+        hidden = hidden + self.dropout(self.cross(self.asking(hidden), memory, mask, rows))
         return hidden + self.dropout(self.feed(self.feed_norm(hidden))), kept
 
     def looked_back(self, hidden: Tensor, past: Memory | None, bias: Tensor) -> tuple[Tensor, Memory]:
@@ -170,10 +205,16 @@ class BertDecoderLayer(CrossLayer):
         )
 
     def forward(
-        self, hidden: Tensor, past: Memory | None, bias: Tensor, memory: Memory, mask: Tensor
+        self,
+        hidden: Tensor,
+        past: Memory | None,
+        bias: Tensor,
+        memory: Memory,
+        mask: Tensor,
+        rows: RowsOfTexts | None = None,
     ) -> tuple[Tensor, Memory]:
         hidden, kept = self.looked_back(hidden, past, bias)
-        hidden = self.cross_norm(hidden + self.dropout(self.cross(self.asking(hidden), memory, mask)))
+        hidden = self.cross_norm(hidden + self.dropout(self.cross(self.asking(hidden), memory, mask, rows)))
         return self.feed_norm(hidden + self.dropout(self.down(functional.gelu(self.up(hidden))))), kept
 
     def looked_back(self, hidden: Tensor, past: Memory | None, bias: Tensor) -> tuple[Tensor, Memory]:

@@ -17,10 +17,7 @@ from triever.docids.walk import Children, Walk
 from triever.errors import UsageError
 from triever.models.generator import Cache, Generator, Hidden
 from triever.search.recorder import Recorder
-from triever.search.scores import Normalisation, child_scores
-
-SCORES = 2**24
-"""The most scores of symbols that are computed at once for the rest of docids."""
+from triever.search.scores import Normalisation, child_scores, tail_scores
 
 
 @dataclass(frozen=True)
@@ -232,13 +229,7 @@ class _Search:
         symbols, length = self.walk.tails(state)
         last = beams.tokens.reshape(beams.rows, -1)[lone, -1:]
         _, hidden = self.generator.extend(cache, parent[lone], torch.cat([last, symbols[:, :-1]], 1))
-        counts = torch.arange(symbols.shape[1], device=symbols.device) < length[:, None]
-        # Not for places behind the ends of docids, and some at a time: a vocabulary may be wide.
-        each, places = torch.zeros(counts.shape, device=symbols.device), counts.nonzero()
-        for piece in places.split(max(1, SCORES // self.generator.width)):
-            at = tuple(piece.T)
-            logits = self.generator.logits(hidden[at]).float() / self.options.temperature
-            each[at] = logits.gather(1, symbols[at][:, None])[:, 0] - logits.logsumexp(1)
+        each = tail_scores(self.generator, hidden, symbols, length, self.options.temperature)
         return each.sum(1), length
 
     def _add(self, state: Tensor, logprob: Tensor, length: int | Tensor) -> None:

@@ -18,6 +18,8 @@ from triever.models.generator import Generator, Hidden, Weighing
 from triever.models.kernels import log_sum_exp
 
 Normalisation: TypeAlias = Literal["trie", "vocabulary", "documents"]
+SCORES = 2**24
+"""The most scores of symbols that are computed at once for the rest of docids."""
 
 
 def child_scores(
@@ -44,6 +46,23 @@ def child_scores(
         logprobs = logits.gather(1, children.token).float() / temperature
         logprobs = logprobs - log_sum_exp(logits, temperature)[:, None]
     return torch.where(children.exists, logprobs, -torch.inf)  # where nothing exists, a softmax is not a number
+
+
+def tail_scores(
+    generator: Generator, states: Hidden, symbols: Tensor, lengths: Tensor, temperature: float = 1.0
+) -> Tensor:
+    """(n, t) the log-probabilities over all symbols of those (n, t) that follow states (n, t, d), 0 behind the ends.
+
+    Of each row the first `lengths` (n,) symbols count.
+    """
+    counts = torch.arange(symbols.shape[1], device=symbols.device) < lengths[:, None]
+    # Not for places behind the ends of docids, and some at a time: a vocabulary may be wide.
+    each, places = torch.zeros(counts.shape, device=symbols.device), counts.nonzero()
+    for piece in places.split(max(1, SCORES // generator.width)):
+        at = tuple(piece.T)
+        logits = generator.logits(states[at]).float() / temperature
+        each[at] = logits.gather(1, symbols[at][:, None])[:, 0] - logits.logsumexp(1)
+    return each
 
 
 def _weighed(
