@@ -6,9 +6,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from triever.arrays import best_rows
 from triever.data.records import Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.engines.base import Engine
+
+
+def top_hits(scores: np.ndarray, ids: Sequence[str], k: int) -> tuple[Hit, ...]:
+    """The k best of a score for every document (shape: documents) that are above zero, in the one order.
+
+    Engines of other packages use it (docs/extending.md).
+    """
+    return ranked(Hit(ids[row], float(scores[row])) for row in best_rows(scores, k))[:k]
 
 
 def results(scores: np.ndarray, rows: np.ndarray, ids: Sequence[str]) -> list[Result]:

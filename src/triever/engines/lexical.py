@@ -94,9 +94,7 @@ class LexicalEngine:
         if not numbers:
             return "no word of the query is in the corpus"
         # The vocabulary also has the words of documents that are deleted, or that a filter leaves out.
-        if not np.isin(numbers, self.terms.flat).any():
-            return "no word of the query is in the documents that were searched"
-        return "the words of the query are in all documents alike"
+        return "the words of the query are in none of the documents that were searched, or in all of them alike"
 
     def explain(self, store: DocumentStore, query: str, result: Result) -> tuple[Parts, ...]:
         """What each word of the query adds."""

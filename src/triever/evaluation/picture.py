@@ -201,7 +201,7 @@ def _lines_figure(panels: Sequence[Bars], logarithmic: bool = False) -> Figure:
         if logarithmic:
             axes.set_yscale("log")
         elif not panel.over_questions:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.05 * axes.dataLim.ymax if axes.dataLim.ymax > 0 else None)
         axes.yaxis.set_major_formatter("{x:,g}")
         _plain(axes, textwrap.fill(panel.title, 36), "both")
     if len(names) > 1:
