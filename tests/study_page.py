@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from triever.lab.tables import FAILS, HOLDS, MISSING, PLAN, RecipeTable, read_plan, together
+from triever.lab.tables import PLAN, RecipeTable, read_plan
+from triever.lab.verdicts import FAILS, HOLDS, MISSING, together
 
 ROOT = Path(__file__).parent.parent
 PAGE, MENU, RESULTS = ROOT / "docs" / "findings" / "study.md", ROOT / "mkdocs.yml", ROOT / "results"

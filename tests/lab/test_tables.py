@@ -12,23 +12,8 @@ from hypothesis import strategies as st
 
 from triever.evaluation.report import ScoreRecord
 from triever.lab.run_results import RunReport, RunResult, packed, unpacked
-from triever.lab.tables import (
-    FAILS,
-    HOLDS,
-    MISSING,
-    OPEN,
-    EachQuestion,
-    Measured,
-    Plan,
-    PlannedCell,
-    PlannedOrder,
-    PlannedPair,
-    RecipeTable,
-    Row,
-    aligned,
-    together,
-    verdict,
-)
+from triever.lab.tables import Plan, PlannedCell, PlannedOrder, PlannedPair, RecipeTable, Row, aligned
+from triever.lab.verdicts import FAILS, HOLDS, MISSING, OPEN, EachQuestion, Measured, together, verdict
 
 VALUE = st.integers(0, 8).map(lambda eighths: eighths / 8)  # few values, so that ties come
 

@@ -122,6 +122,11 @@ def language_of(texts: Iterable[str]) -> str:
     return votes.most_common(1)[0][0] or "" if votes.total() > least else "english"
 
 
+def how_texts_look(language: str) -> str:
+    """What a message says of texts in a language that `language_of` names, which is not English."""
+    return f"look {language.capitalize()}" if language else "do not look English"
+
+
 def _vote(text: str) -> str | None:
     """The language whose commonest words are a tenth of a text or more; "" for another script; None if it is unsure."""
     beginning = text[:BEGINNING]

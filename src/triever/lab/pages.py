@@ -10,7 +10,8 @@ from triever.arguments import as_path
 from triever.evaluation.picture import draw_lines
 from triever.files import atomic
 from triever.lab.results import Section, sections
-from triever.lab.tables import FAILS, HOLDS, MISSING, OPEN, RecipeTable
+from triever.lab.tables import RecipeTable
+from triever.lab.verdicts import FAILS, HOLDS, MISSING, OPEN
 
 INDEX = "results.md"
 PAGES = "results"

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from triever.data.words import how_texts_look
 from triever.lab import measured
 from triever.lab.costs import Cost, bm25_cost, dense_cost, generative_cost, late_cost
 from triever.lab.measured import Figure
@@ -277,10 +278,9 @@ def _notes(situation: Situation) -> Iterable[str]:
     """What to know about the data and the figures."""
     corpus, machine = situation.corpus, situation.machine
     if corpus.language != "english":
-        texts = f"look {corpus.language.capitalize()}" if corpus.language else "do not look English"
         yield (
-            f"the texts {texts}, and MiniLM, from which all systems but bm25 start, has read English: give them "
-            "a model of your language with --set backbone=FOLDER"
+            f"the texts {how_texts_look(corpus.language)}, and MiniLM, from which all systems but bm25 start, has read "
+            "English: give them a model of your language with --set backbone=FOLDER"
         )
     if 0 < corpus.questions < FEW:
         yield f"{corpus.questions} training questions are too few to learn from; keep them to compare systems on"

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from triever.config import build, option
-from triever.data.words import language_of
+from triever.data.words import how_texts_look, language_of
 from triever.errors import ArtifactError, DataError, UsageError, nearest
 from triever.models import weights
 from triever.models.bert_reader import BertSizes, empty_reader, reads
@@ -202,10 +202,9 @@ def _tell_of_language(name: str, texts: Iterable[str]) -> None:
     """Say that packaged weights, all of which have read English, are given texts in another language."""
     language = language_of(texts)
     if language != "english":
-        look = f"look {language.capitalize()}" if language else "do not look English"
         message = "%s has read English, but these texts %s: hits may have little to do with queries; bm25 reads any "
         message += "language, and backbone=FOLDER takes a model of yours"
-        _log.warning(message, name, look)
+        _log.warning(message, name, how_texts_look(language))
 
 
 def _from_folder(name: str, folder: Path, source: str, licence: str) -> Backbone:

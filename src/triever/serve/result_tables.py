@@ -10,7 +10,8 @@ from typing import Any
 from triever.evaluation.measures import lower_is_better
 from triever.evaluation.report import Report
 from triever.lab.results import Section, sections
-from triever.lab.tables import Measured, RecipeTable, Row
+from triever.lab.tables import RecipeTable, Row
+from triever.lab.verdicts import Measured
 
 
 def result_tables(folder: str | Path) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ _LOOKS = (
     'a document looks like {"_id": "d1", "title": "", "text": "…"}; '
     f"a text may also be called {', '.join(DOCUMENT_TEXTS[1:-1])} or {DOCUMENT_TEXTS[-1]}"
 )
-_NAMED = 10  # fields of a record in a message
+_NAMED = 10  # fields or columns in a message
 _SHOWN = 200  # characters of a value in a message
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}(\.0*)?")
 
@@ -73,8 +73,12 @@ def make_document(row: Json) -> Document:
 
 def _only(fields: Mapping[str, Json]) -> str:
     """The names of the fields that a record has instead, for a message."""
-    names = [shorten(name) for name in fields][:_NAMED]
-    return f", only {', '.join(names)}{', …' if len(fields) > len(names) else ''}" if names else ""
+    return f", only {names_shown(list(fields))}" if fields else ""
+
+
+def names_shown(names: Sequence[str]) -> str:
+    """The first names of fields or columns, for a message."""
+    return ", ".join(map(shorten, names[:_NAMED])) + (", …" if len(names) > _NAMED else "")
 
 
 def make_query(row: Json) -> Query:

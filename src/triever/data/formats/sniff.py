@@ -24,8 +24,8 @@ from triever.data.formats.fields import (
     JUDGED_QUERIES,
     QUERY_IDS,
     grade,
+    names_shown,
     score,
-    shorten,
 )
 from triever.data.formats.json_items import first_item
 from triever.data.formats.json_text import as_object, parse_json
@@ -48,7 +48,6 @@ _QUERY_NAME = re.compile(r"quer|question|topic|claim", re.IGNORECASE)
 _QUERIES = re.compile(r"(^|[^a-z])(query|queries)([^a-z]|$)", re.IGNORECASE)  # the plain word
 _SHORT_GRADE = re.compile(r"[+-]?[0-9]{1,3}(\.0*)?")  # a longer number is a year, or an id as in MS MARCO's triples
 _TABLE_NAME = re.compile(r"\.(csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
-_NAMED = 10  # columns of a table in a message
 _DOCUMENT_NAME = re.compile(r"corpus|collection|passage|document|docs", re.IGNORECASE)
 
 
@@ -172,10 +171,9 @@ def unknown(path: str | Path) -> DataError:
     if empty:
         return DataError(f"{path} is empty", "write it again, or name another file")
     if named := _column_names(path):
-        shown = ", ".join(map(shorten, named[:_NAMED])) + (", …" if len(named) > _NAMED else "")
         parts = {"ids": DOCUMENT_IDS, "texts": (*DOCUMENT_TEXTS, "title")}
         missing = " and ".join(part for part, known in parts.items() if not _any(named, known))
-        problem = f"{path} has no columns with {missing or 'ids and texts'}: its columns are {shown}"
+        problem = f"{path} has no columns with {missing or 'ids and texts'}: its columns are {names_shown(named)}"
         return DataError(problem, "name its columns _id, title and text in the first line")
     return DataError(f"{path} is not in a format that Triever knows", _EXPECTED)
 
