@@ -2,7 +2,8 @@
 
 same: the documents of recorded and of plain searches, in float32 and bfloat16. kernels: each kernel against plain
 torch, with its time. profile: where a GPU spends its time, kernel by kernel, before and after. pieces: the time of
-reading, of the beam, and of looking documents up. scale: from 100,000 docids to ten million, with peak memory.
+reading, of the beam, and of looking documents up. scale [normalisation] [docids]: from 100,000 docids to ten million,
+with peak memory.
 trained: how far bfloat16 agrees with float32 after a model has learned something. models: models of other shapes, with
 `generate` and what the products alone would take. valid: a million hits, and how many of them are none. others
 [documents]: rows of nodes, contextual titles and GDR, each in fixed shapes beside the search step by step; and late
@@ -540,9 +541,11 @@ def times(made: Work, queries: int, width: int, normalisation: Normalisation) ->
 
 
 def scale() -> None:
-    for count in (100_000, 1_000_000, 10_000_000):
+    """Of the numbers of docids and the normalisations that are named, or of all."""
+    named = [word for word in sys.argv[2:] if not word.isdigit()]
+    for count in [int(word) for word in sys.argv[2:] if word.isdigit()] or (100_000, 1_000_000, 10_000_000):
         made = work(count)
-        for normalisation in sys.argv[2:] or ("trie", "vocabulary"):
+        for normalisation in named or ("trie", "vocabulary"):
             torch.cuda.reset_peak_memory_stats()
             run = made.searching(128, BeamOptions(40, normalisation), "bfloat16", "recorded")
             took = seconds(run)
