@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from triever.errors import DataError
 from triever.evaluation.report import ScoreRecord
+from triever.lab.results import without_paths
 from triever.lab.run_results import RunReport, RunResult, packed, unpacked
 from triever.lab.tables import Plan, PlannedCell, PlannedOrder, PlannedPair, RecipeTable, Row, aligned
 from triever.lab.verdicts import FAILS, HOLDS, MISSING, OPEN, EachQuestion, Measured, together, verdict
@@ -66,6 +68,20 @@ def test_where_each_question_is_known_systems_are_compared_question_by_question(
     assert verdict(asked(some, some), asked(one_more, one_more), strict=True) == OPEN, "it may be chance"
     assert verdict(asked(some, some), asked(some, some), strict=True) == FAILS
     assert verdict(asked(some, some), asked(some, some), strict=False) == HOLDS
+
+
+@given(st.lists(st.floats(0, 1, width=16), min_size=1, max_size=200))
+def test_what_each_question_has_stays_whole_in_the_file_of_a_run(values: list[float]) -> None:
+    """A file has no path of the machine, and compressed values may look like one."""
+    kept = packed({"RR@10": {f"q{at:03}": value for at, value in enumerate(values)}}, ["RR@10"])
+    assert unpacked(without_paths(kept)["values"]["RR@10"]).tolist() == values
+
+
+def test_values_that_somebody_changed_are_refused_in_one_sentence() -> None:
+    row = run("a=1", (0.5,))
+    row.results[0]["reports"]["test"]["each"] = {"questions": "q", "values": {"RR@10": "eNrFmWuOw"}}
+    with pytest.raises(DataError, match="the RR@10 of each question was changed in the result of a=1, seed 0"):
+        row.measured("test", "RR@10")
 
 
 @pytest.mark.parametrize("values", [{"q1": 1.0, "q0": 0.0, "q2": 0.3}, {}], ids=len)

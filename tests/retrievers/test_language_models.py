@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import triever
 from tests.marks import quick
 from tests.models.causal import END, save_causal
+from tests.models.test_backbones import needs_minilm
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from triever import (
     GDR,
@@ -234,7 +235,11 @@ def test_a_thought_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (lambda: GDR(search_options=SearchOptions(think=3)), "think = 3 needs a language model"),
         (lambda: Contextual(search_options=SearchOptions(think=3)), "think = 3 needs a language model"),
         (lambda: SearchOptions(think=-1), "think = -1 should not be negative"),
-        (lambda: titled("minilm").fit(dataset()), "needs a causal language model, and minilm is none"),
+        pytest.param(
+            lambda: titled("minilm").fit(dataset()),
+            "needs a causal language model, and minilm is none",
+            marks=needs_minilm,
+        ),
         (lambda: titled("scratch").fit(dataset()), "needs a causal language model, and scratch is none"),
         (lambda: titled(f"{SCRATCH},positions=80").fit(dataset()), "tokens, and scratch:.* reads 80 with a title"),
         (lambda: Title(tokenizer="backbone").fit(DOCUMENTS), "needs a causal language model"),

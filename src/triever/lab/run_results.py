@@ -86,9 +86,13 @@ def packed(values: Mapping[str, Mapping[str, float]], measures: Iterable[str]) -
 
 
 def unpacked(text: str) -> np.ndarray:
-    """(questions,) the values that a file holds."""
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<f2").astype(np.float64)
+    """(questions,) the values that a file holds; a ValueError if they were changed."""
+    try:
+        return np.frombuffer(zlib.decompress(base64.urlsafe_b64decode(text)), "<f2").astype(np.float64)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
 
 
 def _text_of(values: np.ndarray) -> str:
-    return base64.b64encode(zlib.compress(values.tobytes(), 9)).decode()
+    # Without slashes: what stands behind one would be taken for a path of the machine, which no result keeps.
+    return base64.urlsafe_b64encode(zlib.compress(values.tobytes(), 9)).decode()

@@ -132,8 +132,8 @@ class Row:
         known = [each for each in held if each and measure in each["values"]]
         if len(known) < len(held) or len({each["questions"] for each in known}) > 1:
             return None
-        values = np.mean([unpacked(each["values"][measure]) for each in known], axis=0)
-        return EachQuestion(known[0]["questions"], values)
+        values = [_of_each(result, split, measure) for result in self.results]
+        return EachQuestion(known[0]["questions"], np.mean(values, axis=0))
 
     def by_seen(self, split: str) -> dict[str, Measured]:
         """A measure on seen and on unseen questions by the names of their columns, where all runs have it."""
@@ -510,6 +510,16 @@ def _row(cell: PlannedCell, folder: Path) -> Row:
 def _score(result: RunResult, split: str, measure: str) -> ScoreRecord:
     (scores,) = result["reports"][split]["scores"].values()
     return scores[measure]
+
+
+def _of_each(result: RunResult, split: str, measure: str) -> np.ndarray:
+    """(questions,) the values of a run for each question."""
+    try:
+        return unpacked(result["reports"][split]["each"]["values"][measure])
+    except ValueError as error:
+        run = f"{result['cell']}, seed {result['seed']}"
+        problem = f"the {measure} of each question was changed in the result of {run}: {error}"
+        raise DataError(problem, "run the cell again with --again") from error
 
 
 def _has(result: RunResult, measure: str) -> bool:
