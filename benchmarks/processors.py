@@ -6,7 +6,7 @@ one large batch of the corpus, which are of nearly one length, and as many by ch
 types: the same and a beam search in int8 (torch's dynamic quantisation) and bfloat16, with what they lose.
 decode: `triever bench decode` on two threads, beside generate.
 
-Every part replaces its own rows in processors.json. Ways of encoding take short turns on one thread. `seconds` are the
+Every part replaces its own rows in processors.json, or in the file that `--out` names. Ways of encoding take short turns on one thread. `seconds` are the
 processor's in the quickest turn of a way; its ratio is the median over turns, each compared with the same turn of the
 other way, as other work comes and goes. Every way has a process of its own: what one asks of the system's memory would
 make the next one faster.
@@ -93,7 +93,7 @@ def _padding(lengths: np.ndarray, batches: Sequence[np.ndarray]) -> float:
 
 def encoding() -> Rows:
     """Documents to vectors, from their texts on."""
-    ways = {f"{size:,} tokens": ("float32", size) for size in (BEFORE, NOW)}
+    ways = {f"{size:,} tokens": ("as it is", size) for size in (BEFORE, NOW)}
     if importlib.util.find_spec("sentence_transformers"):
         ways[PEER] = (PEER, PEER_ROWS)
     rows: Rows = []
@@ -227,16 +227,17 @@ def _ours(kind: str, length: int, size: int) -> Callable[[list[str]], np.ndarray
 
     def run(texts: list[str]) -> np.ndarray:
         tokens = Tokens.of(texts, encoder.tokenizer, length)
-        if kind == "bfloat16":  # `encode` computes in bfloat16 by itself only where a processor has a unit for it
-            return _in_bfloat16(encoder, tokens, size)
-        return encode(encoder, tokens, device="cpu", batch_tokens=size)
+        if kind == "as it is":
+            return encode(encoder, tokens, device="cpu", batch_tokens=size)
+        return _in_numbers(encoder, tokens, size, fast=kind == "bfloat16")
 
     return run
 
 
-def _in_bfloat16(encoder: Encoder, tokens: Tokens, size: int) -> np.ndarray:
+def _in_numbers(encoder: Encoder, tokens: Tokens, size: int, *, fast: bool) -> np.ndarray:
+    """As `encode` does, which chooses by itself: bfloat16 where a processor has a unit for it."""
     out = np.empty((len(tokens), encoder.size), np.float32)
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=fast):
         for rows in by_length(tokens.lengths, BATCH_ROWS, size):
             out[rows] = encoder(*tokens.padded(rows, encoder.tokenizer.pad)).float().numpy()
     return out
@@ -271,11 +272,14 @@ PARTS: dict[str, Callable[[], Rows]] = {"padding": padding, "encode": encoding, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", choices=list(PARTS), default=list(PARTS))
-    for name in parser.parse_args().parts:
+    parser.add_argument("--out", type=Path, default=OUT, help="the file whose rows are replaced")
+    asked = parser.parse_args()
+    for name in asked.parts:
         rows = [{"part": name, **row} for row in PARTS[name]()]
         emit(table(rows))
-        kept = [row for row in (results.earlier_rows(OUT) if OUT.exists() else []) if row["part"] != name]
-        results.write(OUT, results.benchmark(["python", "benchmarks/processors.py", *PARTS], [*kept, *rows]))
+        earlier = results.earlier_rows(asked.out) if asked.out.exists() else []
+        kept = [row for row in earlier if row["part"] != name]
+        results.write(asked.out, results.benchmark(["python", "benchmarks/processors.py", *PARTS], [*kept, *rows]))
 
 
 if __name__ == "__main__":

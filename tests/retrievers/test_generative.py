@@ -114,6 +114,33 @@ def test_a_score_is_the_log_probability_that_a_plain_forward_pass_gives(scheme: 
             assert found[document.id] == pytest.approx(float(each.sum()) - np.log(sharing), abs=1e-4)
 
 
+@pytest.mark.parametrize("scheme", ["atomic", "semantic"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_where_a_processor_is_faster_in_bfloat16_a_search_may_compute_in_it(
+    scheme: str, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted = generative(scheme, decoder=DecoderOptions(rows="symbols", layers=layers)).fit(dataset())
+    rounded = fitted.searching(precision="bfloat16")
+    whole = scores_of(fitted)
+    assert scores_of(rounded) == whole, "this processor is not said to be faster in it"
+    monkeypatch.setattr("triever.models.precision.has_matrix_unit", lambda: True)
+    assert scores_of(fitted.searching(precision="float32")) == whole
+    near = scores_of(rounded)
+    assert near != whole
+    assert near == [pytest.approx(each, abs=0.2) for each in whole]
+    # What was rounded follows the weights: a model that learns further is searched as it is then.
+    with torch.no_grad():
+        for weight in fitted.engine.docids.model.parameters():
+            weight.mul_(1.1)
+    changed = fitted.searching(precision="bfloat16")
+    assert scores_of(rounded) == scores_of(changed) != near
+
+
+def scores_of(fitted: Generative) -> list[dict[str, float]]:
+    """The score of every document for every query."""
+    return [{hit.id: hit.score for hit in result} for result in fitted.search_many(QUERIES, len(DOCUMENTS))]
+
+
 def test_before_training_atomic_docids_rank_as_dense_retrieval() -> None:
     data = dataset()
     dense = Dense(backbone=SMALL).fit(data).search_many(QUERIES, 10)

@@ -13,6 +13,7 @@ from triever.config import option
 from triever.docids.walk import Walk
 from triever.errors import UsageError
 from triever.models.generator import Cache, Generator, Hidden
+from triever.models.precision import fast_dtype
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
 from triever.search.free import free
@@ -53,7 +54,9 @@ class SearchOptions:
         True, "on a GPU, record a beam search once for each size of a batch and replay it; off: step by step"
     )
     precision: Precision = option(
-        "float32", "numbers of a recorded search; with bfloat16 it is faster, and near documents may change places"
+        "float32",
+        "numbers of a search that is recorded, or that runs on a processor with a unit for bfloat16 (AMX); with "
+        "bfloat16 it is faster, and near documents may change places",
     )
     think: int = option(
         0,
@@ -92,6 +95,10 @@ class SearchOptions:
     def records_on(self, device: torch.device) -> bool:
         """Whether a search on a device is to be recorded, if it can be made in fixed shapes."""
         return self.record and device.type == "cuda"
+
+    def rounds_on(self, device: torch.device) -> bool:
+        """Whether a search step by step is to compute in bfloat16, where that is faster on a device."""
+        return self.precision == "bfloat16" and device.type == "cpu" and fast_dtype(device) == torch.bfloat16
 
     @property
     def steady(self) -> bool:

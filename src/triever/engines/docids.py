@@ -42,6 +42,7 @@ from triever.models.fused_decoder import FusedGenerator, can_fuse
 from triever.models.generator import Generator
 from triever.models.language_model import end_of
 from triever.models.prompts import Prompt
+from triever.models.rounded import Rounded
 from triever.models.token_decoder import TokenDecoder
 from triever.models.tokens import TextTokenizer, Tokens
 from triever.search.many import search_each
@@ -325,7 +326,18 @@ class DocidEngine:
 
     def _generator(self) -> Generator:
         # A thought may have a token more or less as a part of a prompt.
-        return self.docids.generator(more=2 * self.options.think)
+        return self._computing.generator(more=2 * self.options.think)
+
+    @property
+    def _computing(self) -> Docids[DocidModel]:
+        """The docids, with a model that computes in the numbers of the search."""
+        model = self.docids.model
+        rounds = self.options.rounds_on(model.device) and can_be_even(model)
+        return replace(self.docids, model=self._rounded.now()) if rounds else self.docids
+
+    @cached_property
+    def _rounded(self) -> Rounded[DocidModel]:
+        return Rounded(self.docids.model)
 
     def _asked(self, queries: Sequence[str], thoughts: Sequence[str]) -> Sequence[str]:
         return self.docids.with_thoughts(queries, thoughts) if self.options.think else queries
