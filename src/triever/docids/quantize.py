@@ -19,6 +19,9 @@ Device: TypeAlias = str | torch.device | None
 
 CHUNK = 2**24
 """How many distances are held at once."""
+REUSED = 2**22
+"""As many as that on a processor: larger arrays are given back to the system and come anew for every block, which takes
+longer than to compute them (12,288 centroids of 32 numbers: two to five times as long in all)."""
 BLOCK = 2**22
 """How many numbers of vectors are held at once, in addition to those from which centroids are learned."""
 PER_CENTROID = 256
@@ -33,7 +36,8 @@ compares vectors only with the centroids that have moved: the same algorithm in 
 def nearest(vectors: Tensor, centroids: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The number of the nearest centroid (n,) and the squared distance to it (n,), of all vectors or of `rows`."""
     lengths, twice = centroids.square().sum(1), -2 * centroids.T
-    parts = [_nearest(block.to(centroids), twice, lengths) for block in _blocks(vectors, len(centroids), rows)]
+    blocks = _blocks(vectors, len(centroids), rows, centroids.device)
+    parts = [_nearest(block.to(centroids), twice, lengths) for block in blocks]
     return torch.cat([number for number, _ in parts]), torch.cat([distance for _, distance in parts])
 
 
@@ -42,14 +46,20 @@ def _nearest(vectors: Tensor, twice: Tensor, lengths: Tensor) -> tuple[Tensor, T
     return number, (distance + vectors.square().sum(1)).clamp(min=0)
 
 
-def _blocks(vectors: Tensor, width: int = 1, rows: Tensor | None = None) -> Iterable[Tensor]:
-    """All vectors, or those of `rows`, in blocks that can be held together with `width` numbers for each vector."""
-    size = _at_once(vectors, width)
+def _blocks(
+    vectors: Tensor, width: int = 1, rows: Tensor | None = None, device: torch.device | None = None
+) -> Iterable[Tensor]:
+    """All vectors, or those of `rows`, in blocks that can be held together with `width` numbers for each vector.
+
+    These numbers are on the device, if it is not that of the vectors.
+    """
+    size = _at_once(vectors, width, device)
     return vectors.split(size) if rows is None else (vectors[chunk] for chunk in rows.to(vectors.device).split(size))
 
 
-def _at_once(vectors: Tensor, width: int = 1) -> int:
-    return max(1, min(CHUNK // width, BLOCK // vectors.shape[1]))
+def _at_once(vectors: Tensor, width: int = 1, device: torch.device | None = None) -> int:
+    held = min(CHUNK, REUSED) if (device or vectors.device).type == "cpu" else CHUNK
+    return max(1, min(held // width, BLOCK // vectors.shape[1]))
 
 
 def all_finite(vectors: Tensor) -> bool:
@@ -78,7 +88,7 @@ def sampled(vectors: Tensor, k: int, *, seed: int = 0, device: Device = None, ro
 def nearest_several(vectors: Tensor, centroids: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The numbers of the k nearest centroids (n, k), nearest first, and the distances to them (n, k)."""
     k = min(k, len(centroids))
-    parts = (part.to(centroids) for part in _blocks(vectors, len(centroids)))
+    parts = (part.to(centroids) for part in _blocks(vectors, len(centroids), device=centroids.device))
     closest = [torch.cdist(part, centroids).topk(k, largest=False) for part in parts]
     return torch.cat([block.indices for block in closest]), torch.cat([block.values for block in closest])
 
