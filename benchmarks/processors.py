@@ -6,10 +6,10 @@ one large batch of the corpus, which are of nearly one length, and as many by ch
 types: the same and a beam search in int8 (torch's dynamic quantisation) and bfloat16, with what they lose.
 decode: `triever bench decode` on two threads, beside generate.
 
-Every part replaces its own rows in processors.json, or in the file that `--out` names. Ways of encoding take short turns on one thread. `seconds` are the
-processor's in the quickest turn of a way; its ratio is the median over turns, each compared with the same turn of the
-other way, as other work comes and goes. Every way has a process of its own: what one asks of the system's memory would
-make the next one faster.
+Every part replaces its own rows in processors.json, or in the file that `--out` names. Ways of encoding take short
+turns on one thread. `seconds` are the processor's in the quickest turn of a way; its ratio is the median over turns,
+each compared with the same turn of the other way, as other work comes and goes. Every way has a process of its own:
+what one asks of the system's memory would make the next one faster.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +101,26 @@ def test_stemming_by_language() -> None:
     german = [Document("a", "Die Häuser am Fluss"), Document("b", "Ein Boot auf dem See")]
     assert [hit.id for hit in BM25(language="german").fit(Dataset.of("x", german)).search("Haus")] == ["a"]
     assert list(BM25(language="none").fit(Dataset.of("x", german)).search("Haus")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Die Müllabfuhr kommt am Dienstag und holt auch das Altglas", "look German.*language=german is for them"),
+        ("図書館の本は二週間借りることができます", "do not look English.*language=none is for them"),
+        ("the library lends books for two weeks", "^$"),
+    ],
+)
+def test_texts_whose_words_have_no_english_stems_are_warned_of(
+    text: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = Dataset.of("x", [Document("a", text)])
+    with caplog.at_level(logging.WARNING, "triever"):
+        BM25().fit(data)
+        assert re.search(said, caplog.text)
+        caplog.clear()
+        BM25(language="german").fit(data)
+    assert not caplog.text, "who names a language knows it"
 
 
 def test_expansions_are_indexed_unless_told_otherwise() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -10,11 +11,13 @@ from triever import artifact, config
 from triever.config import option
 from triever.data.datasets import Dataset
 from triever.data.store import DocumentStore
-from triever.data.words import stemmer
+from triever.data.words import how_texts_look, language_of, stemmer
 from triever.engines import lexical
 from triever.engines.lexical import LexicalEngine, Weighting
 from triever.errors import UsageError
 from triever.retriever import Retriever
+
+_log = logging.getLogger("triever")
 
 
 @dataclass(eq=False)
@@ -39,6 +42,8 @@ class BM25(Retriever[LexicalEngine]):
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: Path | None = None) -> LexicalEngine:
         """Count the words of all documents."""
+        if self.language == "english":
+            _tell_of_language(store)
         return LexicalEngine.learn(self.language, self._weighting, store, work)
 
     def read(self, snapshot: artifact.Snapshot) -> LexicalEngine:
@@ -53,3 +58,11 @@ class BM25(Retriever[LexicalEngine]):
     @property
     def _weighting(self) -> Weighting:
         return Weighting(self.method, self.k1, self.b, self.expand)
+
+
+def _tell_of_language(store: DocumentStore) -> None:
+    """Say that words of another language are compared by English stems."""
+    language = language_of(store.sample_texts())
+    if language != "english":
+        message = "the texts %s, and their words are compared by English stems; language=%s is for them"
+        _log.warning(message, how_texts_look(language), language or "none")
