@@ -84,6 +84,22 @@ def test_a_stray_file_that_is_broken_stops_nothing_but_a_corpus_does(
     assert ids(load_dataset(tmp_path / "b", read_as="text")) == sorted(pages(12))
 
 
+def test_a_broken_file_of_a_folder_of_records_is_left_out_on_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (write(tmp_path, {"a.jsonl": records(3)}) / "b.jsonl").write_bytes('{"id": "x", "text": "y"}\n'.encode("utf-16"))
+    with pytest.raises(
+        DataError, match=r"b\.jsonl is UTF-16, not UTF-8; convert it: .*, or leave it out with --skip-bad"
+    ):
+        load_dataset(tmp_path)
+    assert len(ids(load_dataset(tmp_path, skip_bad=True))) == 3
+    assert "1 files look like data and were not used: b.jsonl" in caplog.text
+    assert len(list(read_documents(tmp_path, Problems(skip_bad=True)))) == 3
+    (tmp_path / "a.jsonl").unlink()
+    with pytest.raises(DataError, match=r"b\.jsonl is UTF-16, not UTF-8; convert it: [^,]*$"):
+        load_dataset(tmp_path, skip_bad=True)
+
+
 NOTES = {"README.md": "# About", "notes/one.md": "one", "notes/two.md": "two", "three.txt": "three"}
 SHARDS = {f"part-{number:02}.jsonl": jsonl({"id": number, "text": "x"}) for number in range(20)}
 LAYOUTS: dict[str, tuple[dict[str, str], int]] = {

@@ -50,7 +50,7 @@ def load_dataset(
     if isinstance(name_or_path, str) and name_or_path.partition(":")[0] == _PYTHON:
         return _python(name_or_path)
     path = _find(name_or_path)
-    layout = survey(path, count_documents, read_as=read_as, text_root=str(root))
+    layout = survey(path, count_documents, read_as=read_as, text_root=str(root), skip_bad=skip_bad)
     sources = {files.queries: partial(_read_queries, files.queries) for files in layout.splits.values()}
     splits = {name: _split(files, sources) for name, files in layout.splits.items()}
     name = without_endings(path.resolve().name)

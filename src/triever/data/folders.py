@@ -14,6 +14,7 @@ from triever.artifact import is_artifact
 from triever.data.formats.extras import missing_package
 from triever.data.formats.json_items import is_one_object
 from triever.data.formats.lines import require_file
+from triever.data.formats.problems import OR_SKIP
 from triever.data.formats.sniff import Format, Kind, Role, is_called_documents, recognise, sniff
 from triever.data.formats.text_files import ENDINGS, files_below, is_prose, needs_package, text_paths
 from triever.data.formats.text_ids import lies_in
@@ -70,8 +71,10 @@ class Layout:
     doubt: str = ""
 
 
-def survey(path: str | Path, count: Count, *, read_as: str = "", text_root: str = "") -> Layout:
+def survey(path: str | Path, count: Count, *, read_as: str = "", text_root: str = "", skip_bad: bool = False) -> Layout:
     """The layout of a folder or file; a DataError if there are no documents.
+
+    A file of a folder that cannot be recognised is an error, or with `skip_bad` is left out if others have documents.
 
     `read_as` says whether the documents are text files or records; without it, the majority of the folder decides,
     except that a folder below `text_root` holds text files. `count(files, limit)` counts documents up to a limit.
@@ -81,7 +84,7 @@ def survey(path: str | Path, count: Count, *, read_as: str = "", text_root: str 
     root = Path(path)
     if not read_as and lies_in(root, text_root) and any(map(is_prose, text_paths(root))):
         read_as = TEXT
-    layout = _survey_folder(root, count, read_as) if root.is_dir() else _survey_file(root, read_as)
+    layout = _survey_folder(root, count, read_as, skip_bad) if root.is_dir() else _survey_file(root, read_as)
     return replace(layout, text_root=text_root)
 
 
@@ -102,13 +105,17 @@ def _survey_file(path: Path, read_as: str) -> Layout:
     return Layout(path, (), {})
 
 
-def _survey_folder(root: Path, count: Count, read_as: str) -> Layout:
+def _survey_folder(root: Path, count: Count, read_as: str, skip_bad: bool) -> Layout:
     files = sorted(_files(root))
     record_files, broken = _scan(files, with_texts=read_as == RECORDS)
     choice = _Choice(root, record_files, broken, count, read_as)
     texts = choice.is_text()
     if broken and not texts:
-        raise next(iter(broken.values()))
+        error = next(iter(broken.values()))
+        if not _documents(record_files):
+            raise error
+        if not skip_bad:
+            raise DataError(error.problem, f"{error.hint.removesuffix(OR_SKIP)}{OR_SKIP}")
     splits = _splits([file for file in record_files if not is_prose(file[0])] if texts else record_files)
     layout = Layout(root, () if texts else _documents(record_files), splits, doubt=choice.doubt)
     left = _left(layout)

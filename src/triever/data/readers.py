@@ -100,7 +100,8 @@ def read_documents(
     """
     problems = problems or Problems()
     if os.path.isdir(as_path(path)) or read_as or root:
-        return stream_layout(survey(path, count_documents, read_as=read_as, text_root=str(root)), problems)
+        how = {"read_as": read_as, "text_root": str(root), "skip_bad": problems.skip_bad}
+        return stream_layout(survey(path, count_documents, **how), problems)
     return _stream_file(path, problems, set())
 
 
