@@ -21,6 +21,8 @@ Cells: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 def main() -> None:
     rows = _read(HERE / "search_docids.json")["rows"]
     draw_points(rows, "queries_per_second", ("Success@10", "agreement"), FIGURES / "search_docids.svg")
+    measured = _read(HERE / "peers.json")["rows"]
+    draw_points(measured, "queries_per_second", ("Success@1", "Success@10"), FIGURES / "peers.svg")
     cut = [row for row in _read(HERE / "clusters.json")["rows"] if row["margin"] == row["alpha"] == 0]
     named = [{"system": f"{row['clusters']:,} clusters", **row} for row in cut]
     draw_points(named, "compared", ("Success@1", "Success@100"), FIGURES / "gdr_clusters.svg")
