@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--split", required=True)
     parser.add_argument("--most", type=int, default=1000)
     parser.add_argument("--most-generated", type=int, default=256, help="questions for generate, which is slow")
+    parser.add_argument("--way", default="", help="of our own ways only those with this text; `none` leaves all out")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     parser.add_argument("--picture", type=Path)
     words = parser.parse_args()
@@ -66,7 +67,8 @@ def main() -> None:
 def measured(name: str, retriever: triever.Retriever, data: Dataset, words: argparse.Namespace) -> Iterator[Row]:
     """The rows of a retriever, and of the peers that can take its part."""
     kept = ("system", "queries_per_second", "Success@1", "Success@10")
-    for row in bench_search({name: retriever}, data, words.split, words.most, only=ways(name, retriever)):
+    chosen = [way for way in ways(name, retriever) if words.way in way]
+    for row in bench_search({name: retriever}, data, words.split, words.most, only=chosen) if chosen else ():
         yield {column: row[column] for column in kept}
     queries, qrels = questions(data, words.split)
     if isinstance(retriever, triever.Dense):
