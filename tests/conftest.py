@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -42,14 +42,12 @@ def no_network() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def one_precision() -> Iterator[None]:
+def one_precision() -> None:
     """Compute in float32 on every processor: oracles are about what is computed, and not about its last bits.
 
-    What is different where a processor is faster in bfloat16 has tests of its own.
+    Processes that tests start do so too. What differs where a processor is faster in bfloat16 has tests of its own.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("triever.models.precision.has_matrix_unit", lambda: False)
-        yield
+    os.environ["TRIEVER_FLOAT32"] = "1"
 
 
 @pytest.fixture(scope="session")

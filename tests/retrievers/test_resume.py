@@ -114,10 +114,7 @@ def replacing(folder: str, out: str, seed: int, begun: Any = None) -> None:
     if begun is not None:
         begun.value = True
     settings = [f"{key}={value}" for key, value in {**SHORT, "training.seed": seed}.items()]
-    # A process of its own does not know what the tests of this one have in common: the same numbers on every processor.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("triever.models.precision.has_matrix_unit", lambda: False)
-        fit("dense", str(Path(folder, "data")), Path(folder, out), settings, replace=True)
+    fit("dense", str(Path(folder, "data")), Path(folder, out), settings, replace=True)
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from functools import cache
 
 import torch
@@ -10,6 +11,9 @@ import torch
 from triever.errors import UsageError
 
 logger = logging.getLogger("triever")
+
+FLOAT32 = "TRIEVER_FLOAT32"
+"""A variable of the environment: if it is set, processors compute in float32, and so all give the same numbers."""
 
 
 def device_of(name: str, *, opening: bool = False) -> torch.device:
@@ -70,6 +74,11 @@ def fast_dtype(device: str | torch.device = "cpu") -> torch.dtype:
 
 @cache
 def has_matrix_unit() -> bool:
-    """Whether the processor multiplies matrices of bfloat16 by itself (AMX); others are slower in it."""
+    """Whether the processor multiplies matrices of bfloat16 by itself (AMX); others are slower in it.
+
+    It counts as having none where the environment asks for float32, as all processes that it starts do then.
+    """
+    if os.environ.get(FLOAT32):
+        return False
     probe = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return bool(probe and probe())
