@@ -3,11 +3,10 @@
 same: the documents of recorded and of plain searches, in float32 and bfloat16. kernels: each kernel against plain
 torch, with its time. profile: where a GPU spends its time, kernel by kernel, before and after. pieces: the time of
 reading, of the beam, and of looking documents up. scale [normalisation] [docids]: from 100,000 docids to ten million,
-with peak memory.
-trained: how far bfloat16 agrees with float32 after a model has learned something. models: models of other shapes, with
-`generate` and what the products alone would take. valid: a million hits, and how many of them are none. others
-[documents]: rows of nodes, contextual titles and GDR, each in fixed shapes beside the search step by step; and late
-interaction, where queries that are searched together are compared with queries one by one.
+with peak memory. trained: how far bfloat16 agrees with float32 after a model has learned something. models: models of
+other shapes, with `generate` and what the products alone would take. valid: a million hits, and how many of them are
+none. others [documents]: rows of nodes, contextual titles and GDR, each in fixed shapes beside the search step by step;
+and late interaction, where queries that are searched together are compared with queries one by one.
 """
 
 from __future__ import annotations

@@ -100,8 +100,9 @@ def read_documents(
     """
     problems = problems or Problems()
     if os.path.isdir(as_path(path)) or read_as or root:
-        how = {"read_as": read_as, "text_root": str(root), "skip_bad": problems.skip_bad}
-        return stream_layout(survey(path, count_documents, **how), problems)
+        skip_bad = problems.skip_bad
+        layout = survey(path, count_documents, read_as=read_as, text_root=str(root), skip_bad=skip_bad)
+        return stream_layout(layout, problems)
     return _stream_file(path, problems, set())
 
 

@@ -20,8 +20,8 @@ Device: TypeAlias = str | torch.device | None
 CHUNK = 2**24
 """How many distances are held at once."""
 REUSED = 2**22
-"""As many as that on a processor: larger arrays are given back to the system and come anew for every block, which takes
-longer than to compute them (12,288 centroids of 32 numbers: two to five times as long in all)."""
+"""As many as that on a processor: larger arrays are given back to the system and come anew for every block, which can
+take longer than to compute them."""
 BLOCK = 2**22
 """How many numbers of vectors are held at once, in addition to those from which centroids are learned."""
 PER_CENTROID = 256

@@ -13,7 +13,7 @@ from triever.errors import UsageError
 logger = logging.getLogger("triever")
 
 FLOAT32 = "TRIEVER_FLOAT32"
-"""A variable of the environment: if it is set, processors compute in float32, and so all give the same numbers."""
+"""A variable of the environment: if it is set, processors compute in float32, whatever else they could."""
 
 
 def device_of(name: str, *, opening: bool = False) -> torch.device:
@@ -76,7 +76,7 @@ def fast_dtype(device: str | torch.device = "cpu") -> torch.dtype:
 def has_matrix_unit() -> bool:
     """Whether the processor multiplies matrices of bfloat16 by itself (AMX); others are slower in it.
 
-    It counts as having none where the environment asks for float32, as all processes that it starts do then.
+    It counts as having none if the environment asks for float32. Processes that are started by this one inherit that.
     """
     if os.environ.get(FLOAT32):
         return False
