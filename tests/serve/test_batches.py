@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -231,6 +232,30 @@ def test_a_batcher_refuses_and_gives_up() -> None:
             await batcher.submit(Job(0, ["d"], compute, lambda _, values: values, loop.time() + 0.02))
         release.set()
         assert await busy == ["busy"]
+        await batcher.close()
+
+    asyncio.run(ask())
+
+
+def test_an_answer_at_the_very_moment_of_the_deadline_is_late_and_not_a_fault() -> None:
+    release = threading.Event()
+
+    def compute(_: Retriever, texts: Sequence[str]) -> list[str]:
+        release.wait(20)
+        return [*texts]
+
+    async def ask() -> None:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher(lambda: bm25_once, window=0, most=1, queue=2, observe=lambda *_: None)
+        job = Job(0, ["late"], compute, lambda _, values: values, loop.time() + 0.05)
+        asked = asyncio.create_task(batcher.submit(job))
+        await asyncio.sleep(0.01)
+        # The answer and the deadline fall into one turn of the event loop, the answer first.
+        loop.call_soon(job.future.set_result, ["late"])
+        time.sleep(0.1)
+        with pytest.raises(DeadlinePassed):
+            await asked
+        release.set()
         await batcher.close()
 
     asyncio.run(ask())

@@ -75,11 +75,12 @@ class Batcher:
         self._some.set()
         if self.waiting >= self._most:
             self._enough.set()
+        limit = asyncio.timeout_at(job.deadline or None)
         try:
-            async with asyncio.timeout_at(job.deadline or None):
+            async with limit:
                 return await job.future
         except TimeoutError:
-            if job.future.cancelled():
+            if limit.expired():  # also where the answer came at that very moment
                 raise DeadlinePassed from None
             raise  # the retriever's own
         finally:
