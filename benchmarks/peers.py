@@ -36,8 +36,8 @@ from triever.terminal import emit, table
 OURS = ("flat", "beam 10", "beam 40", "exact", "all compared", "depth")
 """Ways of our own that are measured."""
 LISTS, PROBES = 256, (1, 4, 16, 64)
-WIDTH, TOGETHER = 10, 64
-"""Beams of `generate`, and the questions that it is asked at once."""
+WIDTH = 10
+"""Beams of `generate`."""
 Row = dict[str, Any]
 
 
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--split", required=True)
     parser.add_argument("--most", type=int, default=1000)
     parser.add_argument("--most-generated", type=int, default=256, help="questions for generate, which is slow")
+    parser.add_argument("--together", type=int, default=64, help="questions that generate is asked at once")
     parser.add_argument("--way", default="", help="of our own ways only those with this text; `none` leaves all out")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     parser.add_argument("--picture", type=Path)
@@ -67,18 +68,19 @@ def main() -> None:
 def measured(name: str, retriever: triever.Retriever, data: Dataset, words: argparse.Namespace) -> Iterator[Row]:
     """The rows of a retriever, and of the peers that can take its part."""
     kept = ("system", "queries_per_second", "Success@1", "Success@10")
+    queries, qrels = questions(data, words.split)
+    asked = queries[: words.most]
     chosen = [way for way in ways(name, retriever) if words.way in way]
     for row in bench_search({name: retriever}, data, words.split, words.most, only=chosen) if chosen else ():
-        yield {column: row[column] for column in kept}
-    queries, qrels = questions(data, words.split)
+        yield {**{column: row[column] for column in kept}, "questions": len(asked)}
     if isinstance(retriever, triever.Dense):
         for label, search in faiss_ways(retriever).items():
-            yield timed(f"faiss, {label}", search, queries[: words.most], qrels)
+            yield timed(f"faiss, {label}", search, asked, qrels)
     engine = retriever.engine
     if isinstance(engine, DocidEngine) and isinstance(engine.docids.model, TokenDecoder):
         asked = queries[: words.most_generated]
-        yield timed(f"{name}, beam {WIDTH}, first {len(asked)}", lambda some: by_beam(retriever, some), asked, qrels)
-        yield timed(f"generate, beam {WIDTH}, first {len(asked)}", Generate(retriever), asked, qrels)
+        yield timed(f"{name}, beam {WIDTH}", lambda some: by_beam(retriever, some), asked, qrels)
+        yield timed(f"generate, beam {WIDTH}", Generate(retriever, words.together), asked, qrels)
 
 
 def ways(name: str, retriever: triever.Retriever) -> list[str]:
@@ -95,7 +97,7 @@ def timed(label: str, search: Callable[[Sequence[Query]], list[Result]], queries
     found = search(queries)
     seconds = time.perf_counter() - started
     row = {"system": label, "queries_per_second": round(len(queries) / seconds, 1)}
-    return row | success(queries, found, qrels, (1, 10))
+    return row | success(queries, found, qrels, (1, 10)) | {"questions": len(queries)}
 
 
 def by_beam(retriever: Any, queries: Sequence[Query]) -> list[Result]:
@@ -136,7 +138,8 @@ def faiss_ways(retriever: triever.Dense) -> dict[str, Callable[[Sequence[Query]]
 class Generate:
     """transformers' `generate` on the weights of a saved language model, under the tokens of all titles."""
 
-    def __init__(self, retriever: triever.Retriever) -> None:
+    def __init__(self, retriever: triever.Retriever, together: int) -> None:
+        self.together = together
         engine = retriever.engine
         assert isinstance(engine, DocidEngine)
         self.docids, self.model = engine.docids, engine.docids.model
@@ -150,7 +153,7 @@ class Generate:
         self.following = following(self.document)
 
     def __call__(self, queries: Sequence[Query]) -> list[Result]:
-        batches = (queries[first : first + TOGETHER] for first in range(0, len(queries), TOGETHER))
+        batches = (queries[first : first + self.together] for first in range(0, len(queries), self.together))
         return [result for batch in batches for result in self._batch([query.text for query in batch])]
 
     @torch.inference_mode()

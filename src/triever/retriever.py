@@ -93,6 +93,12 @@ WEIGHTS = "model weights"
 """The name of the weights on a card."""
 
 _log = logging.getLogger("triever")
+FEW_HELD_OUT = 10
+"""Held-out queries below which it is said that they are few to choose a step by."""
+FEW_HELD_OUT_MESSAGE = (
+    "%s of %s training queries are held out (training.holdout=%g), so the step that is kept is %s: give more training "
+    "queries, or raise training.holdout to judge by more of them, or set it to 0 to learn from all"
+)
 
 E = TypeVar("E", bound=Engine)
 
@@ -254,8 +260,12 @@ class Retriever(ABC, Generic[E]):
 
         training = self.tuning
         pairs = pairs_of(dataset, training.split, store)
-        if not len(held_out(pairs, training.holdout)[0]):
+        train_on, held = held_out(pairs, training.holdout)
+        if not len(train_on):
             raise UsageError("all training queries are held out", "lower training.holdout")
+        if training.holdout and training.keep == "best" and len(held) < FEW_HELD_OUT:
+            few, kept = (f"only {len(held)}", "chosen by these alone") if len(held) else ("none", "the last one")
+            _log.warning(FEW_HELD_OUT_MESSAGE, few, f"{len(pairs):,}", training.holdout, kept)
         return fit_fingerprints.of_pairs(pairs)
 
     def fingerprint_for(self, store: DocumentStore) -> str:

@@ -104,7 +104,7 @@ def test_clusters_are_learned_and_searched_over_the_same_symbols(trained: str, d
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "joint"),
-    itertools.product(["inside", "random", "bm25", "model"], [False, True]),
+    [*itertools.product(["inside", "random", "bm25", "model"], [False, True])],
 )
 def test_it_learns_from_any_negatives(joint: bool, source: str, tmp_path: Path) -> None:
     by_source = {

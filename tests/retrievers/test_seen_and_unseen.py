@@ -139,3 +139,22 @@ def test_the_analysis_reads_systems_that_write_docids(name: str) -> None:
         ids = [query for query in parts["test"] if bool(known & {*qrels[query]}) is about]
         firsts = [runs[name][query][0].id in qrels[query] for query in ids]
         assert scores[group]["mean"] == pytest.approx(fmean(firsts))
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({"holdout": 0.01}, "none of 25 training queries are held out (training.holdout=0.01), so the step that is kept"),
+        ({"holdout": 0.1}, "of 25 training queries are held out (training.holdout=0.1)"),
+        ({"holdout": SHARE}, ""),
+        ({"holdout": 0.0}, ""),
+        ({"holdout": 0.1, "keep": "last"}, ""),
+    ],
+)
+def test_it_is_said_where_few_queries_choose_the_step(
+    training: dict[str, object], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    Dense(backbone=TINY, training=Tuning(steps=1, batch=8, rounds=1, **training)).fit(questions())
+    told = [record.getMessage() for record in caplog.records if "held out" in record.getMessage()]
+    assert len(told) == bool(said)
+    assert said in "".join(told)

@@ -22,7 +22,6 @@ from triever.index.top import shared
 from triever.index.trie_vectors import EntryVectors, LookedUp, PrefixEntries
 from triever.index.vectors import Vectors
 from triever.models.node_rows import NodeGenerator
-from triever.models.row_model import log_sums
 from triever.search.beam import Frontier, beam
 from triever.search.many import ROWS, search_each
 from triever.search.recorder import Recorder
@@ -30,9 +29,11 @@ from triever.search.recorder import Recorder
 FEWEST = 64
 """Docids that it keeps where few documents are wanted."""
 AT_ONCE = 2**26
-"""Numbers that are read or computed at once."""
-SLACK = 1e-6
-"""What sums may be off by."""
+"""Numbers that beams read at once."""
+REUSED = 2**22
+"""Numbers of rows that are compared at once; more would come anew from the system for every block on a processor."""
+SLACK = 1e-3
+"""What sums may be off by; generous, as it only decides what is looked at more closely."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,10 @@ class NodeSearch:
 
     def weights(self, vectors: Tensor) -> Tensor:
         """(queries, passages) the logs of the weights of all docids for the vectors of queries."""
-        step = max(1, AT_ONCE // max(1, len(vectors)))
+        step = max(1, REUSED // max(len(vectors), self.vectors.array.shape[1]))
         slices = (slice(low, low + step) for low in range(0, len(self.rows), step))
         products = torch.cat([vectors @ self.vectors.read(rows).to(vectors).T for rows in slices], 1)
-        return self.generator.scale * products + self._log_mass
+        return products.mul_(self.generator.scale).add_(self._log_mass)
 
     @cached_property
     def _log_mass(self) -> Tensor:
@@ -117,15 +118,17 @@ class NodeSearch:
 
     def _all(self, cache: Tensor, hidden: Tensor, k: int) -> list[Found]:
         """All passages of the best documents, and of those that tie with the last, by comparing every row."""
-        weights = (self.weights(hidden) / self.options.temperature).double()
-        total = weights.logsumexp(1).cpu().numpy()
-        masses = log_sums(weights, torch.from_numpy(self.rows.owners).to(weights.device), self.documents)
-        lowest = masses.topk(min(k, self.documents)).values[:, -1:]
-        query, document = (masses >= lowest).nonzero().cpu().numpy().T
-        best = np.split(document, np.searchsorted(query, np.arange(1, len(hidden))))
-        positions = [self._passages_of(documents) for documents in best]
-        each = zip(weights, total, positions, strict=True)
-        return [Found(at, row[torch.from_numpy(at).to(row.device)].cpu().numpy() - whole) for row, whole, at in each]
+        weights = self.weights(hidden).div_(self.options.temperature)
+        each = zip(weights, _row_log_sums(weights), self._near(weights, k), strict=True)
+        return [self._of_best(_shares(row, total, positions), k) for row, total, positions in each]
+
+    def _near(self, weights: Tensor, k: int) -> list[np.ndarray]:
+        """For each query all passages of the documents that may be among the k best, as in `_may_be_best`."""
+        most = min(k * self._docids_each, weights.shape[1])
+        least = weights.topk(most).values[:, -1:] - float(np.log(self._docids_each)) - SLACK
+        query, position = (weights >= least).nonzero().cpu().numpy().T
+        each = np.split(position, np.searchsorted(query, np.arange(1, len(weights))))
+        return [self._passages_of(np.unique(self.rows.owners[near])) for near in each]
 
     def _passages_of(self, documents: np.ndarray) -> np.ndarray:
         """The positions of all passages of documents (n,), rising."""
@@ -248,6 +251,19 @@ class NodeSearch:
         total = np.logaddexp(weighed, _log_sum(inside))
         whole = Found(ended.positions, ended.logprobs + weighed).joined(there, inside)
         return self._of_best(Found(whole.positions, whole.logprobs - total), k)
+
+
+def _shares(weights: Tensor, total: float, positions: np.ndarray) -> Found:
+    """Passages by the logs of all weights (passages,) of one query, as shares of what all weigh together."""
+    chosen = weights[torch.from_numpy(positions).to(weights.device)]
+    return Found(positions, chosen.double().cpu().numpy() - total)
+
+
+def _row_log_sums(logs: Tensor) -> np.ndarray:
+    """(n,) the logs of the sums of numbers given as logs (n, m), added up in float64 without a copy of all in it."""
+    top = logs.amax(1, keepdim=True)
+    sums = (logs - top).exp_().sum(1, dtype=torch.float64)
+    return (top[:, 0].double() + sums.log()).cpu().numpy()
 
 
 def _log_sum(logs: np.ndarray) -> float:

@@ -37,6 +37,8 @@ MARK_LETTERS = 8
 """How many letters wide a mark of a legend is, with the space around it."""
 MANY_TIMES = 6
 """From how many times the smallest step on the steps of lines have a scale by their logarithms."""
+WIDE = 300
+"""From how many times the smallest x on only powers of ten are written below points."""
 CROWDED = 6
 """With more steps than these their labels are turned."""
 SPREAD = (
@@ -306,12 +308,13 @@ def _points_figure(rows: Sequence[Mapping[str, str | float]], x: str, ys: Sequen
     names = [tuple(str(row["system"]).partition(", ")[::2]) for row in rows]
     colours = dict(zip(dict.fromkeys(family for family, _ in names), cycle(COLOURS)))
     marks = dict(zip(dict.fromkeys(variant for _, variant in names), cycle(MARKS)))
+    steps = (1, 2, 5) if _widest(row[x] for row in rows) < WIDE else (1,)
     figure = Figure(figsize=(4.6 * len(ys), 4.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
     for panel, y in zip(figure.subplots(1, len(ys), squeeze=False).ravel(), ys, strict=True):
         for row, (family, variant) in zip(rows, names, strict=True):
             panel.plot(row[x], row[y], marks[variant], color=colours[family], markersize=6.5, alpha=0.85, zorder=2)
         panel.set_xscale("log")
-        panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.xaxis.set_major_locator(LogLocator(subs=steps))
         panel.xaxis.set_major_formatter("{x:,g}")
         panel.xaxis.set_minor_locator(NullLocator())
         panel.margins(x=0.12, y=0.12)
@@ -319,6 +322,12 @@ def _points_figure(rows: Sequence[Mapping[str, str | float]], x: str, ys: Sequen
         _plain(panel, y, "both")
     _name_points(figure, colours, {variant: mark for variant, mark in marks.items() if variant})
     return figure
+
+
+def _widest(values: Iterable[str | float]) -> float:
+    """How many times the smallest of some numbers the largest is."""
+    numbers = [float(value) for value in values]
+    return max(numbers) / min(numbers)
 
 
 def _name_points(
