@@ -144,7 +144,10 @@ def test_the_analysis_reads_systems_that_write_docids(name: str) -> None:
 @pytest.mark.parametrize(
     ("training", "said"),
     [
-        ({"holdout": 0.01}, "none of 25 training queries are held out (training.holdout=0.01), so the step that is kept"),
+        (
+            {"holdout": 0.01},
+            "none of 25 training queries are held out (training.holdout=0.01), so the step",
+        ),
         ({"holdout": 0.1}, "of 25 training queries are held out (training.holdout=0.1)"),
         ({"holdout": SHARE}, ""),
         ({"holdout": 0.0}, ""),
