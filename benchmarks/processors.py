@@ -3,7 +3,8 @@
 padding: the share of what is computed that stands for no token, for few and many texts, in batches of several sizes.
 encode: texts to vectors with MiniLM in batches of two sizes, beside sentence-transformers if it is installed: those of
 one large batch of the corpus, which are of nearly one length, and as many by chance.
-types: the same and a beam search in int8 (torch's dynamic quantisation) and bfloat16, with what they lose.
+types: the same and a beam search in int8 (torch's dynamic quantisation; one scale for each token and each output; that
+for the widest products alone) and bfloat16, with what they lose.
 decode: `triever bench decode` on two threads, beside generate.
 
 Every part replaces its own rows in processors.json, or in the file that `--out` names. Ways of encoding take short
@@ -117,7 +118,7 @@ def _ratio(turns: Sequence[float], own: Sequence[float]) -> float:
 
 def types() -> Rows:
     """Documents to vectors and a whole search, in other numbers than float32, on one thread."""
-    ways = {name: (name, BATCH_TOKENS["cpu"]) for name in ("float32", "int8", "bfloat16")}
+    ways = {name: (name, BATCH_TOKENS["cpu"]) for name in ("float32", *IN_INT8, "bfloat16")}
     questions = [query.text for query in triever.load_dataset("python").queries("test")]
     texts = sample(LENGTHS[0], by_chance=False)
     made = _in_turns(_workers(ways), ways, [*texts, *questions], LENGTHS[0])
@@ -141,7 +142,8 @@ def _searches(queries: int = 8, width: int = 10) -> Rows:
     torch.set_num_threads(1)
     work, options = Work(DecodeOptions(queries=(queries,), peer=False)), BeamOptions(width, "trie")
     plain, walk = work.generator("trie", "float32"), work.walk_for("trie")
-    models = {"float32": plain.model, "int8": _int8(plain.model), "bfloat16": copy.deepcopy(plain.model).bfloat16()}
+    models = {"float32": plain.model, "bfloat16": copy.deepcopy(plain.model).bfloat16()}
+    models |= {name: convert(plain.model) for name, convert in IN_INT8.items()}
     generators = {name: Seq2SeqGenerator(model, plain.tokenise) for name, model in models.items()}
     asked = [""] * queries
     rows: Rows = []
@@ -222,8 +224,8 @@ def _encoded(kind: str, size: int, texts: list[str], length: int) -> tuple[float
 @cache
 def _ours(kind: str, length: int, size: int) -> Callable[[list[str]], np.ndarray]:
     encoder = Encoder(_backbone()).eval()
-    if kind == "int8":
-        encoder.module = _int8(encoder.module)
+    if kind in IN_INT8:
+        encoder.module = IN_INT8[kind](encoder.module)
 
     def run(texts: list[str]) -> np.ndarray:
         tokens = Tokens.of(texts, encoder.tokenizer, length)
@@ -259,6 +261,46 @@ def _int8(model: nn.Module) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is to go from torch some day
         return quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8)
+
+
+class Int8ByRows(nn.Module):
+    """A linear layer in int8 with a scale for each token and each output, as these differ much from one another."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        weight, self.scale = _rounded(layer.weight.detach())
+        self.weight, self.bias = weight.t().contiguous(), layer.bias
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        rows, scale = _rounded(states.flatten(0, -2))
+        result = torch._int_mm(rows, self.weight).float().mul_(scale).mul_(self.scale.t())
+        if self.bias is not None:
+            result += self.bias
+        return result.view(*states.shape[:-1], -1)
+
+
+def _rounded(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows (n, d) as integers from -127 to 127, and the scale (n, 1) of each."""
+    scale = rows.abs().amax(1, keepdim=True).clamp_(min=1e-12) / 127
+    return (rows / scale).round_().to(torch.int8), scale
+
+
+def _int8_by_rows(model: nn.Module, least: int = 0) -> Any:
+    """A copy whose linear layers with more than so many outputs for each input compute in int8."""
+    copied = copy.deepcopy(model)
+    for parent in list(copied.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, nn.Linear) and layer.out_features > least * layer.in_features:
+                setattr(parent, name, Int8ByRows(layer))
+    return copied
+
+
+IN_INT8: dict[str, Callable[[nn.Module], Any]] = {
+    "int8": _int8,
+    "int8 by rows": _int8_by_rows,
+    "int8 by rows, widest products alone": lambda model: _int8_by_rows(model, least=1),
+}
 
 
 @cache

@@ -6,13 +6,16 @@ reading, of the beam, and of looking documents up. scale [normalisation] [docids
 with peak memory. trained: how far bfloat16 agrees with float32 after a model has learned something. models: models of
 other shapes, with `generate` and what the products alone would take. valid: a million hits, and how many of them are
 none. others [documents]: rows of nodes, contextual titles and GDR, each in fixed shapes beside the search step by step;
-and late interaction, where queries that are searched together are compared with queries one by one.
+and late interaction, where queries that are searched together are compared with queries one by one, and every document
+with candidates. wiki [documents]: questions of dev.nq over pages of wiki60k with semantic docids, from texts to
+results, by MiniLM with a decoder of two layers and by rows of nodes, with what weights and rows would take.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import json
 import sys
 import time
@@ -24,6 +27,7 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
+import triever
 from triever import (
     GDR,
     Cluster,
@@ -36,6 +40,7 @@ from triever import (
     SearchOptions,
     Semantic,
 )
+from triever.data.sampling import sample
 from triever.docids.contextual_vocabulary import Vocabulary
 from triever.docids.trie import Paths, Trie
 from triever.docids.walk import Walk
@@ -351,6 +356,7 @@ def others() -> None:
         "titles, T5's form, bfloat16": lambda: contextual(made, count, copied=False, precision="bfloat16"),
         "gdr": lambda: gdr(made, count),
         "late interaction": lambda: late_interaction(count),
+        "late interaction, every document": lambda: late_interaction(count, every=True),
     }
     for name, make in cases.items():
         try:
@@ -458,14 +464,18 @@ def gdr(made: Dataset, count: int) -> Case:
     )
 
 
-def late_interaction(count: int) -> Case:
-    """Documents of 30 tokens, queries of 16. Nothing is recorded: both ways differ only in copies to the host."""
+def late_interaction(count: int, *, every: bool = False) -> Case:
+    """Documents of 30 tokens, queries of 16. Nothing is recorded: both ways differ only in copies to the host.
+
+    Where every document is compared, the first way is still that by candidates: how many of its hits are the same?
+    """
     chance = np.random.default_rng(1)
     flat = chance.standard_normal((30 * count, 64), np.float32)
     flat /= np.linalg.norm(flat, axis=1, keepdims=True)
     index = TokenIndex.of(
         flat.astype(np.float16), 30 * np.arange(count + 1), TokenOptions(centroids=256, device=DEVICE)
     )
+    together = index.rebuilt(TokenOptions(candidates=0, device=DEVICE)) if every else index
     asked = flat[chance.integers(0, len(flat), (ASKED, 16))] + 0.1 * chance.standard_normal((ASKED, 16, 64), np.float32)
 
     def scored(scores: np.ndarray, rows: np.ndarray) -> Scored:
@@ -474,7 +484,48 @@ def late_interaction(count: int) -> Case:
     def one_by_one(_queries: list[str]) -> Scored:
         return [found for query in asked for found in scored(*index.search(query[None], None, 10))]
 
-    return one_by_one, lambda _queries: scored(*index.search(asked, None, 10)), dict
+    return one_by_one, lambda _queries: scored(*together.search(asked, None, 10)), dict
+
+
+def wiki() -> None:
+    """Real titles, texts and questions, and the whole way from a question to its result; nothing is trained."""
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 60_000
+    data = triever.load_dataset("wiki60k")
+    data = data if count == 60_000 else sample(data, count, splits=["dev.nq"])
+    asked = [query.text for query in itertools.islice(data.queries("dev.nq"), 1 + ASKED)]
+    untrained = {"docids": Semantic(), "training": DocidTuning(steps=0), "device": DEVICE}
+    for rows, widths in (("random", (10, 40)), ("nodes", (10, 100))):
+        fitted = Generative(decoder=DecoderOptions(rows=rows), **untrained).fit(data)
+        for count, width in ((1, widths[0]), (ASKED, widths[0]), (ASKED, widths[1])):
+            compare_searches(rows, fitted, asked[:count], width)
+
+
+def compare_searches(rows: str, fitted: Generative, queries: list[str], width: int) -> None:
+    """A search step by step and recorded, of the same retriever."""
+    plain, recorded = (fitted.searching(width=width, record=record) for record in (False, True))
+    for _ in range(3):
+        found = recorded.search_many(queries, 10)
+    pairs = zip(plain.search_many(queries, 10), found, strict=True)
+    overlap = np.mean([len({hit.id for hit in one} & {hit.id for hit in other}) / 10 for one, other in pairs])
+    times = {"plain_ms": seconds(lambda: plain.search_many(queries, 10), 5) * 1e3,
+             "recorded_ms": seconds(lambda: recorded.search_many(queries, 10), 10) * 1e3}  # fmt: skip
+    limit = limit_of_rows(fitted, queries) if rows == "nodes" else limit_of_symbols(fitted, queries, width)
+    say(rows=rows, queries=len(queries), beams=width, overlap=float(overlap), **times, limit_ms=limit)
+
+
+def limit_of_symbols(fitted: Generative, queries: list[str], width: int) -> float:
+    docids = fitted.engine.docids
+    return limit_ms(docids.model, docids.generator().tokenise(queries)[0], width, docids.walk.longest)
+
+
+def limit_of_rows(fitted: Generative, queries: list[str]) -> float:
+    """What it takes at least to read the weights and every row once, or to multiply them with tokens and queries."""
+    engine = fitted.engine
+    weights = {name: weight.numel() for name, weight in engine.reader.named_parameters() if weight.dim() == 2}
+    reading = sum(size for name, size in weights.items() if "embed" not in name)
+    tokens = len(queries) * max(map(len, engine.reader.tokenizer.ids(queries)))
+    multiplied = 2 * (reading * tokens + engine.rows.row.size * len(queries)) / PRODUCTS
+    return 1e3 * max(multiplied, 2 * (reading + engine.rows.row.size) / BANDWIDTH)
 
 
 def profile() -> None:
@@ -567,6 +618,7 @@ PARTS = {
     "scale": scale,
     "valid": valid,
     "others": others,
+    "wiki": wiki,
 }
 
 if __name__ == "__main__":
