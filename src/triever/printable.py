@@ -1,4 +1,4 @@
-"""Text for people: text of unknown origin made safe for a terminal, and means with their digits."""
+"""Text for people: text of unknown origin made safe for a terminal, means with their digits, and times."""
 
 from __future__ import annotations
 
@@ -47,3 +47,18 @@ def mean_text(value: float) -> str:
     ('0.123', '0.000', '1,234.5')
     """
     return f"{value:z.3f}" if abs(value) < 100 else f"{value:,.1f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a person.
+
+    >>> duration(20), duration(600), duration(9000), duration(400_000)
+    ('less than a minute', 'about 10 minutes', 'about 2.5 hours', 'about 5 days')
+    """
+    if seconds < 60:
+        return "less than a minute"
+    if seconds < 90 * 60:
+        return f"about {seconds / 60:.0f} minutes"
+    if seconds < 48 * 3600:
+        return f"about {seconds / 3600:.1f} hours"
+    return f"about {seconds / 86400:.0f} days"

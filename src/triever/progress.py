@@ -13,13 +13,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from triever.printable import printable
+from triever.printable import duration, printable
 
 T = TypeVar("T")
 EVERY = 5.0
 """Seconds between two lines about work that goes on."""
 SILENCE = 15.0
 """Seconds without a line after which there is one all the same."""
+LONG = 60.0
+"""Seconds from which on a line says how long the rest will take."""
 REDRAWN = 0.1
 """Seconds between two pictures of a bar: to draw one takes as long as to read some documents."""
 _shown = False
@@ -40,10 +42,22 @@ class _Work:
     note: str = ""
     began: float = field(default_factory=lambda: time.monotonic())
 
+    def __post_init__(self) -> None:
+        self.done_before = self.done  # by an earlier call, say
+
     def __str__(self) -> str:
         of_all = f" of {self.total:,}" if self.total else ""
         counted = f": {self.done:,}{of_all} {self.unit}" if self.unit else ""
-        return f"{self.title}{counted}{f'; {self.note}' if self.note else ''}"
+        notes = [note for note in (self._left(), self.note) if note]
+        return "; ".join([f"{self.title}{counted}", *notes])
+
+    def _left(self) -> str:
+        """How long the rest will take, if that is known and long."""
+        done = self.done - self.done_before
+        if not self.total or done <= 0:
+            return ""
+        seconds = (time.monotonic() - self.began) / done * (self.total - self.done)
+        return f"{duration(seconds)} left" if seconds >= LONG else ""
 
 
 _works: list[_Work] = []  # what goes on now: the last is a part of the one before it

@@ -22,10 +22,12 @@ from triever.engines.attention import AttentionEngine
 from triever.errors import UsageError
 from triever.evaluation.heads import heads
 from triever.index.token_vectors import TokenOptions
+from triever.learning import answering
 from triever.learning.answer_tasks import MASKED, AskedAnswers, asked, with_gaps
 from triever.learning.answering import ReadingCourse, known_from
 from triever.retrievers.answerer import Answerer, ReaderTuning
 from triever.retrievers.reatt import ReAtt, ReAttTuning
+from triever.training import memory_estimate
 
 SMALL = "scratch:hidden=32,layers=2,heads=2,vocabulary=400"
 UNTRAINED = ReAttTuning(answer_steps=0, steps=0)
@@ -341,3 +343,22 @@ def test_a_round_finds_documents_for_the_questions_that_it_asks_and_no_others() 
     assert 1 <= len(looked_up) <= 2
     assert {tuple(row) for row in asked_in} == {tuple(tokens[number].tolist()) for number in range(len(looked_up))}
     assert all((batches[step]["document_rows"] == torch.tensor([0, 1])).all() for step in range(2))
+
+
+@pytest.mark.parametrize("make", [reatt, Answerer])
+def test_a_training_that_cannot_fit_is_refused_before_its_first_step(
+    make: type[ReAtt | Answerer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_estimate, "available", lambda _device: 2**20)
+    training = SHORT if make is reatt else ReaderTuning(steps=2, holdout=0.0)
+    with pytest.raises(UsageError, match=r"learning to answer needs about .* 0.0 GiB are free.*training.at_once=1"):
+        make(backbone=SMALL, training=training).fit(people())
+
+
+def test_fewer_questions_at_once_need_less_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed: list[int] = []
+    monkeypatch.setattr(answering, "check", lambda size, *_: needed.append(size))
+    for at_once in (0, 1):
+        reatt(training=replace(SHORT, answer_steps=1, steps=0, at_once=at_once)).fit(people())
+    whole, one = needed
+    assert one < whole, "one question of four"

@@ -25,6 +25,7 @@ from triever import progress
 from triever.errors import DataError, UsageError
 from triever.training import loop
 from triever.training.loop import TrainOptions, train
+from triever.training.metrics import Timed
 from triever.training.options import rate
 
 PLAIN = TrainOptions(steps=10, learning_rate=0.01, warmup=0.0, decay="none", clip=0.0, keep="last")
@@ -621,3 +622,31 @@ def test_frozen_parameters_stay() -> None:
 def test_options_that_do_not_fit_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         options(**change)
+
+
+# Long trainings
+
+
+def test_a_training_that_takes_long_says_so_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Timed, "KNOWN", 0.0)
+    monkeypatch.setattr(Timed, "LONG", 0.0)
+    train(toy(), square, Pairs, options(), label="learning to add")
+    [warning] = warnings(caplog)
+    assert warning.startswith("learning to add: at ")
+    assert " the other 9 steps take less than a minute; a GPU," in warning
+
+
+def test_the_speed_of_a_training_is_that_of_its_first_steps_together(caplog: pytest.LogCaptureFixture) -> None:
+    timed = Timed()
+    for left in (501, 500, 499):
+        timed.tell("training", 10.0, left)
+    assert warnings(caplog) == [
+        "training: at 10 s a step the other 500 steps take about 83 minutes; "
+        "a GPU, fewer steps or smaller batches take less"
+    ]
+    quick = Timed()
+    for left in range(3000, 0, -1):
+        quick.tell("training", 0.01, left)
+    assert len(warnings(caplog)) == 1

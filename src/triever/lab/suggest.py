@@ -18,6 +18,7 @@ from triever.lab.costs import Cost, bm25_cost, dense_cost, generative_cost, late
 from triever.lab.measured import Figure
 from triever.lab.situation import Situation
 from triever.memory_parts import readable
+from triever.printable import duration
 
 FEW = 100
 """Fewer training questions teach nothing: of these a twentieth, five, would choose the best round."""
@@ -99,7 +100,7 @@ def _left_out(situation: Situation, candidates: Iterable[Suggestion]) -> Iterabl
             needed, free = readable(suggestion.cost.memory_bytes), readable(situation.machine.memory)
             yield f"{suggestion.system} is left out, because it needs {needed} of memory and {free} are free"
         elif _is_slow(suggestion):
-            yield f"{suggestion.system} comes last, because its fit takes {_duration(suggestion.cost.fit_seconds)}"
+            yield f"{suggestion.system} comes last, because its fit takes {duration(suggestion.cost.fit_seconds)}"
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,7 @@ def lines(advice: Advice) -> list[str]:
 def _block(suggestion: Suggestion) -> list[str]:
     cost = suggestion.cost
     limit = "at most" if cost.is_limit else "about"
-    spent = f"fit {_duration(cost.fit_seconds)}, memory about {readable(cost.memory_bytes)}"
+    spent = f"fit {duration(cost.fit_seconds)}, memory about {readable(cost.memory_bytes)}"
     reasons = [f"  {reason}" for reason in suggestion.why]
     commands = [f"  $ {line}" for line in _shown((*suggestion.fit, *suggestion.use))]
     return [*reasons, f"  cost: {spent}, a query {limit} {_milliseconds(cost.query_ms)}", *commands]
@@ -329,21 +330,6 @@ def _situation_line(situation: Situation) -> str:
     here = f"{machine.cores} cores, {readable(machine.memory)} of memory free, {machine.gpu or 'no GPU'}"
     texts = f"{corpus.documents:,} documents of {corpus.words:.0f} words"
     return f"{corpus.name}: {texts}, {asked if corpus.questions else 'no training questions'}{written}; {here}."
-
-
-def _duration(seconds: float) -> str:
-    """Seconds for a person.
-
-    >>> _duration(20), _duration(600), _duration(9000), _duration(400_000)
-    ('less than a minute', 'about 10 minutes', 'about 2.5 hours', 'about 5 days')
-    """
-    if seconds < 60:
-        return "less than a minute"
-    if seconds < 90 * 60:
-        return f"about {seconds / 60:.0f} minutes"
-    if seconds < 48 * 3600:
-        return f"about {seconds / 3600:.1f} hours"
-    return f"about {seconds / 86400:.0f} days"
 
 
 def _milliseconds(value: float) -> str:

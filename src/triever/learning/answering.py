@@ -32,7 +32,7 @@ from triever.engines.readers import Reader, Written
 from triever.errors import UsageError
 from triever.held import Held
 from triever.learning.answer_tasks import TASKS, AskedAnswers, Task, asked
-from triever.learning.encoders import check_lengths, device_name
+from triever.learning.encoders import check_lengths, device_name, memory_needed, usual_length
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.language_model import LanguageModel, new_language_model
 from triever.models.precision import fast_dtype
@@ -41,6 +41,7 @@ from triever.models.tokens import Tokens
 from triever.retriever import Retriever, load, texts_of
 from triever.training import fit_fingerprints
 from triever.training.loop import Loss, Trained, train
+from triever.training.memory_estimate import check
 from triever.training.optimizers import RateShare
 from triever.training.reatt_batches import answer_rows, reading_batch
 from triever.training.reatt_loss import ReAttLoss
@@ -56,6 +57,8 @@ WATCH = "likelihood"
 """The measure on held-out questions: the mean log-probability of a token of their answers."""
 JUDGED = 512
 """Held-out questions that are answered, at most."""
+LESS_MEMORY = "set training.at_once=1 or a little more: it reads so many questions at a time, with the same gradients"
+"""The hint for too little memory."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,7 @@ class AnswerCourse(ABC, Generic[R]):
         self, loss: Loss, folder: Path | None = None, label: str = "training", share: RateShare | None = None
     ) -> Trained:
         """Train the model, in place."""
+        self.check_memory()
         some = np.arange(min(len(self.judged), JUDGED))
         judges = self.batches(self.judged, self.close, 0, some) if len(some) else None
         return train(
@@ -164,6 +168,29 @@ class AnswerCourse(ABC, Generic[R]):
             device=self.device,
             share=share,
         )
+
+    @property
+    @abstractmethod
+    def read_at_once(self) -> tuple[int, int]:
+        """How many texts are in memory at once, and how many tokens nearly all of them have at most."""
+
+    def check_memory(self) -> None:
+        """Refuse a training that cannot fit."""
+        texts, device = self.reader.texts, str(self.reader.texts.model.device)
+        parameters = sum(weight.numel() for weight in texts.model.parameters())
+        needed = memory_needed(texts.model.backbone, self.options, *self.read_at_once, device, parameters)
+        check(needed, device, "learning to answer", LESS_MEMORY)
+
+    @property
+    def asked_at_once(self) -> int:
+        """How many questions are in memory at once."""
+        return min(self.options.at_once or self.options.batch, self.options.batch, len(self.learned))
+
+    @property
+    def usual_lengths(self) -> tuple[int, int]:
+        """How many tokens nearly all questions and documents have at most."""
+        some = self.reader.texts.questions(self.learned.texts[:JUDGED])
+        return usual_length(some), usual_length(self.reader.documents)
 
     def _close(self, number: int) -> Close:
         """What finds documents for a round."""
@@ -206,6 +233,12 @@ class ReadingCourse(AnswerCourse[AnswerReader]):
     def judging(self) -> Loss:
         """What held-out questions are judged by, as the loss of their answers."""
         return ReAttLoss(alpha=0.0)
+
+    @property
+    def read_at_once(self) -> tuple[int, int]:
+        """Pairs of a question and a document, and how long they are."""
+        close = min(self.options.close, len(self.reader.documents))
+        return self.asked_at_once * close, sum(self.usual_lengths)
 
     def batches(
         self, asked: AskedAnswers, close: Close, number: int, which: np.ndarray | None = None

@@ -44,6 +44,13 @@ class CausalCourse(AnswerCourse[CausalReader]):
         """What held-out questions are judged by, as the loss of their answers."""
         return AnswerLoss()
 
+    @property
+    def read_at_once(self) -> tuple[int, int]:
+        """Prompts, and how long they are: a question with all of its documents."""
+        question, document = self.usual_lengths
+        whole = question + self.options.close * document
+        return self.asked_at_once, min(whole, self.reader.texts.longest)
+
     def batches(self, asked: AskedAnswers, close: Close, number: int, which: np.ndarray | None = None) -> PromptBatches:
         """A round of batches about documents that `close` finds, for those questions that the round asks."""
         options, rows = self.options, self.found(asked, close, number, which)

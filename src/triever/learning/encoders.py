@@ -157,7 +157,7 @@ class EncoderRetriever(Retriever[E]):
 
     def _check_memory(self, encoder: Encoder, training: PairTraining) -> None:
         """Refuse a training that cannot fit, by texts as long as nearly all of them are."""
-        query, document = (_usual(tokens) for tokens in (training.query_tokens, training.documents))
+        query, document = (usual_length(tokens) for tokens in (training.query_tokens, training.documents))
         queries = min(self.training.batch, len(training.query_tokens))
         taught = TAUGHT if self.teacher is not None and self.training.teacher_weight else 0
         documents = queries * (1 + self.negatives.count + taught) + self.negatives.shared
@@ -198,7 +198,7 @@ def new_encoder(
         return Encoder(backbone, shape, adapter=adapter).to(device).eval()
 
 
-def _usual(tokens: Tokens) -> int:
+def usual_length(tokens: Tokens) -> int:
     """How long a text is at most, but for one in a hundred."""
     return int(np.percentile(tokens.lengths, 99)) if len(tokens) else 1
 
@@ -214,22 +214,36 @@ def check_memory(
     parameters: int | None = None,
 ) -> None:
     """Refuse a training of so many texts of so many tokens at once that cannot fit, before it starts."""
-    shape = encoder.backbone.config
     weights = parameters or sum(weight.numel() for weight in encoder.parameters())
     frozen = sum(tensor.numel() for tensor in encoder.frozen_tensors())
-    needed = estimate(
-        weights,
+    trainable = max(0, weights - frozen)
+    check(memory_needed(encoder.backbone, training, rows, length, device, weights, trainable, scores), device)
+
+
+def memory_needed(
+    backbone: Backbone,
+    training: QueryTuning,
+    rows: int,
+    length: int,
+    device: str,
+    parameters: int,
+    trainable: int | None = None,
+    scores: int = 0,
+) -> int:
+    """The bytes that a training of so many texts of so many tokens at once takes, by the shape of its backbone."""
+    shape = backbone.config
+    return estimate(
+        parameters,
         batch=rows,
         length=length,
-        d_model=encoder.backbone.hidden,
+        d_model=backbone.hidden,
         layers=int(shape.get("num_hidden_layers") or shape.get("num_layers") or 12),
         d_ff=int(shape.get("intermediate_size") or shape.get("d_ff") or 0),
         scores=scores,
-        trainable=max(0, weights - frozen),
+        trainable=trainable,
         optimizer=training.optimizer,
         precision="bfloat16" if torch.device(device).type == "cuda" else "float32",
     )
-    check(needed, device)
 
 
 def device_name(name: str) -> str:

@@ -36,7 +36,7 @@ from triever.training.compiled import CompiledBlocks
 from triever.training.interrupts import Interrupts
 from triever.training.loader import Batches, Feed, Pace, ProcessBatches, rows
 from triever.training.memory_estimate import SMALLER
-from triever.training.metrics import History, Meter, Window
+from triever.training.metrics import History, Meter, Timed, Window
 from triever.training.optimizers import RateShare as RateShare
 from triever.training.optimizers import make_optimizer, trained
 from triever.training.options import TrainOptions, rate
@@ -243,6 +243,7 @@ class _Run:
         self.best_weights: dict[str, Tensor] = {}  # used only without a folder
         self.window = Window()
         self.note = ""  # the text beside the progress bar
+        self.timed = Timed()
         self.started = time.perf_counter()  # minus the seconds of earlier calls
         self.saved = self.started  # when the last checkpoint was made
 
@@ -412,6 +413,8 @@ class _Run:
         seconds, waited = self.window.lap(feed)
         self.standing.stepping += seconds
         self.standing.waited += waited
+        if self.accelerator.is_main_process:
+            self.timed.tell(self.work.name, seconds, self.options.steps - self.standing.step)
 
     def _after_step(self) -> None:
         standing, options = self.standing, self.options

@@ -13,7 +13,10 @@ OPTIMIZER = {"adamw": 2.0, "adafactor": 0.05}  # numbers of state for each weigh
 SCORES = 5  # copies of each token-with-token score at the peak: itself, masked, and in the backward pass
 SLACK = 1.1
 GIB = 2**30
-SMALLER = "halve the batch and double accumulate (which also halves the in-batch negatives of a query, if it has any)"
+SMALLER = (
+    "halve the batch and double accumulate (which also halves the in-batch negatives of a query, if it has any), "
+    "or set optimizer = adafactor"
+)
 """The hint for too little memory."""
 
 
@@ -64,14 +67,14 @@ def available(device: str | torch.device = "cpu") -> int:
     return min(_system(), *_limits(Path("/sys/fs/cgroup")))
 
 
-def check(needed: int, device: str | torch.device = "cpu", work: str = "training") -> None:
+def check(needed: int, device: str | torch.device = "cpu", work: str = "training", hint: str = SMALLER) -> None:
     """Refuse work that needs more memory than there is."""
     free = available(device)
     if needed > free:
         problem = (
             f"{work} needs about {_gib(needed)} of memory on {torch.device(device).type}, but {_gib(free)} are free"
         )
-        raise UsageError(problem, f"{SMALLER}, or set optimizer = adafactor")
+        raise UsageError(problem, hint)
 
 
 def _gib(size: int) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import time
@@ -19,11 +20,14 @@ from torch import Tensor
 
 from triever.errors import DataError, MissingExtra, UsageError
 from triever.files import append_regular, write_hint
+from triever.printable import duration
 from triever.training.loader import Feed
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch.utils.tensorboard import SummaryWriter
+
+logger = logging.getLogger("triever")
 
 Line: TypeAlias = Mapping[str, float | Mapping[str, float]]
 """One line of metrics; a nested mapping has the parts of a loss, or the measures of an evaluation."""
@@ -101,6 +105,31 @@ def _check_finite(steps: list[int], losses: list[float]) -> None:
                 f"the loss was not finite at step {step}",
                 "lower learning_rate, set clip = 1.0 or precision = float32, or look for a bad batch",
             )
+
+
+class Timed:
+    """Says once that a training takes long, as soon as its first steps show it."""
+
+    KNOWN = 20.0
+    """Seconds of steps after which their speed is known: the first steps are slower than the others."""
+    LONG = 3600.0
+    """Seconds that a person should hear of before they have passed."""
+
+    def __init__(self) -> None:
+        self.steps, self.seconds, self.is_told = 0, 0.0, False
+
+    def tell(self, name: str, seconds: float, left: int) -> None:
+        """Count a step of so many seconds; `left` more are to come."""
+        if self.is_told:
+            return
+        self.steps, self.seconds = self.steps + 1, self.seconds + seconds
+        if self.seconds < self.KNOWN:
+            return
+        self.is_told = True
+        each = self.seconds / self.steps
+        if each * left >= self.LONG:
+            message = "%s: at %.3g s a step the other %s steps take %s; a GPU, fewer steps or smaller batches take less"
+            logger.warning(message, name, each, f"{left:,}", duration(each * left))
 
 
 class Window:
