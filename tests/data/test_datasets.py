@@ -262,6 +262,8 @@ def test_an_unknown_split_names_its_nearest_neighbour() -> None:
     for ask in (data.queries, data.qrels):
         with pytest.raises(UsageError, match=r"x has no split 'tset'; did you mean test\?"):
             ask("tset")
+    with pytest.raises(UsageError, match=r"its only split is test: --set training\.split=test learns from it"):
+        data.queries("train")
     with pytest.raises(UsageError, match="the dataset has no queries at all"):
         Dataset.of("x", [Document("d", "a")]).queries("test")
 

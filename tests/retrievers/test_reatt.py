@@ -25,6 +25,7 @@ from triever.index.token_vectors import TokenOptions
 from triever.learning import answering
 from triever.learning.answer_tasks import MASKED, AskedAnswers, asked, with_gaps
 from triever.learning.answering import ReadingCourse, known_from
+from triever.models.reatt import ReAttModel
 from triever.retrievers.answerer import Answerer, ReaderTuning
 from triever.retrievers.reatt import ReAtt, ReAttTuning
 from triever.training import memory_estimate
@@ -362,3 +363,12 @@ def test_fewer_questions_at_once_need_less_memory(monkeypatch: pytest.MonkeyPatc
         reatt(training=replace(SHORT, answer_steps=1, steps=0, at_once=at_once)).fit(people())
     whole, one = needed
     assert one < whole, "one question of four"
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("number", [1e6, math.nan])
+def test_a_model_that_has_diverged_is_named(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = ReAttModel.document_keys
+    monkeypatch.setattr(ReAttModel, "document_keys", lambda *texts: keys(*texts) * 0 + number)
+    with pytest.raises(UsageError, match=r"the model has diverged.*learning_rate"):
+        reatt().fit(people())

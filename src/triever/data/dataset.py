@@ -313,8 +313,7 @@ class Dataset:
 
     def _part(self, split: str) -> Split:
         if split not in self._parts:
-            hint = nearest(split, self.splits) if self._parts else "the dataset has no queries at all"
-            raise UsageError(f"{self.name} has no split {split!r}", hint)
+            raise UsageError(f"{self.name} has no split {split!r}", _split_hint(split, self.splits))
         return self._parts[split]
 
     def _tell(self, count: int, problem: str) -> None:
@@ -330,6 +329,14 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, splits={self.splits})"
+
+
+def _split_hint(split: str, splits: Sequence[str]) -> str:
+    """What to do about a split that is not there: a dataset without judgements has `all` alone."""
+    hint = nearest(split, splits) if splits else "the dataset has no queries at all"
+    if len(splits) == 1 and hint.startswith("known"):
+        return f"its only split is {splits[0]}: --set training.split={splits[0]} learns from it, and --split names it"
+    return hint
 
 
 class Digest:

@@ -19,6 +19,7 @@ from triever.engines.base import Parts
 from triever.engines.encoded import named, nearest_documents, token_matches
 from triever.engines.hits import results
 from triever.engines.panels import Panel
+from triever.errors import UsageError
 from triever.index.sharded import ShardedTokens
 from triever.index.token_vectors import TokenIndex, token_products
 from triever.memory_parts import Products, Stored, scaled
@@ -33,6 +34,9 @@ Matches: TypeAlias = tuple[tuple[str, str, float], ...]
 """Tokens of a query, the token of a document that each attends to most, and how much."""
 AT_ONCE = {**BATCH_TOKENS, "cuda": 131_072}
 """Tokens that are read at once."""
+LARGEST = float(np.finfo(np.float16).max)
+"""Keys are kept in two bytes, which hold no larger number."""
+DIVERGED = "lower training.learning_rate, remove the work folder, and fit again"
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,8 @@ class ReadTexts:
                 ids, mask = tokens.padded(rows, model.tokenizer.pad)
                 vectors = read(ids.to(device), mask.to(device)).float().cpu().numpy()
                 is_there = mask.numpy().astype(bool)
+                if not (np.abs(vectors[is_there]) < LARGEST).all():  # not so for nan either
+                    raise UsageError(f"{label} gave numbers that are too large, so the model has diverged", DIVERGED)
                 places = tokens.starts[rows][:, None] + np.arange(is_there.shape[1])
                 out[places[is_there]] = vectors[is_there]
         model.train(was_training)
