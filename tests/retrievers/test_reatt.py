@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from tests.warm import run
 from triever import BM25, Cut, Dataset, Document, Query
+from triever.data.entities import entities, sentences
 from triever.data.store import DocumentStore
 from triever.engines.attention import AttentionEngine
 from triever.errors import UsageError
@@ -267,13 +272,82 @@ def test_heads_are_correlated_with_judgements_as_numpy_would() -> None:
 def test_documents_alone_ask_for_what_is_left_out_of_their_sentences() -> None:
     store = DocumentStore.of([Document(name, f"The famous {name} Smith lives in {name}town now.") for name in NAMES])
     made = with_gaps(store, seed=0, most=20)
-    assert len(made) == 20
+    assert len(made) == 16, "a name and a town in each sentence, and no gap twice"
     for query in made.queries:
         document = store.document(query.id.rpartition("#")[0])
         assert query.text.replace(MASKED, query.answers[0]) == document.text
     assert with_gaps(store, seed=0, most=20).queries == made.queries
     with pytest.raises(UsageError, match="holds a name or a number"):
         with_gaps(DocumentStore.of([Document("a", "nothing is said here at all")]), 0, 5)
+
+
+WORDS = st.sampled_from(["Anna", "Berta", "Carl", "1912", "48", "lives", "in", "the", "house"])
+SENTENCES = st.lists(WORDS, min_size=1, max_size=7).map(lambda words: f"{' '.join(words)}.")
+TEXTS = st.lists(SENTENCES, max_size=4).map(" ".join)
+
+
+def gaps_of(text: str) -> set[tuple[str, str]]:
+    """The oracle: every gap of every sentence of four words, and what stood there."""
+    long = [sentence for sentence in sentences(text) if len(sentence.split()) >= 4]
+    return {
+        (f"{sentence[:start]}{MASKED}{sentence[end:]}", sentence[start:end])
+        for sentence in long
+        for start, end in entities(sentence)
+    }
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=8), st.integers(0, 3), st.integers(1, 30), st.floats(0, 0.9))
+def test_gaps_are_different_even_over_documents_and_held_out_by_sentence(
+    texts: list[str], seed: int, most: int, share: float
+) -> None:
+    store = DocumentStore.of([Document(str(number), text) for number, text in enumerate(texts)])
+    every = [gaps_of(text) for text in texts]
+    possible = set().union(*every)
+    assume(possible)
+    made = with_gaps(store, seed, most)
+    found = [(query.text, query.answers[0]) for query in made.queries]
+    assert len(set(found)) == len(found) == min(most, len(possible))
+    assert {*found} <= possible
+    assert len({query.id for query in made.queries}) == len(found)
+    assert with_gaps(store, seed, most).queries == made.queries
+    if sum(map(len, every)) == len(possible):  # no two documents share a sentence
+        counts = Counter(query.id.rpartition("#")[0] for query in made.queries)
+        highest = max(counts.values())
+        for number, gaps in enumerate(every):
+            assert counts[str(number)] >= min(len(gaps), highest - 1)
+    with contextlib.suppress(UsageError):  # all are held out
+        learned, judged = made.held_out(share)
+        assert [*learned.queries, *judged.queries] == sorted(
+            made.queries, key=lambda query: query not in learned.queries
+        )
+        wholes = [
+            {query.text.replace(MASKED, query.answers[0]) for query in part.queries} for part in (learned, judged)
+        ]
+        assert wholes[0].isdisjoint(wholes[1])
+
+
+def test_gaps_are_not_read_of_more_documents_than_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DocumentStore.of([Document(str(n), f"In the year {n} there were {n + 7000} towns.") for n in range(1000)])
+    read: list[int] = []
+    slice_of = DocumentStore.slice
+    monkeypatch.setattr(DocumentStore, "slice", lambda self, a, b: read.append(a) or slice_of(self, a, b))
+    assert len(with_gaps(store, 0, 20)) == len(read) == 20
+    read.clear()
+    assert len(with_gaps(store, 0, 5000)) == 2000
+    assert len(read) == 1000
+
+
+def test_blank_answers_are_left_out() -> None:
+    answers = [(" Aachen ", ""), ("", "  "), (), ("\n",), ("Essen",)]
+    queries = [Query(f"q{number}", "where", answers=given) for number, given in enumerate(answers)]
+    qrels = {"train": {query.id: {"Anna": 1} for query in queries}}
+    store = DocumentStore.of(PEOPLE)
+    lesson = asked("answers", Dataset.of("blank", PEOPLE, queries, qrels), store, "train", 0, 0)
+    assert [(query.id, query.answers) for query in lesson.queries] == [("q0", ("Aachen",)), ("q4", ("Essen",))]
+    assert lesson.unanswered == 3
+    blank = Dataset.of("blank", PEOPLE, queries[1:4], {"train": {query.id: {"Anna": 1} for query in queries[1:4]}})
+    with pytest.raises(UsageError, match="no query of blank's train has an answer"):
+        asked("answers", blank, store, "train", 0, 0)
 
 
 def test_judged_documents_are_answers_that_say_how_relevant_they_are() -> None:
