@@ -24,6 +24,7 @@ from triever import BM25, Cut, Dataset, Document, Query
 from triever.data.entities import entities, sentences
 from triever.data.store import DocumentStore
 from triever.engines.attention import AttentionEngine
+from triever.engines.readers import NEVER, Reader
 from triever.errors import UsageError
 from triever.evaluation.heads import heads
 from triever.index.token_vectors import TokenOptions
@@ -41,6 +42,7 @@ ASKED = [
     Query(f"q{name}", f"Where does {name} live?", answers=(town,)) for name, town in zip(NAMES, TOWNS, strict=True)
 ]
 SHORT = ReAttTuning(answer_steps=4, steps=6, rounds=2, batch=4, close=3, holdout=0.3, learning_rate=1e-3)
+READS = ReaderTuning(steps=2, batch=4, close=3, holdout=0.3, learning_rate=1e-3)
 
 
 def people() -> Dataset:
@@ -223,12 +225,46 @@ def test_mistakes_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("probabilities", "right", "expected"),
-    [([0.9, 0.5], [True, False], 0.9), ([0.2, 0.9], [True, False], 0.2), ([], [], 0.0), ([0.4], [False], 0.0)],
+    [([0.9, 0.5], [True, False], 0.9), ([0.2, 0.9], [True, False], 0.2), ([], [], 0.0), ([0.4], [False], NEVER)],
 )
 def test_it_knows_from_where_right_answers_are_found_best(
     probabilities: list[float], right: list[bool], expected: float
 ) -> None:
     assert known_from(probabilities, right) == expected
+
+
+@pytest.mark.parametrize("kind", ["reatt", "answerer"])
+def test_a_model_that_is_never_right_says_that_it_does_not_know(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("triever.learning.answering.exact_match", lambda *_: 0.0)
+    fitted = reatt(training=SHORT) if kind == "reatt" else Answerer(backbone=SMALL, training=READS)
+    judged = len(fitted.lesson(people(), DocumentStore.of(PEOPLE))[1])
+    fitted.fit(people())
+    assert f"none of {judged} held-out questions was answered exactly, so this model says that" in caplog.text
+    fitted.save(tmp_path / "m")
+    again = triever.load(tmp_path / "m")
+    assert isinstance(again, ReAtt | Answerer)
+    assert again.engine.reader.known_from == NEVER
+    monkeypatch.setattr(Reader, "text", lambda *_: "Aachen")
+    assert [(answer.text, answer.written) for answer in again.ask_many(ASKED[:2])] == [(None, "Aachen")] * 2
+    assert "| answers known from | never |" in again.card
+    assert again.engine.made_from()["answers known from"] == "never"
+
+
+@pytest.mark.parametrize("holdout", [0.0, 0.001])
+def test_a_model_that_nobody_judged_answers_and_says_so(holdout: float, caplog: pytest.LogCaptureFixture) -> None:
+    fitted = Answerer(backbone=SMALL, training=replace(READS, holdout=holdout)).fit(people())
+    assert fitted.engine.reader.known_from == 0.0
+    assert caplog.text.count("no question was held out, so this model answers every question") == 1
+
+
+@pytest.mark.parametrize("holdout", [0.0, 0.3])
+def test_how_relevant_a_document_is_has_no_threshold(holdout: float, caplog: pytest.LogCaptureFixture) -> None:
+    training = replace(READS, holdout=holdout, task="relevance")
+    assert Answerer(backbone=SMALL, training=training).fit(people()).engine.reader.known_from == 0.0
+    assert "held out" not in caplog.text
+    assert "held-out" not in caplog.text
 
 
 @pytest.mark.long
@@ -372,6 +408,9 @@ def test_a_saved_model_is_learned_further(tmp_path: Path) -> None:
     reader = replace(further.engine.reader, known_from=0.25)
     further.holding(replace(further._checked(), engine=replace(further.engine, reader=reader))).save(tmp_path / "k")
     assert reatt(start=str(tmp_path / "k")).fit(people()).engine.reader.known_from == 0.25, "what is known comes along"
+    learning = replace(SHORT, answer_steps=1, steps=0, holdout=0.0)
+    other = reatt(start=str(tmp_path / "k"), training=learning).fit(people())
+    assert other.engine.reader.known_from == 0.0, "what is known holds for a model that stays as it is"
     store = DocumentStore.of(PEOPLE)
     before = reatt(start=str(tmp_path / "m")).lessons(people(), store)
     further.save(tmp_path / "m")

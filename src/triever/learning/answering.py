@@ -8,6 +8,7 @@ close documents are found anew by the model itself before every further round.
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,7 @@ from triever.data.store import DocumentStore
 from triever.engines import causal_answers
 from triever.engines.answers import AnswererEngine, AnswerReader
 from triever.engines.attention import AttentionEngine, Matches, ReadTexts
-from triever.engines.readers import Reader, Written
+from triever.engines.readers import NEVER, Reader, Written
 from triever.errors import UsageError
 from triever.held import Held
 from triever.learning.answer_tasks import TASKS, AskedAnswers, Task, asked
@@ -56,6 +57,15 @@ WATCH = "likelihood"
 """The measure on held-out questions: the mean log-probability of a token of their answers."""
 JUDGED = 512
 """Held-out questions that are answered, at most."""
+NOTHING_HELD_OUT = (
+    "no question was held out, so this model answers every question and cannot tell what it does not know: raise "
+    "training.holdout, or give more questions with answers"
+)
+NONE_RIGHT = (
+    "none of %s held-out questions was answered exactly, so this model says that it does not know: train it longer, "
+    "give more questions with answers, or start from a model that can read (start)"
+)
+_log = logging.getLogger("triever")
 
 
 @dataclass(frozen=True)
@@ -225,15 +235,19 @@ def _drawn(chance: np.random.Generator, questions: int, batch: int) -> np.ndarra
 def known_from(probabilities: Sequence[float], right: Sequence[bool]) -> float:
     """The probability from which answers are given: where right ones are found best among all, by F1.
 
+    Where nothing was asked, all are given, and where nothing was right, none.
+
     >>> known_from([0.9, 0.8, 0.3, 0.2], [True, True, False, False])
     0.8
-    >>> known_from([0.9, 0.1], [False, False])
-    0.0
+    >>> known_from([0.9, 0.1], [False, False]) == NEVER
+    True
     """
     order = np.argsort(-np.asarray(probabilities), kind="stable")
     hits = np.cumsum(np.asarray(right, float)[order])
-    if not len(hits) or not hits[-1]:
+    if not len(hits):
         return 0.0
+    if not hits[-1]:
+        return NEVER
     quality = 2 * hits / (np.arange(1, len(hits) + 1) + hits[-1])
     return float(np.asarray(probabilities)[order][int(quality.argmax())])
 
@@ -311,7 +325,10 @@ class AnsweringRetriever(Retriever[E]):
 
     def with_threshold(self, engine: E, judged: AskedAnswers, store: DocumentStore) -> E:
         """The engine, which says that it does not know where held-out questions say that it should."""
+        if self.tuning.task == "relevance":  # nothing writes a whole document exactly, least of all what copies
+            return engine
         if not len(judged):
+            _log.warning(NOTHING_HELD_OUT)
             return engine
         some = AskedAnswers(judged.queries[:JUDGED])
         results = engine.search(store, some.texts, min(self.read_documents, len(store)))
@@ -321,6 +338,8 @@ class AnsweringRetriever(Retriever[E]):
             bool(exact_match(engine.reader.text(answer, found, _texts(result, store)), query.answers))
             for answer, found, result, query in zip(written, rows, results, some.queries, strict=True)
         ]
+        if not any(right):
+            _log.warning(NONE_RIGHT, f"{len(right):,}")
         threshold = known_from([math.exp(answer.logprob) for answer in written], right)
         known = {"held-out exact match": round(float(np.mean(right)), 4)}
         reader = replace(engine.reader, known_from=threshold, trained={**engine.reader.trained, **known})
@@ -333,7 +352,8 @@ class AnsweringRetriever(Retriever[E]):
         # A copy: what it starts from may be searched, or be started from again.
         model = copy.deepcopy(begun.texts.model) if begun else self.new_model(self._backbone(store), seed)
         reader = self._reading(model.to(device), store)
-        return replace(reader, known_from=begun.known_from) if begun else reader
+        # What was found out about a model holds as long as it stays as it is.
+        return replace(reader, known_from=begun.known_from) if begun and self.tuning is None else reader
 
     def _reading(self, model: ReAttModel | LanguageModel, store: DocumentStore) -> Reader[Any]:
         lengths = self.shape.query_length, self.document_length
