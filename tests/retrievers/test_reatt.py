@@ -267,6 +267,59 @@ def test_how_relevant_a_document_is_has_no_threshold(holdout: float, caplog: pyt
     assert "held-out" not in caplog.text
 
 
+@pytest.mark.parametrize("make", [Answerer, ReAtt])
+def test_it_is_said_how_many_questions_have_no_answers(make: type, caplog: pytest.LogCaptureFixture) -> None:
+    without = [replace(query, answers=()) for query in ASKED[3:]]
+    qrels = {query.id: {name: 1} for query, name in zip(ASKED, NAMES, strict=True)}
+    data = Dataset.of("some", PEOPLE, [*ASKED[:3], *without], {"train": qrels})
+    steps = {"steps": 1} if make is Answerer else {"steps": 1, "answer_steps": 0, "rounds": 1}
+    tuning = ReaderTuning if make is Answerer else ReAttTuning
+    make(backbone=SMALL, training=tuning(holdout=0.0, batch=2, close=2, **steps)).fit(data)
+    assert caplog.text.count("learning from 3 of 8 questions of train: the others have no answers") == 1
+    caplog.clear()
+    make(backbone=SMALL, training=tuning(holdout=0.0, batch=2, close=2, **steps)).fit(people())
+    assert "have no answers" not in caplog.text
+
+
+@pytest.mark.parametrize("make", [Answerer, ReAtt])
+@pytest.mark.parametrize(("there", "said"), [(0, "only 0 of 8 questions"), (1, "only 1 of 8 questions"), (2, "")])
+def test_it_is_said_where_answers_stand_in_no_document_that_is_read(
+    make: type, there: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = [query if number < there else replace(query, answers=("Zwickau",)) for number, query in enumerate(ASKED)]
+    data = Dataset.of("lost", PEOPLE, lost, {"train": {query.id: {"Anna": 1} for query in lost}})
+    steps = {"steps": 1} if make is Answerer else {"steps": 1, "answer_steps": 1, "rounds": 1}
+    tuning = ReaderTuning if make is Answerer else ReAttTuning
+    training = tuning(holdout=0.0, batch=2, close=2, **steps)
+    make(backbone=SMALL, training=training).fit(data)
+    assert caplog.text.count("an answer stands in one of the documents that are read for only") == bool(said)
+    assert said in caplog.text
+    caplog.clear()
+    for other in (replace(training, task="masked"), replace(training, task="relevance")):
+        make(backbone=SMALL, training=other).fit(data)
+    make(backbone=SMALL, shape=triever.ReAttShape(copy=False), training=training).fit(data)
+    assert "an answer stands in" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({"keep": "best", "holdout": 0.0}, "have no effect, because no question is held out to judge by"),
+        ({"patience": 2, "holdout": 0.001}, "have no effect, because no question is held out to judge by"),
+        ({"keep": "best", "holdout": 0.3}, "of 8 training queries are held out (training.holdout=0.3)"),
+        ({"holdout": 0.0}, ""),
+        ({"patience": 2, "holdout": 0.3}, ""),
+    ],
+)
+def test_it_is_said_where_too_few_questions_choose_the_step(
+    training: dict[str, object], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    Answerer(backbone=SMALL, training=replace(READS, **training)).fit(people())  # ty: ignore[invalid-argument-type]
+    told = [record.getMessage() for record in caplog.records if "to judge by" in record.getMessage()]
+    assert len(told) == bool(said)
+    assert said in "".join(told)
+
+
 @pytest.mark.long
 def test_asking_on_the_command_line(tmp_path: Path) -> None:
     reatt(read_documents=2).fit(people()).save(tmp_path / "m")

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from triever import config
 from triever.config import option
-from triever.data.answers import exact_match
+from triever.data.answers import exact_match, has_answer
 from triever.data.datasets import Dataset
 from triever.data.records import Answer, Hit, Query, Result, Source
 from triever.data.store import DocumentStore
@@ -39,7 +39,7 @@ from triever.models.language_model import LanguageModel, new_language_model
 from triever.models.precision import fast_dtype
 from triever.models.reatt import ANSWER_TOKENS, ReAttModel, ReAttShape, new_reatt
 from triever.models.tokens import Tokens
-from triever.retriever import Retriever, load, texts_of
+from triever.retriever import Retriever, load, tell_of_few_held_out, texts_of
 from triever.training import fit_fingerprints
 from triever.training.loop import Loss, Trained, train
 from triever.training.optimizers import RateShare
@@ -64,6 +64,17 @@ NOTHING_HELD_OUT = (
 NONE_RIGHT = (
     "none of %s held-out questions was answered exactly, so this model says that it does not know: train it longer, "
     "give more questions with answers, or start from a model that can read (start)"
+)
+UNANSWERED = "learning from %s of %s questions of %s: the others have no answers"
+NO_JUDGES = (
+    "training.keep=best and training.patience have no effect, because no question is held out to judge by: raise "
+    "training.holdout, or leave them out"
+)
+FOUND_TOO_SELDOM = 0.2
+"""The share of questions with an answer in a close document below which it is said that a reader cannot copy it."""
+NOT_TO_COPY = (
+    "an answer stands in one of the documents that are read for only %s of %s questions, and this reader copies its "
+    "answers: give answers that stand in the documents word for word, or raise training.close"
 )
 _log = logging.getLogger("triever")
 
@@ -312,16 +323,47 @@ class AnsweringRetriever(Retriever[E]):
 
     def learned_queries(self, dataset: Dataset, store: DocumentStore) -> str:
         """A fingerprint of the questions and answers that it learns."""
-        learned = [part.queries for part in self.lesson(dataset, store)]
+        every = self._asked(dataset, store)
+        parts = every.held_out(self.tuning.holdout)
+        self._tell_of_questions(every, parts[1])
+        learned = [part.queries for part in parts]
         return fit_fingerprints.fingerprint(
             [(query.id, query.text, query.answers) for queries in learned for query in queries]
         )
 
     def lesson(self, dataset: Dataset, store: DocumentStore) -> tuple[AskedAnswers, AskedAnswers]:
         """What it learns from, and what it is judged by."""
+        return self._asked(dataset, store).held_out(self.tuning.holdout)
+
+    def _asked(self, dataset: Dataset, store: DocumentStore) -> AskedAnswers:
+        """All questions that it learns from or is judged by."""
         training = self.tuning
-        every = asked(training.task, dataset, store, training.split, training.seed, training.sentences)
-        return every.held_out(training.holdout)
+        return asked(training.task, dataset, store, training.split, training.seed, training.sentences)
+
+    def _tell_of_questions(self, every: AskedAnswers, judged: AskedAnswers) -> None:
+        """Say which questions have no answers, and where too few are held out for what is wanted of them."""
+        training = self.tuning
+        if every.unanswered:
+            among = f"{len(every) + every.unanswered:,}"
+            _log.warning(UNANSWERED, f"{len(every):,}", among, training.split)
+        if len(judged):
+            tell_of_few_held_out(len(judged), len(every), training)
+        elif training.keep == "best" or training.patience:
+            _log.warning(NO_JUDGES)
+
+    def tell_of_answers(self, reader: Reader[Any], learned: AskedAnswers, close: Close, store: DocumentStore) -> None:
+        """Say where a reader that copies hardly ever reads what it should answer; some questions tell."""
+        copies = isinstance(reader, AnswerReader) and reader.texts.model.copying is not None
+        if not copies or self.tuning.task == "relevance":
+            return
+        some = AskedAnswers(learned.queries[:JUDGED])
+        rows = close(some.texts, min(self.tuning.close, len(store)))
+        found = sum(
+            any(has_answer(store.slice(row, row + 1)[0].full_text, query.answers) for row in these)
+            for query, these in zip(some.queries, rows, strict=True)
+        )
+        if found < FOUND_TOO_SELDOM * len(some):
+            _log.warning(NOT_TO_COPY, f"{found:,}", f"{len(some):,}")
 
     def with_threshold(self, engine: E, judged: AskedAnswers, store: DocumentStore) -> E:
         """The engine, which says that it does not know where held-out questions say that it should."""

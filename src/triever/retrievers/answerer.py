@@ -116,7 +116,9 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
         folder: Path | None,
     ) -> tuple[Engine, Trained]:
         """Teach a reader, in place; returned is what finds documents, since that may have learned too."""
-        training, given = self.training, (*lesson, self.training, found_by(first, store))
+        close = found_by(first, store)
+        training, given = self.training, (*lesson, self.training, close)
+        self.tell_of_answers(reader, lesson[0], close, store)
         if isinstance(reader, CausalReader):
             causal = CausalCourse(reader, *given, device=self.device)
             return first, causal.run(AnswerLoss(training.at_once), folder)

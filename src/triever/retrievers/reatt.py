@@ -88,6 +88,7 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
             return self._indexed(reader, work)
         learned, judged = self.lesson(dataset, store)
         close = found_by(self.close_by.engine_for(dataset, store, work / FIRST if work else None), store)
+        self.tell_of_answers(reader, learned, close, store)
         exact = exact_options(self.index)
 
         def renewed(texts: Sequence[str], depth: int) -> list[list[int]]:
