@@ -18,6 +18,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import triever
+from tests.models.causal import save_causal
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from tests.warm import run
 from triever import BM25, Cut, Dataset, Document, Query
@@ -42,6 +43,7 @@ ASKED = [
     Query(f"q{name}", f"Where does {name} live?", answers=(town,)) for name, town in zip(NAMES, TOWNS, strict=True)
 ]
 SHORT = ReAttTuning(answer_steps=4, steps=6, rounds=2, batch=4, close=3, holdout=0.3, learning_rate=1e-3)
+NO_STEPS = ReaderTuning(steps=0)
 READS = ReaderTuning(steps=2, batch=4, close=3, holdout=0.3, learning_rate=1e-3)
 
 
@@ -471,8 +473,55 @@ def test_a_saved_model_is_learned_further(tmp_path: Path) -> None:
     BM25().fit(people()).save(tmp_path / "b")
     with pytest.raises(UsageError, match="bm25 retriever, which does not answer"):
         reatt(start=str(tmp_path / "b")).fit(people())
-    with pytest.raises(UsageError, match="has another shape"):
+    with pytest.raises(UsageError, match=r"has another shape; give it that one: leave shape\.apart out"):
         reatt(start=str(tmp_path / "m"), shape=triever.ReAttShape(apart=0)).fit(people())
+    reatt(shape=triever.ReAttShape(apart=1, copy=True)).fit(people()).save(tmp_path / "s")
+    with pytest.raises(UsageError, match=r"give it that one: --set shape\.apart=1, --set shape\.copy=true$"):
+        reatt(start=str(tmp_path / "s")).fit(people())
+
+
+def test_the_backbone_is_that_of_the_model_which_is_learned_further(tmp_path: Path) -> None:
+    reatt().fit(people()).save(tmp_path / "m")
+    begun = ReAtt(start=str(tmp_path / "m"), training=SHORT)
+    for _ in range(2):  # the folder notes its options, and goes on with the same
+        begun.fit(people(), work=tmp_path / "work")
+    assert f"| backbone | {SMALL} |" in begun.card
+    begun.save(tmp_path / "b")
+    again = triever.load(tmp_path / "b")
+    assert isinstance(again, ReAtt)
+    assert again.backbone == SMALL
+    reader = Answerer(first=ReAtt(start=str(tmp_path / "m"), training=UNTRAINED), start=begun, training=NO_STEPS)
+    assert reader.fit(people()).backbone == SMALL
+    with pytest.raises(UsageError, match=r"backbone = 'scratch:layers=1', but the model of .*; leave backbone out"):
+        reatt(start=str(tmp_path / "m"), backbone="scratch:layers=1").fit(people())
+
+
+def test_it_is_said_where_a_model_has_not_learned_what_it_is_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = Answerer(backbone=SMALL, training=NO_STEPS).fit(people())
+    assert "this reader has learned nothing and answers at random" in caplog.text
+    caplog.clear()
+    finds = reatt().fit(people())
+    assert "this model has learned nothing, and finds and answers at random" in caplog.text
+    caplog.clear()
+    for begun in (reader, finds):
+        Answerer(start=begun, training=NO_STEPS).fit(people())
+    ReAtt(start=finds, training=UNTRAINED).fit(people())
+    Answerer(start=reader, training=READS).fit(people())
+    ReAtt(start=reader, training=SHORT).fit(people())
+    reatt(training=SHORT).fit(people())
+    assert "learned" not in caplog.text
+    ReAtt(start=reader, training=UNTRAINED).fit(people())
+    assert "the attention of answerer has not learned to find documents, because it is an answerer" in caplog.text
+
+
+def test_a_model_that_can_write_need_not_learn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = str(save_causal(tmp_path / "llama", positions=400))
+    Answerer(backbone=folder, training=NO_STEPS).fit(people())
+    assert "learned nothing" not in caplog.text
+    Answerer(backbone="scratch:causal=true,hidden=32,layers=1,heads=2,vocabulary=400", training=NO_STEPS).fit(people())
+    assert "this reader has learned nothing" in caplog.text
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, Self, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -315,6 +315,14 @@ class AnsweringRetriever(Retriever[E]):
 
     # Learning
 
+    def fit(self, dataset: Dataset, *, work: str | Path | None = None) -> Self:
+        """Learn a dataset: its documents, and how to answer from them, if that is wanted.
+
+        With a folder to work in, a training that was interrupted goes on where it was.
+        """
+        self._begun()  # first: it says which backbone there is, and the folder notes that
+        return super().fit(dataset, work=work)
+
     def lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
         """What is learned from besides documents, and the model that it starts from, as fingerprints."""
         folder = self.start if isinstance(self.start, str) else ""  # what is open already is one of the members
@@ -390,12 +398,24 @@ class AnsweringRetriever(Retriever[E]):
     def new_reader(self, store: DocumentStore, seed: int) -> Reader[Any]:
         """A model that has learned nothing yet, or what `start` has learned, and the tokens of documents."""
         device = device_name(self.device)  # first: to read the texts for a backbone may take long
-        begun = self._begun() if self.start != "" else None
-        # A copy: what it starts from may be searched, or be started from again.
-        model = copy.deepcopy(begun.texts.model) if begun else self.new_model(self._backbone(store), seed)
-        reader = self._reading(model.to(device), store)
+        if begun := self._begun():
+            # A copy: what it starts from may be searched, or be started from again.
+            model = copy.deepcopy(begun.engine.reader.texts.model)
+            return self.going_on(self._reading(model.to(device), store), begun)
+        backbone = self._backbone(store)
+        reader = self._reading(self.new_model(backbone, seed).to(device), store)
+        if self.tuning is None:
+            self.tell_of_nothing_learned(backbone)
+        return reader
+
+    def going_on(self, reader: Reader[Any], begun: AnsweringRetriever[AnswererEngine]) -> Reader[Any]:
+        """A reader with the model of a retriever that it starts from, and with what that knows besides."""
         # What was found out about a model holds as long as it stays as it is.
-        return replace(reader, known_from=begun.known_from) if begun and self.tuning is None else reader
+        return reader if self.tuning else replace(reader, known_from=begun.engine.reader.known_from)
+
+    @abstractmethod
+    def tell_of_nothing_learned(self, backbone: Backbone) -> None:
+        """Say what a model cannot do that comes from a backbone and is not trained."""
 
     def _reading(self, model: ReAttModel | LanguageModel, store: DocumentStore) -> Reader[Any]:
         lengths = self.shape.query_length, self.document_length
@@ -411,16 +431,26 @@ class AnsweringRetriever(Retriever[E]):
         """A model that starts from a backbone: an encoder and decoder, or a causal language model."""
         return new_language_model(backbone, seed) if backbone.causal else new_reatt(backbone, self.shape, seed)
 
-    def _begun(self) -> Reader[Any]:
-        """What reads in a saved retriever, to learn further."""
+    def _begun(self) -> AnsweringRetriever[AnswererEngine] | None:
+        """The retriever whose model is learned further, if one is named; its backbone is this one's too."""
+        if self.start == "":
+            return None
         begun = load(self.start) if isinstance(self.start, str) else self.start
         if not isinstance(begun, AnsweringRetriever):
             problem = f"start = {self.start_name!r} is a {begun.kind} retriever, which does not answer"
             raise UsageError(problem, "name a model that triever fit reatt or triever fit answerer has written")
         if config.to_dict(begun.shape) != config.to_dict(self.shape):
             problem = f"the model of {self.start_name} has another shape"
-            raise UsageError(problem, f"set shape as it has it: {begun.shape}")
-        return begun.engine.reader
+            raise UsageError(problem, f"give it that one: {_words_for(begun.shape, self.shape)}")
+        self._take_backbone(begun.engine.reader.texts.model.backbone.name)
+        return begun
+
+    def _take_backbone(self, name: str) -> None:
+        """Note the backbone of what it starts from, and refuse another that was asked for."""
+        if self.backbone not in (name, config.options(type(self))["backbone"].default):
+            problem = f"backbone = {self.backbone!r}, but the model of {self.start_name} came from {name!r}"
+            raise UsageError(problem, "leave backbone out, which comes with start, or leave start out")
+        self.backbone = name
 
     @property
     def start_name(self) -> str:
@@ -431,6 +461,22 @@ class AnsweringRetriever(Retriever[E]):
     def started_from(self) -> tuple[Retriever[Any], ...]:
         """The retriever whose model is learned further, where one is given that is open already."""
         return (self.start,) if isinstance(self.start, Retriever) else ()
+
+
+def _words_for(shape: ReAttShape, other: ReAttShape) -> str:
+    """The words of a command line that say how a shape differs from another.
+
+    >>> _words_for(ReAttShape(apart=1, dropout=0.2), ReAttShape(dropout=0.2))
+    '--set shape.apart=1'
+    >>> _words_for(ReAttShape(copy=False), ReAttShape(apart=1))
+    'leave shape.apart out, --set shape.copy=false'
+    """
+    wanted, there = config.to_dict(shape), config.to_dict(other)
+    return ", ".join(
+        f"leave shape.{name} out" if value is None else f"--set shape.{name}={str(value).lower()}"
+        for name, value in wanted.items()
+        if value != there[name]
+    )
 
 
 def scores_of(results: Sequence[Result]) -> list[list[float]]:
