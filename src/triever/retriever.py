@@ -263,9 +263,7 @@ class Retriever(ABC, Generic[E]):
         train_on, held = held_out(pairs, training.holdout)
         if not len(train_on):
             raise UsageError("all training queries are held out", "lower training.holdout")
-        if training.holdout and training.keep == "best" and len(held) < FEW_HELD_OUT:
-            few, kept = (f"only {len(held)}", "chosen by these alone") if len(held) else ("none", "the last one")
-            _log.warning(FEW_HELD_OUT_MESSAGE, few, f"{len(pairs):,}", training.holdout, kept)
+        tell_of_few_held_out(len(held), len(pairs), training)
         return fit_fingerprints.of_pairs(pairs)
 
     def fingerprint_for(self, store: DocumentStore) -> str:
@@ -507,6 +505,13 @@ class Retriever(ABC, Generic[E]):
         if held.cut:
             writer.table(PASSAGES, held.cut.table)
         writer.commit(self.kind, config.to_dict(self), state, f"triever {__version__}")
+
+
+def tell_of_few_held_out(held: int, queries: int, training: Any) -> None:
+    """Say where few held-out queries choose the step that is kept."""
+    if training.holdout and training.keep == "best" and held < FEW_HELD_OUT:
+        few, kept = (f"only {held}", "chosen by these alone") if held else ("none", "the last one")
+        _log.warning(FEW_HELD_OUT_MESSAGE, few, f"{queries:,}", training.holdout, kept)
 
 
 def _made_from(held: Held[Any]) -> dict[str, Any]:

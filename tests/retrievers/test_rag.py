@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.retrievers.contract import Contract
 from tests.retrievers.test_reatt import ASKED, PEOPLE, SMALL, people
 from triever import BM25, Dense
 from triever.data.store import DocumentStore
+from triever.engines.answers import AnswerReader
 from triever.engines.encoded import DenseEngine
 from triever.engines.hits import found_by
 from triever.errors import UsageError
@@ -85,8 +87,6 @@ def test_documents_count_by_how_probable_they_are() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_what_reads_queries_learns_if_it_may(rate: float, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     fitted = rag(replace(SHORT, query_rate=rate)).fit(people())
     dense = dense_of(fitted)
     assert (dense.asking is None) == (rate == 0)
@@ -99,6 +99,56 @@ def test_what_reads_queries_learns_if_it_may(rate: float, tmp_path: Path) -> Non
     assert isinstance(again, Answerer)
     assert again.search_many(ASKED, 4) == fitted.search_many(ASKED, 4)
     assert again.ask(ASKED[0]) == fitted.ask(ASKED[0])
+
+
+def test_documents_are_read_one_by_one_by_what_learned_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    begun = rag(replace(SHORT, temperature=0.1)).fit(people())
+    begun.save(tmp_path / "m")
+    caplog.clear()
+    for start in (begun, str(tmp_path / "m")):
+        fitted = rag(ReaderTuning(steps=0), start=start).fit(people())
+        assert isinstance(fitted.engine.reader, AnswerReader)
+        assert fitted.engine.reader.temperature == 0.1
+        assert fitted.ask(ASKED[0]).written == begun.ask(ASKED[0]).written
+    rag(replace(NOTHING, temperature=0.1), start=begun).fit(people())
+    assert "here it reads" not in caplog.text
+    with pytest.raises(UsageError, match=r"the model of answerer weighs documents by dense retrieval.*set first=dense"):
+        rag(ReaderTuning(steps=0), start=begun, first=BM25()).fit(people())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (
+            NOTHING,
+            replace(SHORT, marginal=False),
+            "learned with training.marginal=true and training.temperature=0.05, and",
+        ),
+        (
+            ReaderTuning(steps=0),
+            SHORT,
+            "learned with no training.marginal, and here it reads with training.marg",
+        ),
+        (
+            ReaderTuning(steps=0),
+            NOTHING,
+            "learned with no training.marginal, and here it reads with training.m",
+        ),
+        (
+            NOTHING,
+            replace(NOTHING, temperature=0.2),
+            "here it reads with training.marginal=true and training.temperat",
+        ),
+        (NOTHING, SHORT, ""),
+        (ReaderTuning(steps=0), replace(SHORT, marginal=False), ""),
+    ],
+)
+def test_another_way_to_read_documents_is_said(
+    before: ReaderTuning, after: ReaderTuning, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rag(after, start=rag(before).fit(people())).fit(people())
+    assert caplog.text.count("and here it reads with") == bool(said)
+    assert said in caplog.text
 
 
 def test_mistakes_are_named() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 import triever
+from tests.models.causal import save_causal
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from tests.warm import run
 from triever import BM25, Cut, Dataset, Document, Query
+from triever.data.entities import entities, sentences
 from triever.data.store import DocumentStore
 from triever.engines.attention import AttentionEngine
+from triever.engines.readers import NEVER, Reader
 from triever.errors import UsageError
 from triever.evaluation.heads import heads
 from triever.index.token_vectors import TokenOptions
@@ -39,6 +46,8 @@ ASKED = [
     Query(f"q{name}", f"Where does {name} live?", answers=(town,)) for name, town in zip(NAMES, TOWNS, strict=True)
 ]
 SHORT = ReAttTuning(answer_steps=4, steps=6, rounds=2, batch=4, close=3, holdout=0.3, learning_rate=1e-3)
+NO_STEPS = ReaderTuning(steps=0)
+READS = ReaderTuning(steps=2, batch=4, close=3, holdout=0.3, learning_rate=1e-3)
 
 
 def people() -> Dataset:
@@ -221,12 +230,99 @@ def test_mistakes_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("probabilities", "right", "expected"),
-    [([0.9, 0.5], [True, False], 0.9), ([0.2, 0.9], [True, False], 0.2), ([], [], 0.0), ([0.4], [False], 0.0)],
+    [([0.9, 0.5], [True, False], 0.9), ([0.2, 0.9], [True, False], 0.2), ([], [], 0.0), ([0.4], [False], NEVER)],
 )
 def test_it_knows_from_where_right_answers_are_found_best(
     probabilities: list[float], right: list[bool], expected: float
 ) -> None:
     assert known_from(probabilities, right) == expected
+
+
+@pytest.mark.parametrize("kind", ["reatt", "answerer"])
+def test_a_model_that_is_never_right_says_that_it_does_not_know(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("triever.learning.answering.exact_match", lambda *_: 0.0)
+    fitted = reatt(training=SHORT) if kind == "reatt" else Answerer(backbone=SMALL, training=READS)
+    judged = len(fitted.lesson(people(), DocumentStore.of(PEOPLE))[1])
+    fitted.fit(people())
+    assert f"none of {judged} held-out questions was answered exactly, so this model says that" in caplog.text
+    fitted.save(tmp_path / "m")
+    again = triever.load(tmp_path / "m")
+    assert isinstance(again, ReAtt | Answerer)
+    assert again.engine.reader.known_from == NEVER
+    monkeypatch.setattr(Reader, "text", lambda *_: "Aachen")
+    assert [(answer.text, answer.written) for answer in again.ask_many(ASKED[:2])] == [(None, "Aachen")] * 2
+    assert "| answers known from | never |" in again.card
+    assert again.engine.made_from()["answers known from"] == "never"
+
+
+@pytest.mark.parametrize("holdout", [0.0, 0.001])
+def test_a_model_that_nobody_judged_answers_and_says_so(holdout: float, caplog: pytest.LogCaptureFixture) -> None:
+    fitted = Answerer(backbone=SMALL, training=replace(READS, holdout=holdout)).fit(people())
+    assert fitted.engine.reader.known_from == 0.0
+    assert caplog.text.count("no question was held out, so this model answers every question") == 1
+
+
+@pytest.mark.parametrize("holdout", [0.0, 0.3])
+def test_how_relevant_a_document_is_has_no_threshold(holdout: float, caplog: pytest.LogCaptureFixture) -> None:
+    training = replace(READS, holdout=holdout, task="relevance")
+    assert Answerer(backbone=SMALL, training=training).fit(people()).engine.reader.known_from == 0.0
+    assert "held out" not in caplog.text
+    assert "held-out" not in caplog.text
+
+
+@pytest.mark.parametrize("make", [Answerer, ReAtt])
+def test_it_is_said_how_many_questions_have_no_answers(make: type, caplog: pytest.LogCaptureFixture) -> None:
+    without = [replace(query, answers=()) for query in ASKED[3:]]
+    qrels = {query.id: {name: 1} for query, name in zip(ASKED, NAMES, strict=True)}
+    data = Dataset.of("some", PEOPLE, [*ASKED[:3], *without], {"train": qrels})
+    steps = {"steps": 1} if make is Answerer else {"steps": 1, "answer_steps": 0, "rounds": 1}
+    tuning = ReaderTuning if make is Answerer else ReAttTuning
+    make(backbone=SMALL, training=tuning(holdout=0.0, batch=2, close=2, **steps)).fit(data)
+    assert caplog.text.count("learning from 3 of 8 questions of train: the others have no answers") == 1
+    caplog.clear()
+    make(backbone=SMALL, training=tuning(holdout=0.0, batch=2, close=2, **steps)).fit(people())
+    assert "have no answers" not in caplog.text
+
+
+@pytest.mark.parametrize("make", [Answerer, ReAtt])
+@pytest.mark.parametrize(("there", "said"), [(0, "only 0 of 8 questions"), (1, "only 1 of 8 questions"), (2, "")])
+def test_it_is_said_where_answers_stand_in_no_document_that_is_read(
+    make: type, there: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = [query if number < there else replace(query, answers=("Zwickau",)) for number, query in enumerate(ASKED)]
+    data = Dataset.of("lost", PEOPLE, lost, {"train": {query.id: {"Anna": 1} for query in lost}})
+    steps = {"steps": 1} if make is Answerer else {"steps": 1, "answer_steps": 1, "rounds": 1}
+    tuning = ReaderTuning if make is Answerer else ReAttTuning
+    training = tuning(holdout=0.0, batch=2, close=2, **steps)
+    make(backbone=SMALL, training=training).fit(data)
+    assert caplog.text.count("an answer stands in one of the documents that are read for only") == bool(said)
+    assert said in caplog.text
+    caplog.clear()
+    for other in (replace(training, task="masked"), replace(training, task="relevance")):
+        make(backbone=SMALL, training=other).fit(data)
+    make(backbone=SMALL, shape=triever.ReAttShape(copy=False), training=training).fit(data)
+    assert "an answer stands in" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({"keep": "best", "holdout": 0.0}, "have no effect, because no question is held out to judge by"),
+        ({"patience": 2, "holdout": 0.001}, "have no effect, because no question is held out to judge by"),
+        ({"keep": "best", "holdout": 0.3}, "of 8 training queries are held out (training.holdout=0.3)"),
+        ({"holdout": 0.0}, ""),
+        ({"patience": 2, "holdout": 0.3}, ""),
+    ],
+)
+def test_it_is_said_where_too_few_questions_choose_the_step(
+    training: dict[str, object], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    Answerer(backbone=SMALL, training=replace(READS, **training)).fit(people())  # ty: ignore[invalid-argument-type]
+    told = [record.getMessage() for record in caplog.records if "to judge by" in record.getMessage()]
+    assert len(told) == bool(said)
+    assert said in "".join(told)
 
 
 @pytest.mark.long
@@ -270,13 +366,82 @@ def test_heads_are_correlated_with_judgements_as_numpy_would() -> None:
 def test_documents_alone_ask_for_what_is_left_out_of_their_sentences() -> None:
     store = DocumentStore.of([Document(name, f"The famous {name} Smith lives in {name}town now.") for name in NAMES])
     made = with_gaps(store, seed=0, most=20)
-    assert len(made) == 20
+    assert len(made) == 16, "a name and a town in each sentence, and no gap twice"
     for query in made.queries:
         document = store.document(query.id.rpartition("#")[0])
         assert query.text.replace(MASKED, query.answers[0]) == document.text
     assert with_gaps(store, seed=0, most=20).queries == made.queries
     with pytest.raises(UsageError, match="holds a name or a number"):
         with_gaps(DocumentStore.of([Document("a", "nothing is said here at all")]), 0, 5)
+
+
+WORDS = st.sampled_from(["Anna", "Berta", "Carl", "1912", "48", "lives", "in", "the", "house"])
+SENTENCES = st.lists(WORDS, min_size=1, max_size=7).map(lambda words: f"{' '.join(words)}.")
+TEXTS = st.lists(SENTENCES, max_size=4).map(" ".join)
+
+
+def gaps_of(text: str) -> set[tuple[str, str]]:
+    """The oracle: every gap of every sentence of four words, and what stood there."""
+    long = [sentence for sentence in sentences(text) if len(sentence.split()) >= 4]
+    return {
+        (f"{sentence[:start]}{MASKED}{sentence[end:]}", sentence[start:end])
+        for sentence in long
+        for start, end in entities(sentence)
+    }
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=8), st.integers(0, 3), st.integers(1, 30), st.floats(0, 0.9))
+def test_gaps_are_different_even_over_documents_and_held_out_by_sentence(
+    texts: list[str], seed: int, most: int, share: float
+) -> None:
+    store = DocumentStore.of([Document(str(number), text) for number, text in enumerate(texts)])
+    every = [gaps_of(text) for text in texts]
+    possible = set().union(*every)
+    assume(possible)
+    made = with_gaps(store, seed, most)
+    found = [(query.text, query.answers[0]) for query in made.queries]
+    assert len(set(found)) == len(found) == min(most, len(possible))
+    assert {*found} <= possible
+    assert len({query.id for query in made.queries}) == len(found)
+    assert with_gaps(store, seed, most).queries == made.queries
+    if sum(map(len, every)) == len(possible):  # no two documents share a sentence
+        counts = Counter(query.id.rpartition("#")[0] for query in made.queries)
+        highest = max(counts.values())
+        for number, gaps in enumerate(every):
+            assert counts[str(number)] >= min(len(gaps), highest - 1)
+    with contextlib.suppress(UsageError):  # all are held out
+        learned, judged = made.held_out(share)
+        assert [*learned.queries, *judged.queries] == sorted(
+            made.queries, key=lambda query: query not in learned.queries
+        )
+        wholes = [
+            {query.text.replace(MASKED, query.answers[0]) for query in part.queries} for part in (learned, judged)
+        ]
+        assert wholes[0].isdisjoint(wholes[1])
+
+
+def test_gaps_are_not_read_of_more_documents_than_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DocumentStore.of([Document(str(n), f"In the year {n} there were {n + 7000} towns.") for n in range(1000)])
+    read: list[int] = []
+    slice_of = DocumentStore.slice
+    monkeypatch.setattr(DocumentStore, "slice", lambda self, a, b: read.append(a) or slice_of(self, a, b))
+    assert len(with_gaps(store, 0, 20)) == len(read) == 20
+    read.clear()
+    assert len(with_gaps(store, 0, 5000)) == 2000
+    assert len(read) == 1000
+
+
+def test_blank_answers_are_left_out() -> None:
+    answers = [(" Aachen ", ""), ("", "  "), (), ("\n",), ("Essen",)]
+    queries = [Query(f"q{number}", "where", answers=given) for number, given in enumerate(answers)]
+    qrels = {"train": {query.id: {"Anna": 1} for query in queries}}
+    store = DocumentStore.of(PEOPLE)
+    lesson = asked("answers", Dataset.of("blank", PEOPLE, queries, qrels), store, "train", 0, 0)
+    assert [(query.id, query.answers) for query in lesson.queries] == [("q0", ("Aachen",)), ("q4", ("Essen",))]
+    assert lesson.unanswered == 3
+    blank = Dataset.of("blank", PEOPLE, queries[1:4], {"train": {query.id: {"Anna": 1} for query in queries[1:4]}})
+    with pytest.raises(UsageError, match="no query of blank's train has an answer"):
+        asked("answers", blank, store, "train", 0, 0)
 
 
 def test_judged_documents_are_answers_that_say_how_relevant_they_are() -> None:
@@ -301,6 +466,9 @@ def test_a_saved_model_is_learned_further(tmp_path: Path) -> None:
     reader = replace(further.engine.reader, known_from=0.25)
     further.holding(replace(further._checked(), engine=replace(further.engine, reader=reader))).save(tmp_path / "k")
     assert reatt(start=str(tmp_path / "k")).fit(people()).engine.reader.known_from == 0.25, "what is known comes along"
+    learning = replace(SHORT, answer_steps=1, steps=0, holdout=0.0)
+    other = reatt(start=str(tmp_path / "k"), training=learning).fit(people())
+    assert other.engine.reader.known_from == 0.0, "what is known holds for a model that stays as it is"
     store = DocumentStore.of(PEOPLE)
     before = reatt(start=str(tmp_path / "m")).lessons(people(), store)
     further.save(tmp_path / "m")
@@ -308,8 +476,55 @@ def test_a_saved_model_is_learned_further(tmp_path: Path) -> None:
     BM25().fit(people()).save(tmp_path / "b")
     with pytest.raises(UsageError, match="bm25 retriever, which does not answer"):
         reatt(start=str(tmp_path / "b")).fit(people())
-    with pytest.raises(UsageError, match="has another shape"):
+    with pytest.raises(UsageError, match=r"has another shape; give it that one: leave shape\.apart out"):
         reatt(start=str(tmp_path / "m"), shape=triever.ReAttShape(apart=0)).fit(people())
+    reatt(shape=triever.ReAttShape(apart=1, copy=True)).fit(people()).save(tmp_path / "s")
+    with pytest.raises(UsageError, match=r"give it that one: --set shape\.apart=1, --set shape\.copy=true$"):
+        reatt(start=str(tmp_path / "s")).fit(people())
+
+
+def test_the_backbone_is_that_of_the_model_which_is_learned_further(tmp_path: Path) -> None:
+    reatt().fit(people()).save(tmp_path / "m")
+    begun = ReAtt(start=str(tmp_path / "m"), training=SHORT)
+    for _ in range(2):  # the folder notes its options, and goes on with the same
+        begun.fit(people(), work=tmp_path / "work")
+    assert f"| backbone | {SMALL} |" in begun.card
+    begun.save(tmp_path / "b")
+    again = triever.load(tmp_path / "b")
+    assert isinstance(again, ReAtt)
+    assert again.backbone == SMALL
+    reader = Answerer(first=ReAtt(start=str(tmp_path / "m"), training=UNTRAINED), start=begun, training=NO_STEPS)
+    assert reader.fit(people()).backbone == SMALL
+    with pytest.raises(UsageError, match=r"backbone = 'scratch:layers=1', but the model of .*; leave backbone out"):
+        reatt(start=str(tmp_path / "m"), backbone="scratch:layers=1").fit(people())
+
+
+def test_it_is_said_where_a_model_has_not_learned_what_it_is_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = Answerer(backbone=SMALL, training=NO_STEPS).fit(people())
+    assert "this reader has learned nothing and answers at random" in caplog.text
+    caplog.clear()
+    finds = reatt().fit(people())
+    assert "this model has learned nothing, and finds and answers at random" in caplog.text
+    caplog.clear()
+    for begun in (reader, finds):
+        Answerer(start=begun, training=NO_STEPS).fit(people())
+    ReAtt(start=finds, training=UNTRAINED).fit(people())
+    Answerer(start=reader, training=READS).fit(people())
+    ReAtt(start=reader, training=SHORT).fit(people())
+    reatt(training=SHORT).fit(people())
+    assert "learned" not in caplog.text
+    ReAtt(start=reader, training=UNTRAINED).fit(people())
+    assert "the attention of answerer has not learned to find documents, because it is an answerer" in caplog.text
+
+
+def test_a_model_that_can_write_need_not_learn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = str(save_causal(tmp_path / "llama", positions=400))
+    Answerer(backbone=folder, training=NO_STEPS).fit(people())
+    assert "learned nothing" not in caplog.text
+    Answerer(backbone="scratch:causal=true,hidden=32,layers=1,heads=2,vocabulary=400", training=NO_STEPS).fit(people())
+    assert "this reader has learned nothing" in caplog.text
 
 
 @pytest.mark.long

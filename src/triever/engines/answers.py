@@ -190,7 +190,7 @@ class AnswererEngine:
         first = dict(self.first.made_from())
         own = source_of(self.reader.texts.model)
         weights = [first.pop("weights"), own] if "weights" in first else [own]
-        known = {"answers known from": round(self.reader.known_from, 4)}
+        known = {"answers known from": self.reader.known}
         return {"weights": "; ".join(dict.fromkeys(weights)), **first, **self.reader.trained, **known}
 
     def write(self, writer: Writer) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from triever.models.tokens import Tokens
 
 AT_ONCE = {"cpu": 16_384, "cuda": 262_144}
 """Tokens of questions with their documents that are read at once."""
+NEVER = 2.0
+"""A probability that no answer reaches: a reader that knows from there on gives none."""
 
 
 class Texts(Protocol):
@@ -57,6 +59,11 @@ class Reader(ABC, Generic[T]):
     documents: Tokens
     known_from: float = 0.0  # below this probability an answer is not given
     trained: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def known(self) -> float | str:
+        """The probability from which on answers are given, for a card."""
+        return "never" if self.known_from >= NEVER else round(self.known_from, 4)
 
     @abstractmethod
     def answers(

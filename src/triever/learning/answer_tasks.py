@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -27,6 +29,8 @@ class AskedAnswers:
     """Questions that have answers, of which any is right."""
 
     queries: list[Query]
+    sentences: list[str] | None = None  # what each question was made from, where several may come from one
+    unanswered: int = 0  # questions that were left out because they have no answer
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -37,11 +41,17 @@ class AskedAnswers:
         return [query.text for query in self.queries]
 
     def held_out(self, share: float) -> tuple[AskedAnswers, AskedAnswers]:
-        """Those to learn from, and about this share of them to judge by; which ones depends on their ids alone."""
-        learned = [query for query in self.queries if fraction(query.id) >= share]
+        """Those to learn from, and about this share of them to judge by.
+
+        Which ones depends on their ids alone, or on the sentences that they were made from: what is held out of a
+        sentence stands in every other question about it.
+        """
+        keys = [query.id for query in self.queries] if self.sentences is None else self.sentences
+        drawn = [(query, fraction(key)) for query, key in zip(self.queries, keys, strict=True)]
+        learned = [query for query, number in drawn if number >= share]
         if not learned:
             raise UsageError("all training queries are held out", "lower training.holdout")
-        return AskedAnswers(learned), AskedAnswers([query for query in self.queries if fraction(query.id) < share])
+        return AskedAnswers(learned), AskedAnswers([query for query, number in drawn if number < share])
 
 
 def asked(task: Task, dataset: Dataset, store: DocumentStore, split: str, seed: int, most: int) -> AskedAnswers:
@@ -54,12 +64,18 @@ def asked(task: Task, dataset: Dataset, store: DocumentStore, split: str, seed: 
 
 
 def _with_answers(dataset: Dataset, split: str) -> AskedAnswers:
-    queries = [query for query in dataset.queries(split) if any(query.answers)]
+    """Queries with their answers, without space around these; blank answers count as none."""
+    asked = [replace(query, answers=_stripped(query.answers)) for query in dataset.queries(split)]
+    queries = [query for query in asked if query.answers]
     if not queries:
         problem = f"no query of {dataset.name}'s {split} has an answer"
         hint = 'give queries with answers, such as {"_id": "q1", "text": "…", "answers": ["…"]}; without answers, '
         raise UsageError(problem, f"{hint}training.task=relevance learns from judged documents and masked from texts")
-    return AskedAnswers(queries)
+    return AskedAnswers(queries, unanswered=len(asked) - len(queries))
+
+
+def _stripped(answers: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(text for answer in answers if (text := answer.strip()))
 
 
 def _with_documents(dataset: Dataset, store: DocumentStore, split: str) -> AskedAnswers:
@@ -80,29 +96,73 @@ def _with_documents(dataset: Dataset, store: DocumentStore, split: str) -> Asked
 
 
 def with_gaps(store: DocumentStore, seed: int, most: int) -> AskedAnswers:
-    """Sentences of documents, each with a gap in place of a name or a number, which is the answer."""
-    chance = np.random.default_rng(seed)
-    order = chance.permutation(len(store))
-    queries: list[Query] = []
-    rounds = max(1, -(-most // max(1, len(store))))
-    for number in range(rounds):
-        for row in order.tolist():
-            if len(queries) >= most:
-                break
-            document = store.slice(row, row + 1)[0]
-            if made := _gap(document.text, chance):
-                queries.append(Query(f"{document.id}#{number}", made[0], answers=(made[1],)))
-    if not queries:
+    """Different sentences of documents, each with a gap in place of a name or a number, which is the answer.
+
+    There are at most `most`, drawn by the seed: one of every document, then another of every document that has more.
+    Gaps of equal sentences are held out together, in whichever documents they stand.
+    """
+    made = list(islice(_round_by_round(store, seed, most), most))
+    if not made:
         raise UsageError("no sentence of the documents holds a name or a number", "learn from questions: training.task")
-    return AskedAnswers(queries)
+    return AskedAnswers([query for query, _ in made], [sentence for _, sentence in made])
 
 
-def _gap(text: str, chance: np.random.Generator) -> tuple[str, str] | None:
-    """A sentence with a gap, and what stood there; None if no sentence has a name or number."""
-    known = [sentence for sentence in sentences(text) if len(sentence.split()) >= SHORTEST and entities(sentence)]
-    if not known:
-        return None
-    sentence = known[int(chance.integers(len(known)))]
-    places = entities(sentence)
-    start, end = places[int(chance.integers(len(places)))]
-    return f"{sentence[:start]}{MASKED}{sentence[end:]}", sentence[start:end]
+def _round_by_round(store: DocumentStore, seed: int, most: int) -> Iterator[tuple[Query, str]]:
+    """Different gaps of documents with their sentences: one of each document, then another, in a random order.
+
+    A pass takes as many gaps of each document as make up `most` if all documents have them. So not much more than that
+    is kept, however many documents there are, and there are few passes, however long a document is.
+    """
+    order = np.random.default_rng(seed).permutation(len(store)).tolist()
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+    before = 0
+    while order and len(seen) < most:
+        depth = -(-(most - len(seen)) // len(order))
+        rounds: list[list[tuple[Query, str]]] = [[] for _ in range(depth)]
+        left: list[int] = []
+        for row in order:
+            document = store.slice(row, row + 1)[0]
+            places = _shuffled(_gaps(document.text), seed, row)
+            for made, place in zip(rounds, places[before : before + depth], strict=False):
+                query = _asked(document.id, place)
+                if (query.text, query.answers) not in seen:
+                    seen.add((query.text, query.answers))
+                    made.append((query, place.text))
+            if len(places) > before + depth:
+                left.append(row)
+            if depth == 1 and len(seen) >= most:
+                break
+        yield from chain.from_iterable(rounds)
+        order, before = left, before + depth
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """A name or number in a sentence of a document."""
+
+    text: str  # the sentence
+    sentence: int  # its place in the document
+    number: int  # the place of the gap among those of the sentence
+    start: int
+    end: int
+
+
+def _gaps(text: str) -> list[_Gap]:
+    """All gaps that the sentences of a text can have."""
+    return [
+        _Gap(sentence, place, number, start, end)
+        for place, sentence in enumerate(sentences(text))
+        if len(sentence.split()) >= SHORTEST
+        for number, (start, end) in enumerate(entities(sentence))
+    ]
+
+
+def _shuffled(gaps: list[_Gap], seed: int, row: int) -> list[_Gap]:
+    return [gaps[place] for place in np.random.default_rng((seed, row)).permutation(len(gaps)).tolist()]
+
+
+def _asked(document: str, gap: _Gap) -> Query:
+    """The sentence with its gap as a question, whose id tells the document, the sentence and the gap."""
+    question = f"{gap.text[: gap.start]}{MASKED}{gap.text[gap.end :]}"
+    answer = gap.text[gap.start : gap.end]
+    return Query(f"{document}#{gap.sentence}-{gap.number}", question, answers=(answer,))

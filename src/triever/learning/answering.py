@@ -8,12 +8,13 @@ close documents are found anew by the model itself before every further round.
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, Self, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -21,14 +22,14 @@ from torch import Tensor, nn
 
 from triever import config
 from triever.config import option
-from triever.data.answers import exact_match
+from triever.data.answers import exact_match, has_answer
 from triever.data.datasets import Dataset
 from triever.data.records import Answer, Hit, Query, Result, Source
 from triever.data.store import DocumentStore
 from triever.engines import causal_answers
 from triever.engines.answers import AnswererEngine, AnswerReader
 from triever.engines.attention import AttentionEngine, Matches, ReadTexts
-from triever.engines.readers import Reader, Written
+from triever.engines.readers import NEVER, Reader, Written
 from triever.errors import UsageError
 from triever.held import Held
 from triever.learning.answer_tasks import TASKS, AskedAnswers, Task, asked
@@ -38,7 +39,7 @@ from triever.models.language_model import LanguageModel, new_language_model
 from triever.models.precision import fast_dtype
 from triever.models.reatt import ANSWER_TOKENS, ReAttModel, ReAttShape, new_reatt
 from triever.models.tokens import Tokens
-from triever.retriever import Retriever, load, texts_of
+from triever.retriever import Retriever, load, tell_of_few_held_out, texts_of
 from triever.training import fit_fingerprints
 from triever.training.loop import Loss, Trained, train
 from triever.training.memory_estimate import check
@@ -59,6 +60,26 @@ JUDGED = 512
 """Held-out questions that are answered, at most."""
 LESS_MEMORY = "set training.at_once=1 or a little more: it reads so many questions at a time, with the same gradients"
 """The hint for too little memory."""
+NOTHING_HELD_OUT = (
+    "no question was held out, so this model answers every question and cannot tell what it does not know: raise "
+    "training.holdout, or give more questions with answers"
+)
+NONE_RIGHT = (
+    "none of %s held-out questions was answered exactly, so this model says that it does not know: train it longer, "
+    "give more questions with answers, or start from a model that can read (start)"
+)
+UNANSWERED = "learning from %s of %s questions of %s: the others have no answers"
+NO_JUDGES = (
+    "training.keep=best and training.patience have no effect, because no question is held out to judge by: raise "
+    "training.holdout, or leave them out"
+)
+FOUND_TOO_SELDOM = 0.2
+"""The share of questions with an answer in a close document below which it is said that a reader cannot copy it."""
+NOT_TO_COPY = (
+    "an answer stands in one of the documents that are read for only %s of %s questions, and this reader copies its "
+    "answers: give answers that stand in the documents word for word, or raise training.close"
+)
+_log = logging.getLogger("triever")
 
 
 @dataclass(frozen=True)
@@ -258,15 +279,19 @@ def _drawn(chance: np.random.Generator, questions: int, batch: int) -> np.ndarra
 def known_from(probabilities: Sequence[float], right: Sequence[bool]) -> float:
     """The probability from which answers are given: where right ones are found best among all, by F1.
 
+    Where nothing was asked, all are given, and where nothing was right, none.
+
     >>> known_from([0.9, 0.8, 0.3, 0.2], [True, True, False, False])
     0.8
-    >>> known_from([0.9, 0.1], [False, False])
-    0.0
+    >>> known_from([0.9, 0.1], [False, False]) == NEVER
+    True
     """
     order = np.argsort(-np.asarray(probabilities), kind="stable")
     hits = np.cumsum(np.asarray(right, float)[order])
-    if not len(hits) or not hits[-1]:
+    if not len(hits):
         return 0.0
+    if not hits[-1]:
+        return NEVER
     quality = 2 * hits / (np.arange(1, len(hits) + 1) + hits[-1])
     return float(np.asarray(probabilities)[order][int(quality.argmax())])
 
@@ -323,6 +348,14 @@ class AnsweringRetriever(Retriever[E]):
 
     # Learning
 
+    def fit(self, dataset: Dataset, *, work: str | Path | None = None) -> Self:
+        """Learn a dataset: its documents, and how to answer from them, if that is wanted.
+
+        With a folder to work in, a training that was interrupted goes on where it was.
+        """
+        self._begun()  # first: it says which backbone there is, and the folder notes that
+        return super().fit(dataset, work=work)
+
     def lessons(self, dataset: Dataset, store: DocumentStore) -> dict[str, Any]:
         """What is learned from besides documents, and the model that it starts from, as fingerprints."""
         folder = self.start if isinstance(self.start, str) else ""  # what is open already is one of the members
@@ -331,20 +364,54 @@ class AnsweringRetriever(Retriever[E]):
 
     def learned_queries(self, dataset: Dataset, store: DocumentStore) -> str:
         """A fingerprint of the questions and answers that it learns."""
-        learned = [part.queries for part in self.lesson(dataset, store)]
+        every = self._asked(dataset, store)
+        parts = every.held_out(self.tuning.holdout)
+        self._tell_of_questions(every, parts[1])
+        learned = [part.queries for part in parts]
         return fit_fingerprints.fingerprint(
             [(query.id, query.text, query.answers) for queries in learned for query in queries]
         )
 
     def lesson(self, dataset: Dataset, store: DocumentStore) -> tuple[AskedAnswers, AskedAnswers]:
         """What it learns from, and what it is judged by."""
+        return self._asked(dataset, store).held_out(self.tuning.holdout)
+
+    def _asked(self, dataset: Dataset, store: DocumentStore) -> AskedAnswers:
+        """All questions that it learns from or is judged by."""
         training = self.tuning
-        every = asked(training.task, dataset, store, training.split, training.seed, training.sentences)
-        return every.held_out(training.holdout)
+        return asked(training.task, dataset, store, training.split, training.seed, training.sentences)
+
+    def _tell_of_questions(self, every: AskedAnswers, judged: AskedAnswers) -> None:
+        """Say which questions have no answers, and where too few are held out for what is wanted of them."""
+        training = self.tuning
+        if every.unanswered:
+            among = f"{len(every) + every.unanswered:,}"
+            _log.warning(UNANSWERED, f"{len(every):,}", among, training.split)
+        if len(judged):
+            tell_of_few_held_out(len(judged), len(every), training)
+        elif training.keep == "best" or training.patience:
+            _log.warning(NO_JUDGES)
+
+    def tell_of_answers(self, reader: Reader[Any], learned: AskedAnswers, close: Close, store: DocumentStore) -> None:
+        """Say where a reader that copies hardly ever reads what it should answer; some questions tell."""
+        copies = isinstance(reader, AnswerReader) and reader.texts.model.copying is not None
+        if not copies or self.tuning.task == "relevance":
+            return
+        some = AskedAnswers(learned.queries[:JUDGED])
+        rows = close(some.texts, min(self.tuning.close, len(store)))
+        found = sum(
+            any(has_answer(store.slice(row, row + 1)[0].full_text, query.answers) for row in these)
+            for query, these in zip(some.queries, rows, strict=True)
+        )
+        if found < FOUND_TOO_SELDOM * len(some):
+            _log.warning(NOT_TO_COPY, f"{found:,}", f"{len(some):,}")
 
     def with_threshold(self, engine: E, judged: AskedAnswers, store: DocumentStore) -> E:
         """The engine, which says that it does not know where held-out questions say that it should."""
+        if self.tuning.task == "relevance":  # nothing writes a whole document exactly, least of all what copies
+            return engine
         if not len(judged):
+            _log.warning(NOTHING_HELD_OUT)
             return engine
         some = AskedAnswers(judged.queries[:JUDGED])
         results = engine.search(store, some.texts, min(self.read_documents, len(store)))
@@ -354,6 +421,8 @@ class AnsweringRetriever(Retriever[E]):
             bool(exact_match(engine.reader.text(answer, found, _texts(result, store)), query.answers))
             for answer, found, result, query in zip(written, rows, results, some.queries, strict=True)
         ]
+        if not any(right):
+            _log.warning(NONE_RIGHT, f"{len(right):,}")
         threshold = known_from([math.exp(answer.logprob) for answer in written], right)
         known = {"held-out exact match": round(float(np.mean(right)), 4)}
         reader = replace(engine.reader, known_from=threshold, trained={**engine.reader.trained, **known})
@@ -362,11 +431,24 @@ class AnsweringRetriever(Retriever[E]):
     def new_reader(self, store: DocumentStore, seed: int) -> Reader[Any]:
         """A model that has learned nothing yet, or what `start` has learned, and the tokens of documents."""
         device = device_name(self.device)  # first: to read the texts for a backbone may take long
-        begun = self._begun() if self.start != "" else None
-        # A copy: what it starts from may be searched, or be started from again.
-        model = copy.deepcopy(begun.texts.model) if begun else self.new_model(self._backbone(store), seed)
-        reader = self._reading(model.to(device), store)
-        return replace(reader, known_from=begun.known_from) if begun else reader
+        if begun := self._begun():
+            # A copy: what it starts from may be searched, or be started from again.
+            model = copy.deepcopy(begun.engine.reader.texts.model)
+            return self.going_on(self._reading(model.to(device), store), begun)
+        backbone = self._backbone(store)
+        reader = self._reading(self.new_model(backbone, seed).to(device), store)
+        if self.tuning is None:
+            self.tell_of_nothing_learned(backbone)
+        return reader
+
+    def going_on(self, reader: Reader[Any], begun: AnsweringRetriever[AnswererEngine]) -> Reader[Any]:
+        """A reader with the model of a retriever that it starts from, and with what that knows besides."""
+        # What was found out about a model holds as long as it stays as it is.
+        return reader if self.tuning else replace(reader, known_from=begun.engine.reader.known_from)
+
+    @abstractmethod
+    def tell_of_nothing_learned(self, backbone: Backbone) -> None:
+        """Say what a model cannot do that comes from a backbone and is not trained."""
 
     def _reading(self, model: ReAttModel | LanguageModel, store: DocumentStore) -> Reader[Any]:
         lengths = self.shape.query_length, self.document_length
@@ -382,16 +464,26 @@ class AnsweringRetriever(Retriever[E]):
         """A model that starts from a backbone: an encoder and decoder, or a causal language model."""
         return new_language_model(backbone, seed) if backbone.causal else new_reatt(backbone, self.shape, seed)
 
-    def _begun(self) -> Reader[Any]:
-        """What reads in a saved retriever, to learn further."""
+    def _begun(self) -> AnsweringRetriever[AnswererEngine] | None:
+        """The retriever whose model is learned further, if one is named; its backbone is this one's too."""
+        if self.start == "":
+            return None
         begun = load(self.start) if isinstance(self.start, str) else self.start
         if not isinstance(begun, AnsweringRetriever):
             problem = f"start = {self.start_name!r} is a {begun.kind} retriever, which does not answer"
             raise UsageError(problem, "name a model that triever fit reatt or triever fit answerer has written")
         if config.to_dict(begun.shape) != config.to_dict(self.shape):
             problem = f"the model of {self.start_name} has another shape"
-            raise UsageError(problem, f"set shape as it has it: {begun.shape}")
-        return begun.engine.reader
+            raise UsageError(problem, f"give it that one: {_words_for(begun.shape, self.shape)}")
+        self._take_backbone(begun.engine.reader.texts.model.backbone.name)
+        return begun
+
+    def _take_backbone(self, name: str) -> None:
+        """Note the backbone of what it starts from, and refuse another that was asked for."""
+        if self.backbone not in (name, config.options(type(self))["backbone"].default):
+            problem = f"backbone = {self.backbone!r}, but the model of {self.start_name} came from {name!r}"
+            raise UsageError(problem, "leave backbone out, which comes with start, or leave start out")
+        self.backbone = name
 
     @property
     def start_name(self) -> str:
@@ -402,6 +494,22 @@ class AnsweringRetriever(Retriever[E]):
     def started_from(self) -> tuple[Retriever[Any], ...]:
         """The retriever whose model is learned further, where one is given that is open already."""
         return (self.start,) if isinstance(self.start, Retriever) else ()
+
+
+def _words_for(shape: ReAttShape, other: ReAttShape) -> str:
+    """The words of a command line that say how a shape differs from another.
+
+    >>> _words_for(ReAttShape(apart=1, dropout=0.2), ReAttShape(dropout=0.2))
+    '--set shape.apart=1'
+    >>> _words_for(ReAttShape(copy=False), ReAttShape(apart=1))
+    'leave shape.apart out, --set shape.copy=false'
+    """
+    wanted, there = config.to_dict(shape), config.to_dict(other)
+    return ", ".join(
+        f"leave shape.{name} out" if value is None else f"--set shape.{name}={str(value).lower()}"
+        for name, value in wanted.items()
+        if value != there[name]
+    )
 
 
 def scores_of(results: Sequence[Result]) -> list[list[float]]:

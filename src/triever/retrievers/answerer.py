@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,12 +26,23 @@ from triever.learning.answer_tasks import AskedAnswers
 from triever.learning.answering import AnsweringRetriever, AnswerTuning, ReadingCourse
 from triever.learning.causal_answering import CausalCourse
 from triever.learning.marginal import MarginalCourse
+from triever.models.backbones import Backbone
+from triever.models.decoders import brings_decoder
 from triever.retriever import Retriever
 from triever.retrievers.bm25 import BM25
 from triever.training.continuations import AnswerLoss
 from triever.training.loop import Trained
 from triever.training.reatt_loss import ReAttLoss
 from triever.training.tuning import summary
+
+NOTHING_LEARNED = (
+    "this reader has learned nothing and answers at random: set training.steps, name a trained reatt or answerer "
+    "to start from (start), or take a model that can write (backbone)"
+)
+OTHER_READING = (
+    "the model of %s learned with %s, and here it reads with %s: set what it learned with, or train it for long enough"
+)
+_log = logging.getLogger("triever")
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,11 @@ class ReaderTuning(AnswerTuning):
             raise UsageError(problem, "set temperature above 0, and query_rate from 0 to 1")
         if self.query_rate and not self.marginal:
             raise UsageError("query_rate has no effect without marginal", "set training.marginal=true, or leave it out")
+
+    @property
+    def prior(self) -> float:
+        """What scores of dense retrieval are divided by, or 0 where documents are read together."""
+        return self.temperature if self.marginal else 0.0
 
 
 @dataclass(eq=False)
@@ -81,8 +98,9 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
         self._check(reader)
         first = self.first.engine_for(dataset, store, work / FIRST if work else None)
         training, folder = self.training, work / "training" if work else None
-        if training.marginal and not isinstance(first, DenseEngine):
-            problem = f"training.marginal weighs documents by dense retrieval, and first is {self.first.kind}"
+        if isinstance(reader, AnswerReader) and reader.temperature and not isinstance(first, DenseEngine):
+            what = "training.marginal" if training.marginal else f"the model of {self.start_name}"
+            problem = f"{what} weighs documents by dense retrieval, and first is {self.first.kind}"
             raise UsageError(problem, "set first=dense")
         if not training.steps:
             return AnswererEngine(first, reader)
@@ -94,8 +112,26 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
     def new_reader(self, store: DocumentStore, seed: int) -> Reader[Any]:
         """A model that has learned nothing yet, and the tokens of documents."""
         reader = super().new_reader(store, seed)
-        marginal = self.training.marginal and isinstance(reader, AnswerReader)
-        return replace(reader, temperature=self.training.temperature) if marginal else reader
+        prior = self.training.prior
+        return replace(reader, temperature=prior) if prior and isinstance(reader, AnswerReader) else reader
+
+    def going_on(self, reader: Reader[Any], begun: AnsweringRetriever[AnswererEngine]) -> Reader[Any]:
+        """A reader with the model of a retriever that it starts from, and with what that knows besides."""
+        reader, before = super().going_on(reader, begun), begun.engine.reader
+        if not isinstance(reader, AnswerReader) or not isinstance(before, AnswerReader):
+            return reader
+        if before.temperature and not self.training.marginal and not self.training.steps:
+            return replace(reader, temperature=before.temperature)
+        if before.temperature != self.training.prior:
+            words = map(_marginal, (before.temperature, self.training.prior))
+            _log.warning(OTHER_READING, self.start_name, *words)
+        return reader
+
+    def tell_of_nothing_learned(self, backbone: Backbone) -> None:
+        """Say that nothing but a training teaches a new decoder to write."""
+        writes = backbone.causal or brings_decoder(backbone)
+        if backbone.folder is None or not writes:
+            _log.warning(NOTHING_LEARNED)
 
     def _check(self, reader: Reader[Any]) -> None:
         """Refuse what a causal model cannot do."""
@@ -116,7 +152,9 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
         folder: Path | None,
     ) -> tuple[Engine, Trained]:
         """Teach a reader, in place; returned is what finds documents, since that may have learned too."""
-        training, given = self.training, (*lesson, self.training, found_by(first, store))
+        close = found_by(first, store)
+        training, given = self.training, (*lesson, self.training, close)
+        self.tell_of_answers(reader, lesson[0], close, store)
         if isinstance(reader, CausalReader):
             causal = CausalCourse(reader, *given, device=self.device)
             return first, causal.run(AnswerLoss(training.at_once), folder)
@@ -138,3 +176,8 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
     def tuned(self, engine: AnswererEngine, documents: Sequence[Document], store: DocumentStore) -> AnswererEngine:
         """With the first stage tuned on new documents, where it wants that."""
         return replace(engine, first=self.first.tuned(engine.first, documents, store))
+
+
+def _marginal(temperature: float) -> str:
+    """How documents are read, as options say it."""
+    return f"training.marginal=true and training.temperature={temperature:g}" if temperature else "no training.marginal"

@@ -5,6 +5,7 @@ All of it is learned from questions and answers; nobody says which documents are
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from triever.engines.answers import AnswererEngine, AnswerReader, read_reader
 from triever.engines.attention import AttentionEngine
 from triever.engines.encoded import exact_options
 from triever.engines.hits import found_by
+from triever.engines.readers import Reader
 from triever.engines.reranked import FIRST
 from triever.errors import UsageError
 from triever.index.token_vectors import TokenIndex, TokenOptions
@@ -33,6 +35,15 @@ from triever.training.tuning import summary
 
 NOT_FOUND_BY = "is a causal model, whose attention cannot find documents"
 INSTEAD = "put it behind another retriever: triever fit answerer"
+NOTHING_LEARNED = (
+    "this model has learned nothing, and finds and answers at random: set training.steps, or name a trained reatt to "
+    "start from (start)"
+)
+NOT_LEARNED_TO_FIND = (
+    "the attention of %s has not learned to find documents, because it is an %s: set training.steps, or put it behind "
+    "another retriever: triever fit answerer"
+)
+_log = logging.getLogger("triever")
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,7 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
             return self._indexed(reader, work)
         learned, judged = self.lesson(dataset, store)
         close = found_by(self.close_by.engine_for(dataset, store, work / FIRST if work else None), store)
+        self.tell_of_answers(reader, learned, close, store)
         exact = exact_options(self.index)
 
         def renewed(texts: Sequence[str], depth: int) -> list[list[int]]:
@@ -120,6 +132,16 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
         if not isinstance(reader, AnswerReader):
             raise UsageError(f"the model of {self.start_name} {NOT_FOUND_BY}", INSTEAD)
         return reader
+
+    def going_on(self, reader: Reader[Any], begun: AnsweringRetriever[AnswererEngine]) -> Reader[Any]:
+        """A reader with the model of a retriever that it starts from, and with what that knows besides."""
+        if self.tuning is None and not isinstance(begun, ReAtt):
+            _log.warning(NOT_LEARNED_TO_FIND, self.start_name, begun.kind)
+        return super().going_on(reader, begun)
+
+    def tell_of_nothing_learned(self, backbone: Backbone) -> None:
+        """Say that nothing but a training teaches attention to find."""
+        _log.warning(NOTHING_LEARNED)
 
     def _indexed(self, reader: AnswerReader, work: Path | None) -> AnswererEngine:
         return AnswererEngine(self._attending(reader, self.index, work), reader)
