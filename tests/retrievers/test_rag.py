@@ -159,3 +159,9 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(UsageError, match="temperature = 0"):
         ReaderTuning(temperature=0.0)
     assert isinstance(course_of(rag().fit(people())).model, RagModel)
+
+
+def test_what_gives_no_vectors_is_refused_before_it_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BM25, "learn", lambda *_: pytest.fail("it was trained"))
+    with pytest.raises(UsageError, match=r"training\.marginal weighs documents by dense retrieval, and first is bm25"):
+        rag(SHORT, first=BM25()).fit(people())

@@ -30,6 +30,7 @@ from triever.models.backbones import Backbone
 from triever.models.decoders import brings_decoder
 from triever.retriever import Retriever
 from triever.retrievers.bm25 import BM25
+from triever.retrievers.dense import Dense
 from triever.training.continuations import AnswerLoss
 from triever.training.loop import Trained
 from triever.training.reatt_loss import ReAttLoss
@@ -98,10 +99,6 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
         self._check(reader)
         first = self.first.engine_for(dataset, store, work / FIRST if work else None)
         training, folder = self.training, work / "training" if work else None
-        if isinstance(reader, AnswerReader) and reader.temperature and not isinstance(first, DenseEngine):
-            what = "training.marginal" if training.marginal else f"the model of {self.start_name}"
-            problem = f"{what} weighs documents by dense retrieval, and first is {self.first.kind}"
-            raise UsageError(problem, "set first=dense")
         if not training.steps:
             return AnswererEngine(first, reader)
         lesson = self.lesson(dataset, store)
@@ -134,14 +131,22 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
             _log.warning(NOTHING_LEARNED)
 
     def _check(self, reader: Reader[Any]) -> None:
-        """Refuse what a causal model cannot do."""
+        """Refuse what a model cannot do behind `first`, before that is trained."""
         if not isinstance(reader, CausalReader):
+            self._check_weighing(reader)
             return
         if self.training.marginal:
             problem = "training.marginal is not there for a causal backbone, which reads all documents as one text"
             raise UsageError(problem, "leave training.marginal out, or set backbone=minilm")
         if problem := reader.texts.lacking(self.training.answer_length):
             raise UsageError(problem, "lower training.answer_length or shape.query_length")
+
+    def _check_weighing(self, reader: Reader[Any]) -> None:
+        """Refuse to weigh documents by what gives no vectors."""
+        if isinstance(reader, AnswerReader) and reader.temperature and not isinstance(self.first, Dense):
+            what = "training.marginal" if self.training.marginal else f"the model of {self.start_name}"
+            problem = f"{what} weighs documents by dense retrieval, and first is {self.first.kind}"
+            raise UsageError(problem, "set first=dense")
 
     def _taught(
         self,
