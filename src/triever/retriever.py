@@ -520,12 +520,21 @@ def _counted(held: Held[Any]) -> dict[str, int]:
     return {PASSAGES: len(held.searched)} if held.cut else {}
 
 
-def texts_of(queries: Sequence[str | Query]) -> list[str]:
-    """The texts of queries, in Unicode NFC."""
+def texts_of(queries: Sequence[str | Query], method: str = "search", noun: str = "query") -> list[str]:
+    """The texts of queries, in Unicode NFC; `method` is what takes a single one, and `noun` what it is called."""
     if isinstance(queries, str | bytes | Query | Mapping) or not isinstance(queries, Iterable):
-        problem = f"search_many takes a list of queries, not {type(queries).__name__}"
-        raise UsageError(problem, "for a single query use search")
+        nouns = "queries" if noun == "query" else f"{noun}s"
+        problem = f"{method}_many takes a list of {nouns}, not {type(queries).__name__}"
+        raise UsageError(problem, f"for a single {noun} use {method}")
     return [normalise(query.text if isinstance(query, Query) else query) for query in queries]
+
+
+def questions_of(questions: Sequence[str | Query]) -> list[str]:
+    """The texts of questions, in Unicode NFC; a blank one is refused, since a model would answer it all the same."""
+    texts = texts_of(questions, "ask", "question")
+    if any(not text.strip() for text in texts):
+        raise UsageError("the question is empty", "ask something in words")
+    return texts
 
 
 def _checked_results(results: list[Result]) -> list[Result]:

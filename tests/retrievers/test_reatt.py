@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,12 @@ import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from tests.warm import run
 from triever import BM25, Cut, Dataset, Document, Query
+from triever.commands.use import ask as ask_command
 from triever.data.store import DocumentStore
 from triever.engines.attention import AttentionEngine
 from triever.errors import UsageError
 from triever.evaluation.heads import heads
+from triever.held import NO_DOCUMENTS
 from triever.index.token_vectors import TokenOptions
 from triever.learning.answer_tasks import MASKED, AskedAnswers, asked, with_gaps
 from triever.learning.answering import ReadingCourse, known_from
@@ -28,6 +31,7 @@ from triever.retrievers.answerer import Answerer, ReaderTuning
 from triever.retrievers.reatt import ReAtt, ReAttTuning
 
 SMALL = "scratch:hidden=32,layers=2,heads=2,vocabulary=400"
+CAUSAL = "scratch:causal=true,hidden=32,layers=2,heads=2,vocabulary=400"
 UNTRAINED = ReAttTuning(answer_steps=0, steps=0)
 NAMES = ["Anna", "Berta", "Carl", "Dora", "Emil", "Frieda", "Gustav", "Hanna"]
 TOWNS = ["Aachen", "Bonn", "Celle", "Dresden", "Essen", "Fulda", "Gera", "Halle"]
@@ -138,6 +142,34 @@ def test_answers_obey_filters_and_survive_saving(tmp_path: Path) -> None:
     again.delete([document.id for document in documents])
     nothing = again.ask("Where does Anna live?")
     assert (nothing.text, nothing.sources, nothing.probability) == (None, (), 0.0)
+    assert nothing.note == NO_DOCUMENTS
+
+
+@pytest.mark.parametrize("backbone", [SMALL, CAUSAL])
+def test_an_answer_from_nothing_says_why_and_nothing_is_read(
+    backbone: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("triever.progress._shown", True)
+    documents = [replace(document, metadata={"name": document.id}) for document in PEOPLE]
+    answerer = Answerer(backbone=backbone, training=ReaderTuning(steps=0)).fit(Dataset.of("people", documents))
+    assert answerer.ask("Where does Anna live?").note == ""
+    capfd.readouterr()
+    filtered = answerer.ask("Where does Anna live?", where={"name": "nobody"})
+    assert (filtered.text, filtered.note) == (None, NO_DOCUMENTS)
+    unknown = answerer.ask("xylophone?")
+    assert unknown.note == unknown.to_dict()["note"] == "no word of the query is in the corpus"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_blank_question_is_refused() -> None:
+    fitted = reatt().fit(people())
+    for blank in ("", " \n\t", Query("q", " ")):
+        with pytest.raises(UsageError, match="the question is empty"):
+            fitted.ask_many(["Where does Anna live?", blank])
+    with pytest.raises(UsageError, match="ask_many takes a list of questions, not str; for a single question use ask"):
+        fitted.ask_many("who built")
+    with pytest.raises(UsageError, match="search_many takes a list of queries, not str; for a single query use search"):
+        fitted.search_many("who built")
 
 
 def test_passages_are_read_where_documents_are_cut() -> None:
@@ -224,6 +256,29 @@ def test_it_knows_from_where_right_answers_are_found_best(
     probabilities: list[float], right: list[bool], expected: float
 ) -> None:
     assert known_from(probabilities, right) == expected
+
+
+def test_the_command_says_why_it_does_not_know_and_skips_blank_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Answerer(backbone=SMALL, training=ReaderTuning(steps=0)).fit(people()).save(tmp_path / "m")
+    note = "no word of the query is in the corpus\n"
+    ask_command(tmp_path / "m", "xylophone?")
+    assert capsys.readouterr() == ("I do not know  (probability 0.00)\n", note)
+    ask_command(tmp_path / "m", "xylophone?", json_=True)
+    printed = capsys.readouterr()
+    assert (f"{json.loads(printed.out)['note']}\n", printed.err) == (note, note)
+    monkeypatch.setattr("sys.stdin", StringIO("Where is Anna?\n\n \nWhere is Carl?\n"))
+    ask_command(tmp_path / "m", "-", json_=True)
+    asked = [json.loads(line)["question"] for line in capsys.readouterr().out.splitlines()]
+    assert asked == ["Where is Anna?", "Where is Carl?"]
+    typed = StringIO("Where is Anna?\n")
+    monkeypatch.setattr(typed, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", typed)
+    ask_command(tmp_path / "m")
+    assert capsys.readouterr().err == "question: question: "
+    with pytest.raises(UsageError, match="the question is empty"):
+        ask_command(tmp_path / "m", " ")
 
 
 @pytest.mark.long

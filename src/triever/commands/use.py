@@ -33,7 +33,7 @@ from triever.terminal import answered, emit, emit_line, note, said, table
 
 if TYPE_CHECKING:
     from triever.data.readers import Problems
-    from triever.data.records import Hit, Result
+    from triever.data.records import Answer, Hit, Result
     from triever.engines.docid_tree import DocidBranch
     from triever.retriever import Retriever
     from triever.sync import Plan
@@ -48,8 +48,8 @@ def search(
         str | None,
         typer.Argument(
             metavar="QUERY",
-            help="The question or words to search for; - reads one from each line of standard input. Without it, in a "
-            "terminal, queries are asked for.",
+            help="The question or words to search for; - reads one from each line of standard input that is not blank. "
+            "Without it, in a terminal, queries are asked for.",
             show_default=False,
         ),
     ] = None,
@@ -69,15 +69,15 @@ def search(
     if query is not None and query != "-":
         show(query, retriever.search(query, k, where=wanted))
         return
-    for asked in _asked(sys.stdin, prompt=query is None):
+    for asked in _asked(sys.stdin, "query", prompt=query is None):
         show(asked, retriever.search(asked, k, where=wanted), several=True)
 
 
-def _asked(lines: IO[str], *, prompt: bool) -> Iterator[str]:
-    """The queries of lines that are not empty; they are asked for, if a person types them."""
+def _asked(lines: IO[str], noun: str, *, prompt: bool) -> Iterator[str]:
+    """The queries of lines that are not blank; they are asked for by what they are called, if a person types them."""
     while True:
         if prompt:
-            sys.stderr.write("query: ")
+            sys.stderr.write(f"{noun}: ")
             sys.stderr.flush()
         line = lines.readline()
         if not line:
@@ -126,8 +126,8 @@ def ask(
         str | None,
         typer.Argument(
             metavar="QUESTION",
-            help="The question; - reads one from each line of standard input. Without it, in a terminal, questions are "
-            "asked for.",
+            help="The question; - reads one from each line of standard input that is not blank. Without it, in a "
+            "terminal, questions are asked for.",
             show_default=False,
         ),
     ] = None,
@@ -147,12 +147,20 @@ def ask(
         problem = f"{model} is a {retriever.kind} retriever, which finds documents and does not answer"
         raise UsageError(problem, "make one that answers: triever fit reatt, or triever fit answerer")
     if question is not None and question != "-":
-        answer = retriever.ask_many([question], where=wanted)[0]
-        emit(answer.to_dict() if json_ else answered(answer))
+        _tell(retriever.ask_many([question], where=wanted)[0], json_=json_)
         return
-    for asked in _asked(sys.stdin, prompt=question is None):
-        answer = retriever.ask_many([asked], where=wanted)[0]
-        emit_line(answer.to_dict()) if json_ else emit(answered(answer))
+    for asked in _asked(sys.stdin, "question", prompt=question is None):
+        _tell(retriever.ask_many([asked], where=wanted)[0], json_=json_, several=True)
+
+
+def _tell(answer: Answer, *, json_: bool, several: bool = False) -> None:
+    """Print an answer, for a person or as JSON; of several answers a line of JSON each."""
+    if json_:
+        emit_line(answer.to_dict()) if several else emit(answer.to_dict())
+    else:
+        emit(answered(answer))
+    if answer.note:
+        note(answer.note)
 
 
 def explain(

@@ -307,7 +307,7 @@ class Answer:
     """The answer to a question, with the documents that it was written from, the most attended one first.
 
     `text` is None where the model does not know: `probability`, that of the written answer, is too low then. `written`
-    is what was written all the same.
+    is what was written all the same. `note` is what the search says, such as why it found nothing to read.
     """
 
     question: str
@@ -315,6 +315,7 @@ class Answer:
     probability: float
     written: str
     sources: tuple[Source, ...] = ()
+    note: str = ""
 
     def __str__(self) -> str:
         return "I do not know" if self.text is None else self.text
@@ -333,7 +334,7 @@ class Answer:
             for source in self.sources
         ]
         own = {"question": self.question, "answer": self.text, "probability": self.probability, "written": self.written}
-        return {**own, "sources": sources}
+        return {**own, "sources": sources, "note": self.note}
 
 
 Run: TypeAlias = Mapping[str, Result]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +16,7 @@ from triever.engines import document_tokens
 from triever.engines.attention import ReadTexts
 from triever.engines.base import Engine, Parts, among, docid_tree_of
 from triever.engines.panels import Panel, panels_of
-from triever.engines.readers import AT_ONCE, Reader, Written
+from triever.engines.readers import AT_ONCE, NOTHING, Reader, Written
 from triever.engines.reranked import FIRST
 from triever.memory_parts import Products, Stored, inside
 from triever.models import reatt_files
@@ -53,14 +52,16 @@ class AnswerReader(Reader[ReadTexts]):
         With `word_for_word` it stands in one of them; not set, that is so where the model copies.
         """
         literal = self.texts.model.copying is not None if word_for_word is None else word_for_word
-        asked = self.texts.questions(questions)
-        written: list[Written | None] = [None] * len(questions)
+        written = [NOTHING for _ in questions]
         with_rows = [number for number in range(len(questions)) if len(rows[number])]
+        if not with_rows:
+            return written
+        asked = self.texts.questions(questions)
         batches = [*self._batches(with_rows, rows)]
         for numbers in track(batches, "answering", len(with_rows), unit="questions", size=len):
             for number, answer in zip(numbers, self._read(asked, numbers, rows, scores, literal), strict=True):
                 written[number] = answer
-        return [answer or Written([], -math.inf, ()) for answer in written]
+        return written
 
     def _batches(self, numbers: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Questions by how many documents they have, so that few places are left empty, some at a time."""

@@ -5,6 +5,7 @@ A reader holds a model and the tokens of all documents. It is a value like an en
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,10 @@ class Written:
     tokens: list[int]
     logprob: float
     shares: tuple[float, ...]  # how much of the attention each document got when the answer began
+
+
+NOTHING = Written([], -math.inf, ())
+"""What is written from no document."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from triever.models.language_model import LanguageModel, new_language_model
 from triever.models.precision import fast_dtype
 from triever.models.reatt import ANSWER_TOKENS, ReAttModel, ReAttShape, new_reatt
 from triever.models.tokens import Tokens
-from triever.retriever import Retriever, load, texts_of
+from triever.retriever import Retriever, load, questions_of
 from triever.training import fit_fingerprints
 from triever.training.loop import Loss, Trained, train
 from triever.training.optimizers import RateShare
@@ -277,7 +277,7 @@ class AnsweringRetriever(Retriever[E]):
         self, questions: Sequence[str | Query], *, where: Mapping[str, object] | None = None, matches: bool = True
     ) -> list[Answer]:
         """The same for many questions at once, in their order; without `matches`, it is not said which tokens fit."""
-        held, texts = self._checked().among(where), texts_of(questions)
+        held, texts = self._checked().among(where), questions_of(questions)
         results = held.rows(texts, self.read_documents)
         rows = [[held.searched.row(hit.id) for hit in result] for result in results]
         written = held.engine.reader.answers(texts, rows, scores_of(results), self.word_for_word)
@@ -384,7 +384,7 @@ def _answer(
     held: Held[Any],
     question: str,
     written: Written,
-    hits: Sequence[Hit],
+    hits: Result,
     rows: Sequence[int],
     attended: Attended | None,
 ) -> Answer:
@@ -397,4 +397,4 @@ def _answer(
     sources = map(Source, shown, written.shares, matches)
     by_share = tuple(sorted(sources, key=lambda source: -source.share))
     known = bool(text) and probability >= reader.known_from
-    return Answer(question, text if known else None, probability, text, by_share)
+    return Answer(question, text if known else None, probability, text, by_share, hits.note)
