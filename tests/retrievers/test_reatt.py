@@ -161,6 +161,24 @@ def test_an_answer_from_nothing_says_why_and_nothing_is_read(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("kind", [ReAtt, Answerer])
+def test_from_when_on_it_knows_is_set_after_fitting_too(kind: type[ReAtt | Answerer], tmp_path: Path) -> None:
+    fitted = (reatt() if kind is ReAtt else Answerer(backbone=SMALL, training=ReaderTuning(steps=0))).fit(people())
+    reader = replace(fitted.engine.reader, known_from=1.0)
+    strict = fitted.holding(replace(fitted._checked(), engine=replace(fitted.engine, reader=reader)))
+    answer = strict.ask(ASKED[0])
+    assert (answer.text, answer.probability < 1) == (None, True)
+    given = strict.searched_with({"known_from": 0}).ask(ASKED[0])
+    assert given == replace(answer, text=answer.written)
+    just = answer.probability
+    assert strict.searched_with({"known_from": just}).ask(ASKED[0]).text == answer.written
+    assert strict.searched_with({"known_from": min(1.0, just * 1.01)}).ask(ASKED[0]).text is None
+    strict.searched_with({"known_from": 0.0}).save(tmp_path / "m")
+    assert triever.load(tmp_path / "m").ask(ASKED[0]).text == answer.written  # ty: ignore[unresolved-attribute]
+    with pytest.raises(UsageError, match=r"known_from = 2\.0 is no probability; set it from 0 to 1"):
+        kind(known_from=2.0)
+
+
 def test_a_blank_question_is_refused() -> None:
     fitted = reatt().fit(people())
     for blank in ("", " \n\t", Query("q", " ")):

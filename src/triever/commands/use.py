@@ -146,19 +146,20 @@ def ask(
     if not isinstance(retriever, Asks):
         problem = f"{model} is a {retriever.kind} retriever, which finds documents and does not answer"
         raise UsageError(problem, "make one that answers: triever fit reatt, or triever fit answerer")
+    tell = partial(_tell, shared=getattr(retriever, "shared", "attention"), json_=json_)
     if question is not None and question != "-":
-        _tell(retriever.ask_many([question], where=wanted)[0], json_=json_)
+        tell(retriever.ask_many([question], where=wanted)[0])
         return
     for asked in _asked(sys.stdin, "question", prompt=question is None):
-        _tell(retriever.ask_many([asked], where=wanted)[0], json_=json_, several=True)
+        tell(retriever.ask_many([asked], where=wanted)[0], several=True)
 
 
-def _tell(answer: Answer, *, json_: bool, several: bool = False) -> None:
+def _tell(answer: Answer, shared: str, *, json_: bool, several: bool = False) -> None:
     """Print an answer, for a person or as JSON; of several answers a line of JSON each."""
     if json_:
         emit_line(answer.to_dict()) if several else emit(answer.to_dict())
     else:
-        emit(answered(answer))
+        emit(answered(answer, shared))
     if answer.note:
         note(answer.note)
 

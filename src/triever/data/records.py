@@ -293,8 +293,9 @@ class Result(Sequence[Hit]):
 class Source:
     """A document that an answer was written from; `share` is how much of the attention it got as the answer began.
 
-    `matches` has for each token of the question the token of the document that it attends to most, and how much, where
-    the model that answers has found the document by its own attention.
+    Where documents are read one by one (RAG), `share` is how probable dense retrieval finds the document. `matches` has
+    for each token of the question the token of the document that it attends to most, and how much, where the model that
+    answers has found the document by its own attention.
     """
 
     hit: Hit
@@ -304,7 +305,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a question, with the documents that it was written from, the most attended one first.
+    """The answer to a question, with the documents that it was written from, the one with the largest share first.
 
     `text` is None where the model does not know: `probability`, that of the written answer, is too low then. `written`
     is what was written all the same. `note` is what the search says, such as why it found nothing to read.

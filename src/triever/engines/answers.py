@@ -40,6 +40,11 @@ class AnswerReader(Reader[ReadTexts]):
 
     temperature: float = 0.0  # above 0 documents are read one by one, and weighted by their scores divided by this
 
+    @property
+    def shared(self) -> str:
+        """What documents have a share of: where each is read alone, the weight that their answers are summed with."""
+        return "weight" if self.temperature else super().shared
+
     def answers(
         self,
         questions: Sequence[str],

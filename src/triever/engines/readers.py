@@ -47,7 +47,7 @@ class Written:
 
     tokens: list[int]
     logprob: float
-    shares: tuple[float, ...]  # how much of the attention each document got when the answer began
+    shares: tuple[float, ...]  # of each document, of what `Reader.shared` says
 
 
 NOTHING = Written([], -math.inf, ())
@@ -62,6 +62,11 @@ class Reader(ABC, Generic[T]):
     documents: Tokens
     known_from: float = 0.0  # below this probability an answer is not given
     trained: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def shared(self) -> str:
+        """What documents have a share of: the attention when the answer began."""
+        return "attention"
 
     @abstractmethod
     def answers(

@@ -257,10 +257,15 @@ class AnsweringRetriever(Retriever[E]):
     word_for_word: bool | None = option(
         None, "whether answers have to stand in a document; not set: where tokens are copied (shape.copy)"
     )
+    known_from: float | None = option(
+        None, "the probability from which answers are given, 0 gives all; not set: what held-out questions have chosen"
+    )
     device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
 
     def __post_init__(self) -> None:
         config.validate(self)
+        if self.known_from is not None and not 0 <= self.known_from <= 1:
+            raise UsageError(f"known_from = {self.known_from} is no probability", "set it from 0 to 1, or leave it out")
         check_lengths(self.shape.query_length, self.document_length)
         if self.read_documents < 1:
             raise UsageError(
@@ -281,12 +286,18 @@ class AnsweringRetriever(Retriever[E]):
         results = held.rows(texts, self.read_documents)
         rows = [[held.searched.row(hit.id) for hit in result] for result in results]
         written = held.engine.reader.answers(texts, rows, scores_of(results), self.word_for_word)
-        first = held.engine.first
+        first, known = held.engine.first, self.known_from
+        known = held.engine.reader.known_from if known is None else known
         attended = first.attended if matches and isinstance(first, AttentionEngine) else None
         return [
-            _answer(held, text, answer, result, found, attended)
+            _answer(held, text, answer, result, found, attended, known)
             for text, answer, result, found in zip(texts, written, results, rows, strict=True)
         ]
+
+    @property
+    def shared(self) -> str:
+        """What the documents of an answer have a share of: the attention, or the weight."""
+        return self.engine.reader.shared
 
     # Learning
 
@@ -387,6 +398,7 @@ def _answer(
     hits: Result,
     rows: Sequence[int],
     attended: Attended | None,
+    known_from: float,
 ) -> Answer:
     """What was written for a question, and what it was written from: hits, and their rows."""
     reader: Reader[Any] = held.engine.reader
@@ -396,5 +408,5 @@ def _answer(
     shown = [held.document_hit(hit, question) for hit in hits]
     sources = map(Source, shown, written.shares, matches)
     by_share = tuple(sorted(sources, key=lambda source: -source.share))
-    known = bool(text) and probability >= reader.known_from
+    known = bool(text) and probability >= known_from
     return Answer(question, text if known else None, probability, text, by_share, hits.note)
