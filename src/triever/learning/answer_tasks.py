@@ -93,7 +93,9 @@ def with_gaps(store: DocumentStore, seed: int, most: int) -> AskedAnswers:
             if made := _gap(document.text, chance):
                 queries.append(Query(f"{document.id}#{number}", made[0], answers=(made[1],)))
     if not queries:
-        raise UsageError("no sentence of the documents holds a name or a number", "learn from questions: training.task")
+        raise UsageError(
+            "no sentence of the documents holds a name or a number", "learn from questions: training.task=answers"
+        )
     return AskedAnswers(queries)
 
 

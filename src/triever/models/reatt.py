@@ -65,9 +65,14 @@ class ReAttShape:
 
     def __post_init__(self) -> None:
         validate(self)
-        if self.temperature <= 0 or self.query_length < 1 or not 0 <= self.dropout < 1:
-            problem = f"{self} has a value that is out of range"
-            raise UsageError(problem, "set temperature above 0, query_length above 0, and dropout from 0 to below 1")
+        wrong = {
+            "temperature": ("above 0", self.temperature <= 0),
+            "query_length": ("above 0", self.query_length < 1),
+            "dropout": ("from 0 to below 1", not 0 <= self.dropout < 1),
+        }
+        for name, (allowed, is_wrong) in wrong.items():
+            if is_wrong:
+                raise UsageError(f"{name} = {getattr(self, name)} is out of range", f"set it {allowed}")
 
 
 @dataclass(frozen=True)
