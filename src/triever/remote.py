@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 from triever.arguments import brief, listed, table, text, whole
 from triever.data.records import Answer, Document, Found, Hit, Query, Result, Source, normalise
 from triever.errors import ServerError, UsageError
+from triever.grammar import an
 from triever.retriever import Explanation, Retriever, questions_of, texts_of
 
 TIMEOUT = 60.0
@@ -120,6 +121,11 @@ class Remote:
         result = self._result({"hits": answer["hits"], "note": told.get("note", "")}, asked)
         parts = tuple(tuple(hit.get("parts", {}).items()) for hit in told["hits"])
         return RemoteExplanation(asked, result, parts, told.get("note", ""), told=told)
+
+    def ask(self, question: str | Query, *, where: Mapping[str, object] | None = None) -> Answer:
+        """Refused: only a `RemoteAnswerer` answers."""
+        problem = f"{self.name} is {an(self.kind)} retriever, which finds documents and does not answer"
+        raise UsageError(problem, "connect to a reatt or an answerer")
 
     def add(self, documents: Iterable[Document]) -> None:
         """Take new documents in. An id that is there already is refused, and then nothing is added."""

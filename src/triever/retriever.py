@@ -47,6 +47,7 @@ from triever.data.store import DocumentStore
 from triever.engines.base import Engine, Parts
 from triever.engines.panels import Beam, Panel
 from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
+from triever.grammar import an
 from triever.held import PASSAGES, Held
 from triever.memory_parts import Products, Size, index_size, part_sizes
 from triever.progress import phase, track
@@ -320,7 +321,7 @@ class Retriever(ABC, Generic[E]):
         tree = held.docid_tree
         if tree is None:
             hint = "browse one that writes docids: generative, contextual or gdr"
-            raise UsageError(f"a {self.kind} retriever has no docids", hint)
+            raise UsageError(f"{an(self.kind)} retriever has no docids", hint)
         return tree.node(
             held.store, prefix, whole(samples, "samples", 0), whole(offset, "offset", 0), whole(limit, "limit", 1)
         )
@@ -341,7 +342,7 @@ class Retriever(ABC, Generic[E]):
         held, known = self._checked(), config.options(type(self))
         settled = [name for name in values if name in known and name not in self.search_only]
         if settled:
-            problem = f"{settled[0]} of a {self.kind} retriever cannot be changed after it is fitted"
+            problem = f"{settled[0]} of {an(self.kind)} retriever cannot be changed after it is fitted"
             may = f"; these options can be changed: {', '.join(self.search_only)}" if self.search_only else ""
             raise UsageError(problem, f"fit a new retriever with it{may}")
         other = config.build(type(self), config.merged(config.to_dict(self), values))

@@ -157,6 +157,8 @@ def test_an_answer_from_nothing_says_why_and_nothing_is_read(
     filtered = answerer.ask("Where does Anna live?", where={"name": "nobody"})
     assert (filtered.text, filtered.note) == (None, NO_DOCUMENTS)
     unknown = answerer.ask("xylophone?")
+    with pytest.raises(UsageError, match="an answerer retriever has no docids"):
+        answerer.browse()
     assert unknown.note == unknown.to_dict()["note"] == "no word of the query is in the corpus"
     assert capfd.readouterr() == ("", "")
 
@@ -264,6 +266,18 @@ def test_mistakes_are_named() -> None:
         reatt(read_documents=0)
     with pytest.raises(UsageError, match="alpha = -1"):
         ReAttTuning(alpha=-1.0)
+    with pytest.raises(UsageError, match=r"dropout = 1\.5 is out of range; set it from 0 to below 1"):
+        triever.ReAttShape(dropout=1.5)
+
+
+def test_a_document_length_that_the_backbone_does_not_read_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    fitted = reatt(document_length=100_000).fit(people())
+    longest = fitted.engine.reader.texts.model.encoder.longest_document
+    [told] = [record.message for record in caplog.records if "document_length" in record.message]
+    assert told.startswith(f"document_length = 100000, but only {longest} tokens of a document are read")
+    caplog.clear()
+    reatt(document_length=longest).fit(people())
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -345,7 +359,7 @@ def test_documents_alone_ask_for_what_is_left_out_of_their_sentences() -> None:
         document = store.document(query.id.rpartition("#")[0])
         assert query.text.replace(MASKED, query.answers[0]) == document.text
     assert with_gaps(store, seed=0, most=20).queries == made.queries
-    with pytest.raises(UsageError, match="holds a name or a number"):
+    with pytest.raises(UsageError, match=r"holds a name or a number; learn from questions: training"):
         with_gaps(DocumentStore.of([Document("a", "nothing is said here at all")]), 0, 5)
 
 

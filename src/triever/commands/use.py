@@ -29,6 +29,7 @@ from triever.commands.options import (
 )
 from triever.commands.shared import check_file, open_data
 from triever.errors import UsageError
+from triever.grammar import an, counted
 from triever.terminal import answered, emit, emit_line, note, said, table
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def ask(
     wanted = _filter(where)
     retriever = _opened(model, set_, on)
     if not isinstance(retriever, Asks):
-        problem = f"{model} is a {retriever.kind} retriever, which finds documents and does not answer"
+        problem = f"{model} is {an(retriever.kind)} retriever, which finds documents and does not answer"
         raise UsageError(problem, "make one that answers: triever fit reatt, or triever fit answerer")
     tell = partial(_tell, shared=getattr(retriever, "shared", "attention"), json_=json_)
     if question is not None and question != "-":
@@ -266,7 +267,7 @@ def _asked_with(
     from triever.retrievers.given import GivenVectors, query_vectors
 
     if not isinstance(retriever, GivenVectors):
-        problem = f"a {retriever.kind} retriever encodes questions itself"
+        problem = f"{an(retriever.kind)} retriever encodes questions itself"
         raise UsageError(problem, "leave --query-vectors out, or fit the system given")
     file = VectorFile(str(vectors or ""), str(ids or ""))
     texts, array = query_vectors(file, questions, "this split")
@@ -292,7 +293,7 @@ def vectors(
     retriever = _opened(model, None)
     engine = retriever.engine
     if not isinstance(engine, DenseEngine | GivenEngine):
-        problem = f"{model} is a {retriever.kind} retriever, which has no vector for each document"
+        problem = f"{model} is {an(retriever.kind)} retriever, which has no vector for each document"
         raise UsageError(problem, "name a model of the system dense or given")
     written = write_vectors(out, retriever.searched.ids, engine.index)
     size = f"{len(retriever.searched):,} vectors of {engine.index.width} numbers"
@@ -356,7 +357,8 @@ def add(
     if dataset.root and not root and not kept:
         note(f"{model} has no root: ids begin at {dataset.root}; --root sets another folder, and is saved")
     same = f", {plan.unchanged:,} as they were" if plan.unchanged else ""
-    note(f"added {len(plan.added):,} documents, replaced {len(plan.replaced):,}{same}; {len(retriever):,} in all")
+    added = counted(len(plan.added), "document")
+    note(f"added {added}, replaced {len(plan.replaced):,}{same}; {len(retriever):,} in all")
     _note_left_out(problems)
     note(str(Reading.of(dataset.source, len(new), problems)))
 
@@ -442,7 +444,7 @@ def delete(
 
     with edit(model, wait=wait) as retriever:
         retriever.delete(ids)
-    note(f"deleted {len(set(ids)):,} documents; {len(retriever):,} left")
+    note(f"deleted {counted(len(set(ids)), 'document')}; {len(retriever):,} left")
 
 
 def shard(

@@ -30,6 +30,7 @@ from triever.engines.answers import AnswererEngine, AnswerReader
 from triever.engines.attention import AttentionEngine, Matches, ReadTexts
 from triever.engines.readers import Reader, Written
 from triever.errors import UsageError
+from triever.grammar import an
 from triever.held import Held
 from triever.learning.answer_tasks import TASKS, AskedAnswers, Task, asked
 from triever.learning.encoders import check_lengths, device_name
@@ -364,7 +365,7 @@ class AnsweringRetriever(Retriever[E]):
         """What reads in a saved retriever, to learn further."""
         begun = load(self.start) if isinstance(self.start, str) else self.start
         if not isinstance(begun, AnsweringRetriever):
-            problem = f"start = {self.start_name!r} is a {begun.kind} retriever, which does not answer"
+            problem = f"start = {self.start_name!r} is {an(begun.kind)} retriever, which does not answer"
             raise UsageError(problem, "name a model that triever fit reatt or triever fit answerer has written")
         if config.to_dict(begun.shape) != config.to_dict(self.shape):
             problem = f"the model of {self.start_name} has another shape"

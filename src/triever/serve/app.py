@@ -25,6 +25,7 @@ from triever.arguments import table
 from triever.data.filters import Filter
 from triever.data.records import Document
 from triever.errors import TrieverError, UsageError
+from triever.grammar import an
 from triever.remote import document_values
 from triever.retriever import Asks, Explanation, Retriever, questions_of
 from triever.serve.answers import hit_values, result_values, to_json
@@ -127,7 +128,7 @@ async def answer(body: bodies.AnswerRequest, request: Request, shelf: Shelved) -
     served = shelf.ready(body.retriever)
     texts = questions_of(shelf.texts(body.question, body.questions, "question"))
     if not isinstance(served.retriever, Asks):
-        problem = f"{served.name} is a {served.retriever.kind} retriever, which finds documents and does not answer"
+        problem = f"{served.name} is {an(served.retriever.kind)} retriever, which finds documents and does not answer"
         able = [name for name, other in shelf.served.items() if other.is_ready and isinstance(other.retriever, Asks)]
         raise Refusal("cannot_answer", problem, f"ask {able[0]}" if able else "serve a reatt or an answerer")
     request.state.queries = texts
