@@ -21,6 +21,7 @@ from triever import BM25, Cut, Dataset, Document, Query
 from triever.commands.use import ask as ask_command
 from triever.data.store import DocumentStore
 from triever.engines.attention import AttentionEngine
+from triever.engines.readers import AT_ONCE
 from triever.errors import UsageError
 from triever.evaluation.heads import heads
 from triever.held import NO_DOCUMENTS
@@ -128,6 +129,30 @@ def test_one_question_is_answered_as_among_many() -> None:
         assert alone.probability == pytest.approx(answer.probability, rel=1e-3)
     assert all(source.matches == () for source in fitted.ask_many(ASKED[:1], matches=False)[0].sources)
     assert fitted.ask_many([]) == []
+
+
+@pytest.mark.parametrize("documents", [1, 3])
+def test_documents_of_one_question_are_read_some_at_a_time(documents: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = reatt(read_documents=8).fit(people())
+    model = fitted.engine.reader.texts.model
+    read, lengths = model.document_states, []
+
+    def noted(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        lengths.append(len(ids))
+        return read(ids, mask)
+
+    monkeypatch.setattr(model, "document_states", noted)
+    whole = fitted.ask(ASKED[0])
+    assert lengths == [8]
+    lengths.clear()
+    monkeypatch.setitem(AT_ONCE, "cpu", documents * (64 + 256))
+    some = fitted.ask(ASKED[0])
+    assert lengths == [documents] * (8 // documents) + [8 % documents] * (8 % documents > 0)
+    assert some.written == whole.written
+    assert some.probability == pytest.approx(whole.probability, rel=1e-3)
+    assert [source.share for source in some.sources] == pytest.approx(
+        [source.share for source in whole.sources], abs=1e-3
+    )
 
 
 def test_answers_obey_filters_and_survive_saving(tmp_path: Path) -> None:
@@ -359,7 +384,7 @@ def test_documents_alone_ask_for_what_is_left_out_of_their_sentences() -> None:
         document = store.document(query.id.rpartition("#")[0])
         assert query.text.replace(MASKED, query.answers[0]) == document.text
     assert with_gaps(store, seed=0, most=20).queries == made.queries
-    with pytest.raises(UsageError, match=r"holds a name or a number; learn from questions: training"):
+    with pytest.raises(UsageError, match=r"a name or a number; learn from questions: training\.task=answers"):
         with_gaps(DocumentStore.of([Document("a", "nothing is said here at all")]), 0, 5)
 
 
