@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -469,6 +470,10 @@ def test_where_nothing_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ArtifactError, match="is a file, not a saved folder"):
         artifact.read(tmp_path / "file")
+    for address in ("http://127.0.0.1:8931/rooms", Path("https://here/rooms")):
+        said = f"{str(address).replace('https:/here', 'https://here')} is the address of a server; name a saved folder"
+        with pytest.raises(ArtifactError, match=re.escape(said)):
+            artifact.read(address)
     with pytest.raises(ArtifactError, match="does not exist"):
         artifact.read(tmp_path / "nothing")
 

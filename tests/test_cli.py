@@ -241,6 +241,7 @@ def test_add_delete_and_status(folder: Path) -> None:
     assert json.loads(ok(folder, "search", "changing", "lava", "--json")) == []
     assert f"| documents | {len(DOCUMENTS) - 1} |" in ok(folder, "status", "changing")
     assert json.loads(ok(folder, "status", "changing", "--json"))["deleted"] == 2  # what says the same was not replaced
+    assert "deleted 1 document; " in triever(folder, "delete", "changing", "bread").stderr
 
 
 def test_a_model_is_replaced_when_asked(folder: Path) -> None:

@@ -21,6 +21,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -263,6 +264,9 @@ def _open_all(folder: Path, manifest: Manifest) -> dict[str, BufferedReader]:
 
 def _manifest_text(folder: Path) -> str:
     if not _is_folder(folder):
+        if address := re.match("https?:/+", str(folder)):  # a path has lost a slash
+            problem = f"{address[0].rstrip('/')}//{str(folder)[address.end() :]} is the address of a server"
+            raise ArtifactError(problem, "name a saved folder: triever.connect and triever compare take servers")
         if is_zip(folder):
             raise ArtifactError(f"{folder} is a zip, not a folder", f"run: triever unpack {folder} --out FOLDER")
         problem = "is a file, not a saved folder" if os.path.lexists(folder) else "does not exist"

@@ -139,7 +139,7 @@ class Held(Generic[E]):
     def rows(self, texts: Sequence[str], k: int) -> list[Result]:
         """The hits of every query as the engine gives them: documents, or passages."""
         if not texts or not len(self.store):
-            return [Result() for _ in texts]
+            return [Result(note=NO_DOCUMENTS) for _ in texts]
         return self.engine.search(self.searched, texts, min(k, len(self.searched)))
 
     def document_hit(self, hit: Hit, text: str) -> Hit:

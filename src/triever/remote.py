@@ -20,7 +20,8 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 from triever.arguments import brief, listed, table, text, whole
 from triever.data.records import Answer, Document, Found, Hit, Query, Result, Source, normalise
 from triever.errors import ServerError, UsageError
-from triever.retriever import Explanation, Retriever, texts_of
+from triever.grammar import an
+from triever.retriever import Explanation, Retriever, questions_of, texts_of
 
 TIMEOUT = 60.0
 """Seconds that an answer may take."""
@@ -121,6 +122,11 @@ class Remote:
         parts = tuple(tuple(hit.get("parts", {}).items()) for hit in told["hits"])
         return RemoteExplanation(asked, result, parts, told.get("note", ""), told=told)
 
+    def ask(self, question: str | Query, *, where: Mapping[str, object] | None = None) -> Answer:
+        """Refused: only a `RemoteAnswerer` answers."""
+        problem = f"{self.name} is {an(self.kind)} retriever, which finds documents and does not answer"
+        raise UsageError(problem, "connect to a reatt or an answerer")
+
     def add(self, documents: Iterable[Document]) -> None:
         """Take new documents in. An id that is there already is refused, and then nothing is added."""
         self._send("POST", documents, "add")
@@ -169,7 +175,7 @@ class RemoteAnswerer(Remote):
         self, questions: Sequence[str | Query], *, where: Mapping[str, object] | None = None, matches: bool = True
     ) -> list[Answer]:
         """The same for many questions at once, in their order."""
-        texts, answers = texts_of(questions), []
+        texts, answers = questions_of(questions), []
         for start in range(0, len(texts), TOGETHER):
             part = texts[start : start + TOGETHER]
             told = self._ask("/v1/answer", questions=part, where=_filter(where), matches=matches)
@@ -183,7 +189,8 @@ class RemoteAnswerer(Remote):
             hit.came_from(Found(self.documents, values["question"]))
             matches = tuple((own, other, weight) for own, other, weight in source["matches"])
             sources.append(Source(hit, source["share"], matches))
-        return Answer(values["question"], values["answer"], values["probability"], values["written"], tuple(sources))
+        told = (values[name] for name in ("question", "answer", "probability", "written"))
+        return Answer(*told, tuple(sources), values.get("note", ""))  # servers of earlier versions send no note
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ from triever.data.store import DocumentStore
 from triever.engines.base import Engine, Parts
 from triever.engines.panels import Beam, Panel
 from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
+from triever.grammar import an
 from triever.held import PASSAGES, Held
 from triever.memory_parts import Products, Size, index_size, part_sizes
 from triever.progress import phase, track
@@ -318,7 +319,7 @@ class Retriever(ABC, Generic[E]):
         tree = held.docid_tree
         if tree is None:
             hint = "browse one that writes docids: generative, contextual or gdr"
-            raise UsageError(f"a {self.kind} retriever has no docids", hint)
+            raise UsageError(f"{an(self.kind)} retriever has no docids", hint)
         return tree.node(
             held.store, prefix, whole(samples, "samples", 0), whole(offset, "offset", 0), whole(limit, "limit", 1)
         )
@@ -339,7 +340,7 @@ class Retriever(ABC, Generic[E]):
         held, known = self._checked(), config.options(type(self))
         settled = [name for name in values if name in known and name not in self.search_only]
         if settled:
-            problem = f"{settled[0]} of a {self.kind} retriever cannot be changed after it is fitted"
+            problem = f"{settled[0]} of {an(self.kind)} retriever cannot be changed after it is fitted"
             may = f"; these options can be changed: {', '.join(self.search_only)}" if self.search_only else ""
             raise UsageError(problem, f"fit a new retriever with it{may}")
         other = config.build(type(self), config.merged(config.to_dict(self), values))
@@ -525,12 +526,21 @@ def _counted(held: Held[Any]) -> dict[str, int]:
     return {PASSAGES: len(held.searched)} if held.cut else {}
 
 
-def texts_of(queries: Sequence[str | Query]) -> list[str]:
-    """The texts of queries, in Unicode NFC."""
+def texts_of(queries: Sequence[str | Query], method: str = "search", noun: str = "query") -> list[str]:
+    """The texts of queries, in Unicode NFC; `method` is what takes a single one, and `noun` what it is called."""
     if isinstance(queries, str | bytes | Query | Mapping) or not isinstance(queries, Iterable):
-        problem = f"search_many takes a list of queries, not {type(queries).__name__}"
-        raise UsageError(problem, "for a single query use search")
+        nouns = "queries" if noun == "query" else f"{noun}s"
+        problem = f"{method}_many takes a list of {nouns}, not {type(queries).__name__}"
+        raise UsageError(problem, f"for a single {noun} use {method}")
     return [normalise(query.text if isinstance(query, Query) else query) for query in queries]
+
+
+def questions_of(questions: Sequence[str | Query]) -> list[str]:
+    """The texts of questions, in Unicode NFC; a blank one is refused, since a model would answer it all the same."""
+    texts = texts_of(questions, "ask", "question")
+    if any(not text.strip() for text in texts):
+        raise UsageError("the question is empty", "ask something in words")
+    return texts
 
 
 def _checked_results(results: list[Result]) -> list[Result]:

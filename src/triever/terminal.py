@@ -115,8 +115,8 @@ def said(result: Result) -> Text:
     return text
 
 
-def answered(answer: Answer) -> Text:
-    """An answer, how sure the model is of it, and what it was written from."""
+def answered(answer: Answer, shared: str = "attention") -> Text:
+    """An answer, how sure the model is of it, and the documents it was written from, with the share that each has."""
     from rich.text import Text
 
     unsure = f"; it would be {_flat(answer.written)}" if answer.text is None and answer.written else ""
@@ -125,7 +125,7 @@ def answered(answer: Answer) -> Text:
     for number, source in enumerate(answer.sources[:SOURCES], start=1):
         named = f"{printable(source.hit.title)}  " if source.hit.title else ""
         text.append(f"{number:>2}. ", style="not bold").append(named).append(
-            f"{printable(source.hit.id)}  {source.share:.0%} of the attention\n", style="not bold"
+            f"{printable(source.hit.id)}  {source.share:.0%} of the {shared}\n", style="not bold"
         )
         text.append(f"    {_flat(str(source.hit.snippet))}\n", style="not bold")
     text.rstrip()

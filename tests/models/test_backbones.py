@@ -369,7 +369,7 @@ def test_scratch_needs_texts() -> None:
         ("minlm", "did you mean minilm"),
         ("Smollm", "did you mean smollm2"),
         ("../no/such/folder", "there is no folder"),
-        ("some/model", "fetch=True"),
+        ("some/model", "--set fetch=true"),
         ("some-model", "fetch=True"),
         ("", "known: minilm, scratch, smollm2"),
     ],

@@ -11,12 +11,13 @@ import transformers
 from torch import Tensor
 
 from tests.models.causal import save_causal
+from tests.models.whole_words import followers
 from triever.errors import UsageError
 from triever.models import last_attention, sampling
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.language_model import LanguageModel, end_of, new_language_model
 from triever.models.sampling import left_padded
-from triever.models.tokens import Tokens
+from triever.models.tokens import TextTokenizer, Tokens
 
 KINDS = ["llama", "qwen2", "gpt2"]
 TEXTS = ["a", "the text, which is the longest of them all by far", "say it", "the text"]
@@ -67,14 +68,13 @@ def test_what_is_written_is_what_a_loop_without_a_cache_writes(backbone: Backbon
 
 
 @torch.inference_mode()
-def slowly_standing(module: Any, prompt: list[int], end: int) -> list[int]:
-    """The likeliest tokens without any cache, of those that stand in the prompt behind each other."""
+def slowly_standing(module: Any, prompt: list[int], end: int, tokenizer: TextTokenizer) -> list[int]:
+    """The likeliest tokens without any cache, of those that stand in the prompt behind each other as whole words."""
     written: list[int] = []
     while len(written) < LIMIT:
         scores = module(input_ids=torch.tensor([[*prompt, *written]])).logits[0, -1]
-        tried = ([*written, token] for token in sorted({*prompt}))
-        may = [part[-1] for part in tried if any(prompt[at : at + len(part)] == part for at in range(len(prompt)))]
-        best = max([*may, *([end] if written else [])], key=lambda token: float(scores[token]))
+        may = [end if token is None else token for token in followers(written, [prompt], tokenizer)]
+        best = max(sorted(may), key=lambda token: float(scores[token]))
         if best == end:
             break
         written.append(best)
@@ -86,7 +86,7 @@ def test_word_for_word_only_what_stands_in_a_text_is_written(backbone: Backbone)
     ids, mask = padded(backbone)
     found = model.continued(ids, mask, LIMIT, mask.bool())
     rows = [prompts_of(backbone)[row].tolist() for row in range(len(TEXTS))]
-    assert found.tokens == [slowly_standing(plain, row, model.end) for row in rows]
+    assert found.tokens == [slowly_standing(plain, row, model.end, model.tokenizer) for row in rows]
     assert found.tokens != model.continued(ids, mask, LIMIT).tokens
     nothing = model.continued(ids, mask, LIMIT, torch.zeros_like(mask, dtype=torch.bool))
     assert nothing.tokens == [[] for _ in TEXTS]

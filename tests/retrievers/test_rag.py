@@ -14,6 +14,7 @@ import triever
 from tests.retrievers.contract import Contract
 from tests.retrievers.test_reatt import ASKED, PEOPLE, SMALL, people
 from triever import BM25, Dense
+from triever.commands.use import ask as ask_command
 from triever.data.store import DocumentStore
 from triever.engines.answers import AnswerReader
 from triever.engines.encoded import DenseEngine
@@ -83,6 +84,14 @@ def test_documents_count_by_how_probable_they_are() -> None:
     expected = dict(zip((hit.id for hit in hits), np.exp(scores - np.logaddexp.reduce(scores)), strict=True))
     assert {source.hit.id: source.share for source in answer.sources} == pytest.approx(expected, rel=1e-4)
     assert 0 <= answer.probability <= 1
+
+
+def test_the_command_shows_shares_of_the_weight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rag().fit(people()).save(tmp_path / "m")
+    ask_command(tmp_path / "m", ASKED[0].text)
+    shown = capsys.readouterr().out
+    assert shown.count("% of the weight\n") == 3
+    assert "attention" not in shown
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +23,14 @@ from tests.models.causal import save_causal
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from tests.warm import run
 from triever import BM25, Cut, Dataset, Document, Query
+from triever.commands.use import ask as ask_command
 from triever.data.entities import entities, sentences
 from triever.data.store import DocumentStore
 from triever.engines.attention import AttentionEngine
-from triever.engines.readers import NEVER, Reader
+from triever.engines.readers import AT_ONCE, NEVER, Reader
 from triever.errors import UsageError
 from triever.evaluation.heads import heads
+from triever.held import NO_DOCUMENTS
 from triever.index.token_vectors import TokenOptions
 from triever.learning import answering
 from triever.learning.answer_tasks import MASKED, AskedAnswers, asked, with_gaps
@@ -38,6 +41,7 @@ from triever.retrievers.reatt import ReAtt, ReAttTuning
 from triever.training import memory_estimate
 
 SMALL = "scratch:hidden=32,layers=2,heads=2,vocabulary=400"
+CAUSAL = "scratch:causal=true,hidden=32,layers=2,heads=2,vocabulary=400"
 UNTRAINED = ReAttTuning(answer_steps=0, steps=0)
 NAMES = ["Anna", "Berta", "Carl", "Dora", "Emil", "Frieda", "Gustav", "Hanna"]
 TOWNS = ["Aachen", "Bonn", "Celle", "Dresden", "Essen", "Fulda", "Gera", "Halle"]
@@ -138,6 +142,30 @@ def test_one_question_is_answered_as_among_many() -> None:
     assert fitted.ask_many([]) == []
 
 
+@pytest.mark.parametrize("documents", [1, 3])
+def test_documents_of_one_question_are_read_some_at_a_time(documents: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = reatt(read_documents=8).fit(people())
+    model = fitted.engine.reader.texts.model
+    read, lengths = model.document_states, []
+
+    def noted(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        lengths.append(len(ids))
+        return read(ids, mask)
+
+    monkeypatch.setattr(model, "document_states", noted)
+    whole = fitted.ask(ASKED[0])
+    assert lengths == [8]
+    lengths.clear()
+    monkeypatch.setitem(AT_ONCE, "cpu", documents * (64 + 256))
+    some = fitted.ask(ASKED[0])
+    assert lengths == [documents] * (8 // documents) + [8 % documents] * (8 % documents > 0)
+    assert some.written == whole.written
+    assert some.probability == pytest.approx(whole.probability, rel=1e-3)
+    assert [source.share for source in some.sources] == pytest.approx(
+        [source.share for source in whole.sources], abs=1e-3
+    )
+
+
 def test_answers_obey_filters_and_survive_saving(tmp_path: Path) -> None:
     documents = [replace(document, metadata={"name": document.id}) for document in PEOPLE]
     fitted = reatt().fit(Dataset.of("people", documents))
@@ -150,6 +178,54 @@ def test_answers_obey_filters_and_survive_saving(tmp_path: Path) -> None:
     again.delete([document.id for document in documents])
     nothing = again.ask("Where does Anna live?")
     assert (nothing.text, nothing.sources, nothing.probability) == (None, (), 0.0)
+    assert nothing.note == NO_DOCUMENTS
+
+
+@pytest.mark.parametrize("backbone", [SMALL, CAUSAL])
+def test_an_answer_from_nothing_says_why_and_nothing_is_read(
+    backbone: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("triever.progress._shown", True)
+    documents = [replace(document, metadata={"name": document.id}) for document in PEOPLE]
+    answerer = Answerer(backbone=backbone, training=ReaderTuning(steps=0)).fit(Dataset.of("people", documents))
+    assert answerer.ask("Where does Anna live?").note == ""
+    capfd.readouterr()
+    filtered = answerer.ask("Where does Anna live?", where={"name": "nobody"})
+    assert (filtered.text, filtered.note) == (None, NO_DOCUMENTS)
+    unknown = answerer.ask("xylophone?")
+    with pytest.raises(UsageError, match="an answerer retriever has no docids"):
+        answerer.browse()
+    assert unknown.note == unknown.to_dict()["note"] == "no word of the query is in the corpus"
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("kind", [ReAtt, Answerer])
+def test_from_when_on_it_knows_is_set_after_fitting_too(kind: type[ReAtt | Answerer], tmp_path: Path) -> None:
+    fitted = (reatt() if kind is ReAtt else Answerer(backbone=SMALL, training=ReaderTuning(steps=0))).fit(people())
+    reader = replace(fitted.engine.reader, known_from=1.0)
+    strict = fitted.holding(replace(fitted._checked(), engine=replace(fitted.engine, reader=reader)))
+    answer = strict.ask(ASKED[0])
+    assert (answer.text, answer.probability < 1) == (None, True)
+    given = strict.searched_with({"known_from": 0}).ask(ASKED[0])
+    assert given == replace(answer, text=answer.written)
+    just = answer.probability
+    assert strict.searched_with({"known_from": just}).ask(ASKED[0]).text == answer.written
+    assert strict.searched_with({"known_from": min(1.0, just * 1.01)}).ask(ASKED[0]).text is None
+    strict.searched_with({"known_from": 0.0}).save(tmp_path / "m")
+    assert triever.load(tmp_path / "m").ask(ASKED[0]).text == answer.written  # ty: ignore[unresolved-attribute]
+    with pytest.raises(UsageError, match=r"known_from = 2\.0 is no probability; set it from 0 to 1"):
+        kind(known_from=2.0)
+
+
+def test_a_blank_question_is_refused() -> None:
+    fitted = reatt().fit(people())
+    for blank in ("", " \n\t", Query("q", " ")):
+        with pytest.raises(UsageError, match="the question is empty"):
+            fitted.ask_many(["Where does Anna live?", blank])
+    with pytest.raises(UsageError, match="ask_many takes a list of questions, not str; for a single question use ask"):
+        fitted.ask_many("who built")
+    with pytest.raises(UsageError, match="search_many takes a list of queries, not str; for a single query use search"):
+        fitted.search_many("who built")
 
 
 def test_passages_are_read_where_documents_are_cut() -> None:
@@ -226,6 +302,18 @@ def test_mistakes_are_named() -> None:
         reatt(read_documents=0)
     with pytest.raises(UsageError, match="alpha = -1"):
         ReAttTuning(alpha=-1.0)
+    with pytest.raises(UsageError, match=r"dropout = 1\.5 is out of range; set it from 0 to below 1"):
+        triever.ReAttShape(dropout=1.5)
+
+
+def test_a_document_length_that_the_backbone_does_not_read_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    fitted = reatt(document_length=100_000).fit(people())
+    longest = fitted.engine.reader.texts.model.encoder.longest_document
+    [told] = [record.message for record in caplog.records if "document_length" in record.message]
+    assert told.startswith(f"document_length = 100000, but only {longest} tokens of a document are read")
+    caplog.clear()
+    reatt(document_length=longest).fit(people())
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -325,6 +413,29 @@ def test_it_is_said_where_too_few_questions_choose_the_step(
     assert said in "".join(told)
 
 
+def test_the_command_says_why_it_does_not_know_and_skips_blank_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Answerer(backbone=SMALL, training=ReaderTuning(steps=0)).fit(people()).save(tmp_path / "m")
+    note = "no word of the query is in the corpus\n"
+    ask_command(tmp_path / "m", "xylophone?")
+    assert capsys.readouterr() == ("I do not know  (probability 0.00)\n", note)
+    ask_command(tmp_path / "m", "xylophone?", json_=True)
+    printed = capsys.readouterr()
+    assert (f"{json.loads(printed.out)['note']}\n", printed.err) == (note, note)
+    monkeypatch.setattr("sys.stdin", StringIO("Where is Anna?\n\n \nWhere is Carl?\n"))
+    ask_command(tmp_path / "m", "-", json_=True)
+    asked = [json.loads(line)["question"] for line in capsys.readouterr().out.splitlines()]
+    assert asked == ["Where is Anna?", "Where is Carl?"]
+    typed = StringIO("Where is Anna?\n")
+    monkeypatch.setattr(typed, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", typed)
+    ask_command(tmp_path / "m")
+    assert capsys.readouterr().err == "question: question: "
+    with pytest.raises(UsageError, match="the question is empty"):
+        ask_command(tmp_path / "m", " ")
+
+
 @pytest.mark.long
 def test_asking_on_the_command_line(tmp_path: Path) -> None:
     reatt(read_documents=2).fit(people()).save(tmp_path / "m")
@@ -371,7 +482,7 @@ def test_documents_alone_ask_for_what_is_left_out_of_their_sentences() -> None:
         document = store.document(query.id.rpartition("#")[0])
         assert query.text.replace(MASKED, query.answers[0]) == document.text
     assert with_gaps(store, seed=0, most=20).queries == made.queries
-    with pytest.raises(UsageError, match="holds a name or a number"):
+    with pytest.raises(UsageError, match=r"a name or a number; learn from questions: training\.task=answers"):
         with_gaps(DocumentStore.of([Document("a", "nothing is said here at all")]), 0, 5)
 
 

@@ -13,6 +13,7 @@ from tests.retrievers.contract import QUERIES, dataset
 from tests.serve.running import KEY, Running, bm25, gated, options, running, until
 from triever import Document, Remote, ServerError, UsageError
 from triever.lab.systems import labels, ready_searchers, ready_systems
+from triever.retriever import Asks
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,13 @@ def test_a_retriever_is_named_by_its_address(server: Running) -> None:
     assert triever.connect(remote.url).name == "a b/ü"
     with pytest.raises(UsageError, match="no retriever named"):
         triever.connect(f"{server.url}/nobody")
+
+
+def test_what_finds_documents_does_not_answer(server: Running) -> None:
+    remote = triever.connect(server.url)
+    with pytest.raises(UsageError, match="one is a bm25 retriever, which finds documents and does not answer"):
+        remote.ask("boiling water")
+    assert not isinstance(remote, Asks)
 
 
 def test_a_client_changes_documents(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from triever.serve import front
 
 TINY = "scratch:hidden=32,layers=1,heads=2,vocabulary=1000"
 TEXTS = [query.text for query in QUERIES]
+UNKNOWN = "xylophone"
 
 
 def made(kind: str) -> Retriever:
@@ -140,6 +141,9 @@ def test_answers_are_the_librarys() -> None:
         assert [source["id"] for source in answer["sources"]] == [source["id"] for source in own["sources"]]
         remote = triever.connect(server.url)
         assert remote.ask(TEXTS[0]).written == own["written"]
+        assert remote.ask(UNKNOWN).note == answerer.ask(UNKNOWN).note
+        [unknown] = server.post("/v1/answer", question=UNKNOWN).json()["answers"]
+        assert unknown["note"] == answerer.ask(UNKNOWN).note
 
 
 def test_the_page(server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

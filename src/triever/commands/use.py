@@ -29,11 +29,12 @@ from triever.commands.options import (
 )
 from triever.commands.shared import check_file, open_data
 from triever.errors import UsageError
+from triever.grammar import an, counted
 from triever.terminal import answered, emit, emit_line, note, said, table
 
 if TYPE_CHECKING:
     from triever.data.readers import Problems
-    from triever.data.records import Hit, Result
+    from triever.data.records import Answer, Hit, Result
     from triever.engines.docid_tree import DocidBranch
     from triever.retriever import Retriever
     from triever.sync import Plan
@@ -48,8 +49,8 @@ def search(
         str | None,
         typer.Argument(
             metavar="QUERY",
-            help="The question or words to search for; - reads one from each line of standard input. Without it, in a "
-            "terminal, queries are asked for.",
+            help="The question or words to search for; - reads one from each line of standard input that is not blank. "
+            "Without it, in a terminal, queries are asked for.",
             show_default=False,
         ),
     ] = None,
@@ -69,15 +70,15 @@ def search(
     if query is not None and query != "-":
         show(query, retriever.search(query, k, where=wanted))
         return
-    for asked in _asked(sys.stdin, prompt=query is None):
+    for asked in _asked(sys.stdin, "query", prompt=query is None):
         show(asked, retriever.search(asked, k, where=wanted), several=True)
 
 
-def _asked(lines: IO[str], *, prompt: bool) -> Iterator[str]:
-    """The queries of lines that are not empty; they are asked for, if a person types them."""
+def _asked(lines: IO[str], noun: str, *, prompt: bool) -> Iterator[str]:
+    """The queries of lines that are not blank; they are asked for by what they are called, if a person types them."""
     while True:
         if prompt:
-            sys.stderr.write("query: ")
+            sys.stderr.write(f"{noun}: ")
             sys.stderr.flush()
         line = lines.readline()
         if not line:
@@ -126,8 +127,8 @@ def ask(
         str | None,
         typer.Argument(
             metavar="QUESTION",
-            help="The question; - reads one from each line of standard input. Without it, in a terminal, questions are "
-            "asked for.",
+            help="The question; - reads one from each line of standard input that is not blank. Without it, in a "
+            "terminal, questions are asked for.",
             show_default=False,
         ),
     ] = None,
@@ -144,15 +145,24 @@ def ask(
     wanted = _filter(where)
     retriever = _opened(model, set_, on)
     if not isinstance(retriever, Asks):
-        problem = f"{model} is a {retriever.kind} retriever, which finds documents and does not answer"
+        problem = f"{model} is {an(retriever.kind)} retriever, which finds documents and does not answer"
         raise UsageError(problem, "make one that answers: triever fit reatt, or triever fit answerer")
+    tell = partial(_tell, shared=getattr(retriever, "shared", "attention"), json_=json_)
     if question is not None and question != "-":
-        answer = retriever.ask_many([question], where=wanted)[0]
-        emit(answer.to_dict() if json_ else answered(answer))
+        tell(retriever.ask_many([question], where=wanted)[0])
         return
-    for asked in _asked(sys.stdin, prompt=question is None):
-        answer = retriever.ask_many([asked], where=wanted)[0]
-        emit_line(answer.to_dict()) if json_ else emit(answered(answer))
+    for asked in _asked(sys.stdin, "question", prompt=question is None):
+        tell(retriever.ask_many([asked], where=wanted)[0], several=True)
+
+
+def _tell(answer: Answer, shared: str, *, json_: bool, several: bool = False) -> None:
+    """Print an answer, for a person or as JSON; of several answers a line of JSON each."""
+    if json_:
+        emit_line(answer.to_dict()) if several else emit(answer.to_dict())
+    else:
+        emit(answered(answer, shared))
+    if answer.note:
+        note(answer.note)
 
 
 def explain(
@@ -257,7 +267,7 @@ def _asked_with(
     from triever.retrievers.given import GivenVectors, query_vectors
 
     if not isinstance(retriever, GivenVectors):
-        problem = f"a {retriever.kind} retriever encodes questions itself"
+        problem = f"{an(retriever.kind)} retriever encodes questions itself"
         raise UsageError(problem, "leave --query-vectors out, or fit the system given")
     file = VectorFile(str(vectors or ""), str(ids or ""))
     texts, array = query_vectors(file, questions, "this split")
@@ -283,7 +293,7 @@ def vectors(
     retriever = _opened(model, None)
     engine = retriever.engine
     if not isinstance(engine, DenseEngine | GivenEngine):
-        problem = f"{model} is a {retriever.kind} retriever, which has no vector for each document"
+        problem = f"{model} is {an(retriever.kind)} retriever, which has no vector for each document"
         raise UsageError(problem, "name a model of the system dense or given")
     written = write_vectors(out, retriever.searched.ids, engine.index)
     size = f"{len(retriever.searched):,} vectors of {engine.index.width} numbers"
@@ -347,7 +357,8 @@ def add(
     if dataset.root and not root and not kept:
         note(f"{model} has no root: ids begin at {dataset.root}; --root sets another folder, and is saved")
     same = f", {plan.unchanged:,} as they were" if plan.unchanged else ""
-    note(f"added {len(plan.added):,} documents, replaced {len(plan.replaced):,}{same}; {len(retriever):,} in all")
+    added = counted(len(plan.added), "document")
+    note(f"added {added}, replaced {len(plan.replaced):,}{same}; {len(retriever):,} in all")
     _note_left_out(problems)
     note(str(Reading.of(dataset.source, len(new), problems)))
 
@@ -433,7 +444,7 @@ def delete(
 
     with edit(model, wait=wait) as retriever:
         retriever.delete(ids)
-    note(f"deleted {len(set(ids)):,} documents; {len(retriever):,} left")
+    note(f"deleted {counted(len(set(ids)), 'document')}; {len(retriever):,} left")
 
 
 def shard(

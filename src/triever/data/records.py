@@ -293,8 +293,9 @@ class Result(Sequence[Hit]):
 class Source:
     """A document that an answer was written from; `share` is how much of the attention it got as the answer began.
 
-    `matches` has for each token of the question the token of the document that it attends to most, and how much, where
-    the model that answers has found the document by its own attention.
+    Where documents are read one by one (RAG), `share` is how probable dense retrieval finds the document. `matches` has
+    for each token of the question the token of the document that it attends to most, and how much, where the model that
+    answers has found the document by its own attention.
     """
 
     hit: Hit
@@ -304,10 +305,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a question, with the documents that it was written from, the most attended one first.
+    """The answer to a question, with the documents that it was written from, the one with the largest share first.
 
     `text` is None where the model does not know: `probability`, that of the written answer, is too low then. `written`
-    is what was written all the same.
+    is what was written all the same. `note` is what the search says, such as why it found nothing to read.
     """
 
     question: str
@@ -315,6 +316,7 @@ class Answer:
     probability: float
     written: str
     sources: tuple[Source, ...] = ()
+    note: str = ""
 
     def __str__(self) -> str:
         return "I do not know" if self.text is None else self.text
@@ -333,7 +335,7 @@ class Answer:
             for source in self.sources
         ]
         own = {"question": self.question, "answer": self.text, "probability": self.probability, "written": self.written}
-        return {**own, "sources": sources}
+        return {**own, "sources": sources, "note": self.note}
 
 
 Run: TypeAlias = Mapping[str, Result]

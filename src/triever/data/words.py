@@ -65,6 +65,11 @@ def words(text: str, language: str = "") -> list[str]:
     return [part for word in split for part in _parts(word)] if _IS_UNSPACED.search(folded) else split
 
 
+def is_unspaced(letter: str) -> bool:
+    """Whether a letter belongs to a script without spaces, or is Korean."""
+    return _IS_UNSPACED.match(letter) is not None
+
+
 def _parts(word: str) -> list[str]:
     """The characters of an unspaced word and their pairs, as one character can be a query; else the word itself."""
     if not _IS_UNSPACED.match(word):

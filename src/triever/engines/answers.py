@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -17,13 +16,13 @@ from triever.engines import document_tokens
 from triever.engines.attention import ReadTexts
 from triever.engines.base import Engine, Parts, among, docid_tree_of
 from triever.engines.panels import Panel, panels_of
-from triever.engines.readers import AT_ONCE, Reader, Written
+from triever.engines.readers import AT_ONCE, NOTHING, Reader, Written
 from triever.engines.reranked import FIRST
 from triever.memory_parts import Products, Stored, inside
 from triever.models import reatt_files
 from triever.models.encoder import source_of
 from triever.models.precision import device_of, fast_dtype
-from triever.models.reatt import Answers
+from triever.models.reatt import Answers, PairStates
 from triever.models.tokens import Tokens
 from triever.progress import track
 from triever.validation import require, require_numbers, require_table
@@ -41,6 +40,11 @@ class AnswerReader(Reader[ReadTexts]):
 
     temperature: float = 0.0  # above 0 documents are read one by one, and weighted by their scores divided by this
 
+    @property
+    def shared(self) -> str:
+        """What documents have a share of: where each is read alone, the weight that their answers are summed with."""
+        return "weight" if self.temperature else super().shared
+
     def answers(
         self,
         questions: Sequence[str],
@@ -53,22 +57,22 @@ class AnswerReader(Reader[ReadTexts]):
         With `word_for_word` it stands in one of them; not set, that is so where the model copies.
         """
         literal = self.texts.model.copying is not None if word_for_word is None else word_for_word
-        asked = self.texts.questions(questions)
-        written: list[Written | None] = [None] * len(questions)
+        written = [NOTHING for _ in questions]
         with_rows = [number for number in range(len(questions)) if len(rows[number])]
+        if not with_rows:
+            return written
+        asked = self.texts.questions(questions)
         batches = [*self._batches(with_rows, rows)]
         for numbers in track(batches, "answering", len(with_rows), unit="questions", size=len):
             for number, answer in zip(numbers, self._read(asked, numbers, rows, scores, literal), strict=True):
                 written[number] = answer
-        return [answer or Written([], -math.inf, ()) for answer in written]
+        return written
 
     def _batches(self, numbers: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Questions by how many documents they have, so that few places are left empty, some at a time."""
-        limit = AT_ONCE.get(self.texts.model.device.type, AT_ONCE["cpu"])
-        length = self.texts.query_length + self.texts.document_length
         batch: list[int] = []
         for number in sorted(numbers, key=lambda number: len(rows[number])):
-            if batch and (len(batch) + 1) * len(rows[number]) * length > limit:
+            if batch and (len(batch) + 1) * len(rows[number]) * self._length > self._limit:
                 yield batch
                 batch = []
             batch.append(number)
@@ -88,21 +92,9 @@ class AnswerReader(Reader[ReadTexts]):
         most = max(len(rows[number]) for number in numbers)
         chosen = np.array([[*rows[number], *[-1] * (most - len(rows[number]))] for number in numbers], np.int64)
         ids, mask = (part.to(device) for part in asked.padded(numbers, model.tokenizer.pad))
-        pair = self.documents.padded(np.maximum(chosen, 0).ravel(), model.tokenizer.pad)
-        document_ids, document_mask = (part.to(device) for part in pair)
-        document_mask = document_mask * torch.from_numpy(chosen.ravel() >= 0).to(device)[:, None]
         dtype = fast_dtype(device)
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-            questions = model.query_states(ids, mask)
-            documents = model.document_states(document_ids, document_mask)
-            shape = chosen.shape
-            pairs = model.encode_pairs(
-                questions,
-                mask,
-                documents.unflatten(0, shape),
-                document_mask.unflatten(0, shape),
-                (ids, document_ids.unflatten(0, shape)),
-            )
+            pairs = self._pairs(ids, mask, chosen)
             if self.temperature:
                 apart = model.generate(model.read(pairs.apart()), word_for_word=word_for_word)
                 return [*self._weighed(apart, numbers, scores, most)]
@@ -115,6 +107,32 @@ class AnswerReader(Reader[ReadTexts]):
                 numbers, answers.tokens, answers.logprobs.tolist(), shares, strict=True
             )
         ]
+
+    def _pairs(self, ids: torch.Tensor, mask: torch.Tensor, chosen: np.ndarray) -> PairStates:
+        """Questions, each read together with its chosen documents (questions, documents), as many as fit at once."""
+        model, questions = self.texts.model, self.texts.model.query_states(ids, mask)
+        most = max(1, self._limit // (len(chosen) * self._length))
+        pieces = []
+        for start in range(0, chosen.shape[1], most):
+            piece = chosen[:, start : start + most]
+            pair = self.documents.padded(np.maximum(piece, 0).ravel(), model.tokenizer.pad)
+            document_ids, document_mask = (part.to(model.device) for part in pair)
+            document_mask = document_mask * torch.from_numpy(piece.ravel() >= 0).to(model.device)[:, None]
+            states = model.document_states(document_ids, document_mask)
+            held, there, tokens = (part.unflatten(0, piece.shape) for part in (states, document_mask, document_ids))
+            pieces.append(model.encode_pairs(questions, mask, held, there, (ids, tokens)))
+        return PairStates.joined(pieces)
+
+    @property
+    def _limit(self) -> int:
+        """How many tokens are read at once."""
+        return AT_ONCE.get(self.texts.model.device.type, AT_ONCE["cpu"])
+
+    @property
+    def _length(self) -> int:
+        """How many tokens a question and a document have at most."""
+        longest = self.texts.model.encoder.longest_document or self.texts.document_length
+        return self.texts.query_length + min(self.texts.document_length, longest)
 
     def _weighed(
         self, answers: Answers, numbers: Sequence[int], scores: Sequence[Sequence[float]], most: int

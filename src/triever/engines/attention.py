@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,8 @@ AT_ONCE = {**BATCH_TOKENS, "cuda": 131_072}
 LARGEST = float(np.finfo(np.float16).max)
 """Keys are kept in two bytes, which hold no larger number."""
 DIVERGED = "lower training.learning_rate, remove the work folder, and fit again"
+SHORTER = "document_length = %s, but only %s tokens of a document are read: the backbone %s has no place for more"
+_log = logging.getLogger("triever")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class ReadTexts:
     def documents(self, documents: Iterable[Document]) -> Tokens:
         """The tokens of documents."""
         longest = self.model.encoder.longest_document or self.document_length
+        if longest < self.document_length:
+            _log.warning(SHORTER, self.document_length, longest, self.model.backbone.name)
         texts = (document.full_text for document in documents)
         return Tokens.of(texts, self.model.tokenizer, min(self.document_length, longest))
 

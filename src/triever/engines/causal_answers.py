@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ import torch
 from triever.artifact import Snapshot, Writer, opening
 from triever.data.records import Document
 from triever.engines import document_tokens
-from triever.engines.readers import AT_ONCE, Reader, Written
+from triever.engines.readers import AT_ONCE, NOTHING, Reader, Written
 from triever.errors import UsageError
 from triever.models import causal_files
 from triever.models.encoder import one_token
@@ -138,9 +137,11 @@ class CausalReader(Reader[PromptTexts]):
         word_for_word: bool | None = None,
     ) -> list[Written]:
         """For each question the answer that is written from the documents in its rows; scores change nothing."""
-        asked, texts = self.texts.questions(questions), self.texts
-        written = [Written([], -math.inf, ()) for _ in questions]
+        written = [NOTHING for _ in questions]
         numbers = [number for number in range(len(questions)) if len(rows[number])]
+        if not numbers:
+            return written
+        asked, texts = self.texts.questions(questions), self.texts
         every = self.documents.lengths
         lengths = [min(len(asked[number]) + every[list(rows[number])].sum(), texts.longest) for number in numbers]
         batches = by_length(lengths, tokens=AT_ONCE.get(texts.model.device.type, AT_ONCE["cpu"]))

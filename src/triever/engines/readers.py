@@ -5,6 +5,7 @@ A reader holds a model and the tokens of all documents. It is a value like an en
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,7 +49,11 @@ class Written:
 
     tokens: list[int]
     logprob: float
-    shares: tuple[float, ...]  # how much of the attention each document got when the answer began
+    shares: tuple[float, ...]  # of each document, of what `Reader.shared` says
+
+
+NOTHING = Written([], -math.inf, ())
+"""What is written from no document."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,11 @@ class Reader(ABC, Generic[T]):
     def known(self) -> float | str:
         """The probability from which on answers are given, for a card."""
         return "never" if self.known_from >= NEVER else round(self.known_from, 4)
+
+    @property
+    def shared(self) -> str:
+        """What documents have a share of: the attention when the answer began."""
+        return "attention"
 
     @abstractmethod
     def answers(

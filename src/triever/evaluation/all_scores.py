@@ -13,6 +13,7 @@ from triever.engines.encoded import DenseEngine, LateEngine
 from triever.errors import UsageError
 from triever.evaluation.compare import questions
 from triever.evaluation.groups import relevant
+from triever.grammar import an
 from triever.progress import track
 from triever.retriever import Retriever
 
@@ -45,7 +46,7 @@ def all_scores(
 def _engine(retriever: Retriever) -> DenseEngine | LateEngine:
     engine = retriever.engine
     if not isinstance(engine, DenseEngine | LateEngine):
-        problem = f"a {retriever.kind} retriever does not score every document by vectors"
+        problem = f"{an(retriever.kind)} retriever does not score every document by vectors"
         raise UsageError(problem, "make one with: triever fit dense, or multivector")
     return engine
 

@@ -23,6 +23,7 @@ from triever.evaluation.compare import have_probabilities, questions, search_all
 from triever.evaluation.finding import Finding, Part
 from triever.evaluation.picture import Curve, Curves
 from triever.evaluation.temperature import Distributions, distributions, fitted_temperature
+from triever.grammar import an
 from triever.printable import mean_text
 from triever.retriever import Retriever
 from triever.retrievers.contextual import Contextual
@@ -160,7 +161,7 @@ def with_probabilities(retriever: Retriever, queries: Sequence[Query], results: 
     """The results of queries with a log-probability for each hit; an error where scores are no probabilities."""
     likely = retriever.with_probabilities(queries, results)
     if not have_probabilities(likely):
-        problem = f"the scores of a {retriever.kind} retriever are no probabilities"
+        problem = f"the scores of {an(retriever.kind)} retriever are no probabilities"
         raise UsageError(problem, "take a generative or a dense one")
     return likely
 

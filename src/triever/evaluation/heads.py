@@ -19,6 +19,7 @@ from triever.engines.answers import AnswerReader
 from triever.engines.attention import ReadTexts
 from triever.errors import UsageError
 from triever.evaluation.compare import questions
+from triever.grammar import an
 from triever.learning.answering import AnsweringRetriever
 from triever.models.precision import fast_dtype
 from triever.progress import track
@@ -56,7 +57,7 @@ class Heads:
 def heads(retriever: Retriever, dataset: Dataset, split: str, *, depth: int = 100, most: int = 200) -> Heads:
     """The correlations on the first `most` questions of a split, with `depth` documents of BM25 for each."""
     if not isinstance(retriever, AnsweringRetriever) or not isinstance(retriever.engine.reader, AnswerReader):
-        problem = f"a {retriever.kind} retriever has no attention that finds documents"
+        problem = f"{an(retriever.kind)} retriever has no attention that finds documents"
         raise UsageError(problem, "make one with: triever fit reatt")
     asked, qrels = questions(dataset, split)
     asked = asked[:most]

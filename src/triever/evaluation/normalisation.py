@@ -16,6 +16,7 @@ from triever.errors import UsageError
 from triever.evaluation.all_scores import AllScores, all_scores
 from triever.evaluation.finding import Finding, Part
 from triever.evaluation.picture import Bars
+from triever.grammar import an
 from triever.progress import track
 from triever.retriever import Retriever
 from triever.retrievers.dense import Dense
@@ -63,7 +64,7 @@ def normalisation(
 ) -> Finding:
     """The gaps on the first `most` questions of a split, at the temperature of the model's training or another one."""
     if not isinstance(retriever, Dense):
-        problem = f"a {retriever.kind} retriever has no scores that were normalised over drawn documents"
+        problem = f"{an(retriever.kind)} retriever has no scores that were normalised over drawn documents"
         raise UsageError(problem, "make one with: triever fit dense")
     temperature = retriever.training.temperature if temperature is None else temperature
     if not (math.isfinite(temperature) and temperature > 0):

@@ -22,6 +22,7 @@ from triever.errors import UsageError
 from triever.evaluation.compare import questions
 from triever.evaluation.finding import Finding, Part
 from triever.evaluation.picture import Bars
+from triever.grammar import an
 from triever.models.node_rows import NodeSums, Steering, node_weights
 from triever.progress import track
 from triever.retriever import Retriever
@@ -63,7 +64,7 @@ def posterior(retriever: Retriever, dataset: Dataset, split: str, *, most: int =
     """The estimates on the first `most` questions of a split."""
     engine = retriever.engine
     if not isinstance(engine, NodeEngine):
-        problem = f"the nodes of a {retriever.kind} retriever have no rows, so nothing estimates what prefixes weigh"
+        problem = f"the nodes of {an(retriever.kind)} retriever have no rows, so nothing estimates what prefixes weigh"
         raise UsageError(problem, "make one with: triever fit generative --set decoder.rows=nodes")
     if not len(engine.rows):
         raise UsageError("the model holds no documents", "add some, or name another model")

@@ -26,6 +26,7 @@ from triever.errors import UsageError
 from triever.errors import nearest as closest
 from triever.evaluation.finding import STEP, Finding, Part
 from triever.evaluation.picture import Bars
+from triever.grammar import an
 from triever.retriever import Retriever
 from triever.retrievers.contextual import Contextual
 
@@ -167,7 +168,7 @@ def vocabulary(retriever: Retriever, *, words: Sequence[str] = (), clusters: int
     `words` are tokens whose clusters are shown, by default those that are in the most clusters.
     """
     if not isinstance(retriever, Contextual):
-        problem = f"a {retriever.kind} retriever has no contextual vocabulary"
+        problem = f"{an(retriever.kind)} retriever has no contextual vocabulary"
         raise UsageError(problem, "make one with: triever fit contextual")
     titles = retriever.in_context()
     ids = _token_ids(titles)

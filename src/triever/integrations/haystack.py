@@ -18,6 +18,7 @@ if REPORTS not in os.environ:
         vars(loaded)["telemetry"] = None
 
 from triever.errors import UsageError, needed_for  # noqa: E402
+from triever.grammar import an  # noqa: E402
 from triever.integrations.sources import Passage, Source, opened, passages  # noqa: E402
 from triever.remote import Remote, Searcher  # noqa: E402
 
@@ -71,7 +72,7 @@ def _word(source: Source) -> str:
         return source.url
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
-    problem = f"a {source.kind} retriever that is in memory alone cannot be saved with a pipeline"
+    problem = f"{an(source.kind)} retriever that is in memory alone cannot be saved with a pipeline"
     raise UsageError(problem, "save it, and give the component its folder")
 
 

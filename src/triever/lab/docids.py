@@ -18,6 +18,7 @@ from triever.docids.trie import Trie
 from triever.engines.encoded import DenseEngine
 from triever.engines.given import GivenEngine
 from triever.errors import DataError, UsageError
+from triever.grammar import an
 from triever.index.top import shared
 from triever.index.vector_files import VectorFile, is_pyserini
 from triever.retriever import load
@@ -61,7 +62,7 @@ def _of_model(path: Path, documents: Sequence[Document]) -> Tensor:
     retriever = load(path)
     if not isinstance(retriever.engine, DenseEngine | GivenEngine):
         hint = "name a model that triever fit dense or triever fit given has written"
-        raise UsageError(f"{path} is a {retriever.kind} retriever, which has no vector for each document", hint)
+        raise UsageError(f"{path} is {an(retriever.kind)} retriever, which has no vector for each document", hint)
     if retriever.searched is not retriever.documents:
         problem = f"{path} has vectors of passages, and none for each document"
         raise UsageError(problem, "fit it with --set cut.which=none")

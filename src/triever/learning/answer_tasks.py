@@ -103,7 +103,8 @@ def with_gaps(store: DocumentStore, seed: int, most: int) -> AskedAnswers:
     """
     made = list(islice(_round_by_round(store, seed, most), most))
     if not made:
-        raise UsageError("no sentence of the documents holds a name or a number", "learn from questions: training.task")
+        problem = "no sentence of the documents holds a name or a number"
+        raise UsageError(problem, "learn from questions: training.task=answers")
     return AskedAnswers([query for query, _ in made], [sentence for _, sentence in made])
 
 

@@ -31,6 +31,7 @@ from triever.engines.answers import AnswererEngine, AnswerReader
 from triever.engines.attention import AttentionEngine, Matches, ReadTexts
 from triever.engines.readers import NEVER, Reader, Written
 from triever.errors import UsageError
+from triever.grammar import an
 from triever.held import Held
 from triever.learning.answer_tasks import TASKS, AskedAnswers, Task, asked
 from triever.learning.encoders import check_lengths, device_name, memory_needed, usual_length
@@ -39,7 +40,7 @@ from triever.models.language_model import LanguageModel, new_language_model
 from triever.models.precision import fast_dtype
 from triever.models.reatt import ANSWER_TOKENS, ReAttModel, ReAttShape, new_reatt
 from triever.models.tokens import Tokens
-from triever.retriever import Retriever, load, tell_of_few_held_out, texts_of
+from triever.retriever import Retriever, load, questions_of, tell_of_few_held_out
 from triever.training import fit_fingerprints
 from triever.training.loop import Loss, Trained, train
 from triever.training.memory_estimate import check
@@ -315,10 +316,15 @@ class AnsweringRetriever(Retriever[E]):
     word_for_word: bool | None = option(
         None, "whether answers have to stand in a document; not set: where tokens are copied (shape.copy)"
     )
+    known_from: float | None = option(
+        None, "the probability from which answers are given, 0 gives all; not set: what held-out questions have chosen"
+    )
     device: str = option("auto", "cpu, cuda, or auto: cuda where there is one")
 
     def __post_init__(self) -> None:
         config.validate(self)
+        if self.known_from is not None and not 0 <= self.known_from <= 1:
+            raise UsageError(f"known_from = {self.known_from} is no probability", "set it from 0 to 1, or leave it out")
         check_lengths(self.shape.query_length, self.document_length)
         if self.read_documents < 1:
             raise UsageError(
@@ -335,16 +341,22 @@ class AnsweringRetriever(Retriever[E]):
         self, questions: Sequence[str | Query], *, where: Mapping[str, object] | None = None, matches: bool = True
     ) -> list[Answer]:
         """The same for many questions at once, in their order; without `matches`, it is not said which tokens fit."""
-        held, texts = self._checked().among(where), texts_of(questions)
+        held, texts = self._checked().among(where), questions_of(questions)
         results = held.rows(texts, self.read_documents)
         rows = [[held.searched.row(hit.id) for hit in result] for result in results]
         written = held.engine.reader.answers(texts, rows, scores_of(results), self.word_for_word)
-        first = held.engine.first
+        first, known = held.engine.first, self.known_from
+        known = held.engine.reader.known_from if known is None else known
         attended = first.attended if matches and isinstance(first, AttentionEngine) else None
         return [
-            _answer(held, text, answer, result, found, attended)
+            _answer(held, text, answer, result, found, attended, known)
             for text, answer, result, found in zip(texts, written, results, rows, strict=True)
         ]
+
+    @property
+    def shared(self) -> str:
+        """What the documents of an answer have a share of: the attention, or the weight."""
+        return self.engine.reader.shared
 
     # Learning
 
@@ -470,7 +482,7 @@ class AnsweringRetriever(Retriever[E]):
             return None
         begun = load(self.start) if isinstance(self.start, str) else self.start
         if not isinstance(begun, AnsweringRetriever):
-            problem = f"start = {self.start_name!r} is a {begun.kind} retriever, which does not answer"
+            problem = f"start = {self.start_name!r} is {an(begun.kind)} retriever, which does not answer"
             raise UsageError(problem, "name a model that triever fit reatt or triever fit answerer has written")
         if config.to_dict(begun.shape) != config.to_dict(self.shape):
             problem = f"the model of {self.start_name} has another shape"
@@ -525,9 +537,10 @@ def _answer(
     held: Held[Any],
     question: str,
     written: Written,
-    hits: Sequence[Hit],
+    hits: Result,
     rows: Sequence[int],
     attended: Attended | None,
+    known_from: float,
 ) -> Answer:
     """What was written for a question, and what it was written from: hits, and their rows."""
     reader: Reader[Any] = held.engine.reader
@@ -537,5 +550,5 @@ def _answer(
     shown = [held.document_hit(hit, question) for hit in hits]
     sources = map(Source, shown, written.shares, matches)
     by_share = tuple(sorted(sources, key=lambda source: -source.share))
-    known = bool(text) and probability >= reader.known_from
-    return Answer(question, text if known else None, probability, text, by_share)
+    known = bool(text) and probability >= known_from
+    return Answer(question, text if known else None, probability, text, by_share, hits.note)

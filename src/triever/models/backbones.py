@@ -458,7 +458,7 @@ def _hub_folder(name: str, fetch: bool) -> Path:
     if folder:
         return folder
     close = nearest(name, NAMES, listed=0)
-    ask = "check the name, or allow with fetch=True that it is fetched from the Hugging Face hub"
+    ask = "check the name, or fetch it from the Hugging Face hub: --set fetch=true, in Python fetch=True"
     raise UsageError(f"the backbone {name} is not on this machine", close if close.startswith("did you") else ask)
 
 

@@ -9,6 +9,7 @@ read each pair of a question and a document together, and the decoder attends to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -65,9 +66,14 @@ class ReAttShape:
 
     def __post_init__(self) -> None:
         validate(self)
-        if self.temperature <= 0 or self.query_length < 1 or not 0 <= self.dropout < 1:
-            problem = f"{self} has a value that is out of range"
-            raise UsageError(problem, "set temperature above 0, query_length above 0, and dropout from 0 to below 1")
+        wrong = {
+            "temperature": ("above 0", self.temperature <= 0),
+            "query_length": ("above 0", self.query_length < 1),
+            "dropout": ("from 0 to below 1", not 0 <= self.dropout < 1),
+        }
+        for name, (allowed, is_wrong) in wrong.items():
+            if is_wrong:
+                raise UsageError(f"{name} = {getattr(self, name)} is out of range", f"set it {allowed}")
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,23 @@ class PairStates:
         states, mask = self.states.flatten(0, 1).unsqueeze(1), self.mask.flatten(0, 1).unsqueeze(1)
         tokens = (None if part is None else part.flatten(0, 1).unsqueeze(1) for part in (self.ids, self.is_document))
         return PairStates(states, torch.where(mask.any(2, keepdim=True), mask, torch.ones_like(mask)), *tokens)
+
+    @staticmethod
+    def joined(pieces: Sequence[PairStates]) -> PairStates:
+        """The same questions, read together with the documents of all pieces."""
+        if len(pieces) == 1:
+            return pieces[0]
+        states = _side_by_side([piece.states.transpose(2, 3) for piece in pieces]).transpose(2, 3)
+        mask = _side_by_side([piece.mask for piece in pieces])
+        ids = [piece.ids for piece in pieces if piece.ids is not None]
+        places = [piece.is_document for piece in pieces if piece.is_document is not None]
+        return PairStates(states, mask, *(_side_by_side(parts) if parts else None for parts in (ids, places)))
+
+
+def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
+    """Parts (questions, documents, ..., length) with the documents of all, filled up to the longest."""
+    longest = max(part.shape[-1] for part in parts)
+    return torch.cat([functional.pad(part, (0, longest - part.shape[-1])) for part in parts], 1)
 
 
 @dataclass(frozen=True)

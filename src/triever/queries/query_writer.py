@@ -27,6 +27,7 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError
+from triever.grammar import an
 from triever.learning.encoders import device_name
 from triever.models import causal_files
 from triever.models.backbones import SCRATCH, Backbone, causal_shape, load_backbone
@@ -289,7 +290,7 @@ class QueryWriter:
             return None
         retriever = load(self.filter)
         if not isinstance(retriever, Reranked):
-            problem = f"filter = {self.filter!r} is a {retriever.kind} retriever, which has no cross-encoder"
+            problem = f"filter = {self.filter!r} is {an(retriever.kind)} retriever, which has no cross-encoder"
             raise UsageError(problem, "name a retriever that was made by: triever fit reranked")
         return Judge(retriever, self.keep)
 

@@ -78,7 +78,7 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
     """A reader behind any retriever: `Answerer(first=BM25(), backbone="smollm2").fit(data).ask("who wrote it")`."""
 
     kind: ClassVar[str] = "answerer"
-    search_only: ClassVar[tuple[str, ...]] = ("read_documents", "word_for_word")
+    search_only: ClassVar[tuple[str, ...]] = ("read_documents", "word_for_word", "known_from")
 
     first: Retriever[Any] = option(BM25(), "what finds documents: a system's name, or a table with its kind")
     training: ReaderTuning = option(ReaderTuning(), "how it learns to answer, from queries with answers")

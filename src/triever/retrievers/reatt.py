@@ -68,7 +68,7 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
     """Retrieval as attention: `ReAtt(training=ReAttTuning(steps=3000)).fit(data).ask("who wrote it")`."""
 
     kind: ClassVar[str] = "reatt"
-    search_only: ClassVar[tuple[str, ...]] = ("read_documents", "word_for_word")
+    search_only: ClassVar[tuple[str, ...]] = ("read_documents", "word_for_word", "known_from")
 
     index: TokenOptions = option(TokenOptions(score="avgmax"), "how keys are kept and searched")
     close_by: Retriever[Any] = option(BM25(), "what finds the close documents of the first round")

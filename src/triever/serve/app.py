@@ -25,8 +25,9 @@ from triever.arguments import table
 from triever.data.filters import Filter
 from triever.data.records import Document
 from triever.errors import TrieverError, UsageError
+from triever.grammar import an
 from triever.remote import document_values
-from triever.retriever import Asks, Explanation, Retriever
+from triever.retriever import Asks, Explanation, Retriever, questions_of
 from triever.serve.answers import hit_values, result_values, to_json
 from triever.serve.batches import DeadlinePassed, Job, QueueFull
 from triever.serve.guard import Guard
@@ -124,9 +125,10 @@ async def explain(body: bodies.ExplainRequest, request: Request, shelf: Shelved)
 @router.post("/v1/answer", responses={200: {"model": bodies.AnswersAnswer}, **ASKED}, tags=["search"])
 async def answer(body: bodies.AnswerRequest, request: Request, shelf: Shelved) -> Response:
     """Answer questions, with a retriever that reads what it finds."""
-    served, texts = shelf.ready(body.retriever), shelf.texts(body.question, body.questions, "question")
+    served = shelf.ready(body.retriever)
+    texts = questions_of(shelf.texts(body.question, body.questions, "question"))
     if not isinstance(served.retriever, Asks):
-        problem = f"{served.name} is a {served.retriever.kind} retriever, which finds documents and does not answer"
+        problem = f"{served.name} is {an(served.retriever.kind)} retriever, which finds documents and does not answer"
         able = [name for name, other in shelf.served.items() if other.is_ready and isinstance(other.retriever, Asks)]
         raise Refusal("cannot_answer", problem, f"ask {able[0]}" if able else "serve a reatt or an answerer")
     request.state.queries = texts

@@ -195,6 +195,7 @@ class QuestionAnswer(Answer):
     probability: float
     written: str
     sources: list[dict[str, Any]]
+    note: Annotated[str, Field(description="What the search says, such as why it found nothing to read.")] = ""
 
 
 class AnswersAnswer(Answer):
