@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 from triever.arguments import brief, listed, table, text, whole
 from triever.data.records import Answer, Document, Found, Hit, Query, Result, Source, normalise
 from triever.errors import ServerError, UsageError
-from triever.grammar import an
+from triever.printable import an
 from triever.retriever import Explanation, Retriever, questions_of, texts_of
 
 TIMEOUT = 60.0

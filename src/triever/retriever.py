@@ -47,9 +47,9 @@ from triever.data.store import DocumentStore
 from triever.engines.base import Engine, Parts
 from triever.engines.panels import Beam, Panel
 from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
-from triever.grammar import an
 from triever.held import PASSAGES, Held
 from triever.memory_parts import Products, Size, index_size, part_sizes
+from triever.printable import an
 from triever.progress import phase, track
 from triever.shards import Bounds, Shards, in_shards
 from triever.training import fit_fingerprints

@@ -29,7 +29,7 @@ from triever.commands.options import (
 )
 from triever.commands.shared import check_file, open_data
 from triever.errors import UsageError
-from triever.grammar import an, counted
+from triever.printable import an, counted
 from triever.terminal import answered, emit, emit_line, note, said, table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from triever.engines.encoded import DenseEngine, LateEngine
 from triever.errors import UsageError
 from triever.evaluation.compare import questions
 from triever.evaluation.groups import relevant
-from triever.grammar import an
+from triever.printable import an
 from triever.progress import track
 from triever.retriever import Retriever
 

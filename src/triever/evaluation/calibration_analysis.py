@@ -23,8 +23,7 @@ from triever.evaluation.compare import have_probabilities, questions, search_all
 from triever.evaluation.finding import Finding, Part
 from triever.evaluation.picture import Curve, Curves
 from triever.evaluation.temperature import Distributions, distributions, fitted_temperature
-from triever.grammar import an
-from triever.printable import mean_text
+from triever.printable import an, mean_text
 from triever.retriever import Retriever
 from triever.retrievers.contextual import Contextual
 from triever.retrievers.dense import Dense

@@ -19,9 +19,9 @@ from triever.engines.answers import AnswerReader
 from triever.engines.attention import ReadTexts
 from triever.errors import UsageError
 from triever.evaluation.compare import questions
-from triever.grammar import an
 from triever.learning.answering import AnsweringRetriever
 from triever.models.precision import fast_dtype
+from triever.printable import an
 from triever.progress import track
 from triever.retriever import Retriever
 from triever.retrievers.bm25 import BM25

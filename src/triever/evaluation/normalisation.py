@@ -16,7 +16,7 @@ from triever.errors import UsageError
 from triever.evaluation.all_scores import AllScores, all_scores
 from triever.evaluation.finding import Finding, Part
 from triever.evaluation.picture import Bars
-from triever.grammar import an
+from triever.printable import an
 from triever.progress import track
 from triever.retriever import Retriever
 from triever.retrievers.dense import Dense

@@ -22,8 +22,8 @@ from triever.errors import UsageError
 from triever.evaluation.compare import questions
 from triever.evaluation.finding import Finding, Part
 from triever.evaluation.picture import Bars
-from triever.grammar import an
 from triever.models.node_rows import NodeSums, Steering, node_weights
+from triever.printable import an
 from triever.progress import track
 from triever.retriever import Retriever
 from triever.theory.posterior import TriePosterior, sibling_shares

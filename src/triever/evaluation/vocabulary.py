@@ -26,7 +26,7 @@ from triever.errors import UsageError
 from triever.errors import nearest as closest
 from triever.evaluation.finding import STEP, Finding, Part
 from triever.evaluation.picture import Bars
-from triever.grammar import an
+from triever.printable import an
 from triever.retriever import Retriever
 from triever.retrievers.contextual import Contextual
 

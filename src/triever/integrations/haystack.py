@@ -18,8 +18,8 @@ if REPORTS not in os.environ:
         vars(loaded)["telemetry"] = None
 
 from triever.errors import UsageError, needed_for  # noqa: E402
-from triever.grammar import an  # noqa: E402
 from triever.integrations.sources import Passage, Source, opened, passages  # noqa: E402
+from triever.printable import an  # noqa: E402
 from triever.remote import Remote, Searcher  # noqa: E402
 
 with needed_for("the adapter for Haystack", "pip install 'triever[haystack]'"):

@@ -18,9 +18,9 @@ from triever.docids.trie import Trie
 from triever.engines.encoded import DenseEngine
 from triever.engines.given import GivenEngine
 from triever.errors import DataError, UsageError
-from triever.grammar import an
 from triever.index.top import shared
 from triever.index.vector_files import VectorFile, is_pyserini
+from triever.printable import an
 from triever.retriever import load
 
 SHOWN = 3

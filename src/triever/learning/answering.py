@@ -31,7 +31,6 @@ from triever.engines.answers import AnswererEngine, AnswerReader
 from triever.engines.attention import AttentionEngine, Matches, ReadTexts
 from triever.engines.readers import NEVER, Reader, Written
 from triever.errors import UsageError
-from triever.grammar import an
 from triever.held import Held
 from triever.learning.answer_tasks import TASKS, AskedAnswers, Task, asked
 from triever.learning.encoders import check_lengths, device_name, memory_needed, usual_length
@@ -40,6 +39,7 @@ from triever.models.language_model import LanguageModel, new_language_model
 from triever.models.precision import fast_dtype
 from triever.models.reatt import ANSWER_TOKENS, ReAttModel, ReAttShape, new_reatt
 from triever.models.tokens import Tokens
+from triever.printable import an
 from triever.retriever import Retriever, load, questions_of, tell_of_few_held_out
 from triever.training import fit_fingerprints
 from triever.training.loop import Loss, Trained, train

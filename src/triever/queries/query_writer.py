@@ -27,7 +27,6 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.errors import ArtifactError, UsageError
-from triever.grammar import an
 from triever.learning.encoders import device_name
 from triever.models import causal_files
 from triever.models.backbones import SCRATCH, Backbone, causal_shape, load_backbone
@@ -36,6 +35,7 @@ from triever.models.named_weights import named_tensors
 from triever.models.precision import fast_dtype
 from triever.models.sampling import Sampling, containing, framed
 from triever.models.tokens import TextTokenizer, Tokens
+from triever.printable import an
 from triever.progress import track
 from triever.queries.question_sampler import Judge, Questions, QuestionSampler
 from triever.queries.writer_tuning import WriterTuning, tune

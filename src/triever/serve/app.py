@@ -25,7 +25,7 @@ from triever.arguments import table
 from triever.data.filters import Filter
 from triever.data.records import Document
 from triever.errors import TrieverError, UsageError
-from triever.grammar import an
+from triever.printable import an
 from triever.remote import document_values
 from triever.retriever import Asks, Explanation, Retriever, questions_of
 from triever.serve.answers import hit_values, result_values, to_json
