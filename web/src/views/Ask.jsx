@@ -51,7 +51,7 @@ function Answer({ value, name }) {
         {!knows && value.written && <span>It would have written “{value.written}”.</span>}
       </p>
       <h2>What it read</h2>
-      {!value.sources.length && <p class="muted">It found no document to read.</p>}
+      {!value.sources.length && <p class="muted">It found no document to read{value.note ? `: ${value.note}` : ""}.</p>}
       <ol class="sources">
         {value.sources.map((source, at) => (
           <Source key={source.id} source={source} rank={at + 1} name={name} />
@@ -77,7 +77,7 @@ function Source({ source, rank, name }) {
             <span style={{ width: `${100 * source.share}%` }} />
           </span>
           <span>
-            <span class="number">{percent(source.share)}</span> of its attention
+            <span class="number">{percent(source.share)}</span> of the weight
           </span>
         </p>
         {source.matches.length > 0 && <Attended matches={source.matches} />}
