@@ -664,7 +664,7 @@ def test_the_command_line(here: Path) -> None:
     done = triever("experiment", "toy.toml", "--only", "k1=0.5")
     assert done.returncode == 0, done.stderr
     assert [line[:5] for line in done.stderr.splitlines()] == ["[1/2]", "[2/2]"]
-    assert done.stdout.splitlines()[0] == "Some constants (toy, smoke)"
+    assert done.stdout.splitlines()[0] == "Some constants (toy, smoke; data toy)"
     assert "k1=2.0" not in done.stdout
     strict = triever("experiment", "toy.toml", "--strict")
     assert (strict.returncode, strict.stdout.count("DRIFT")) == (1, 1)

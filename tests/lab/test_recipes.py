@@ -505,6 +505,24 @@ def test_a_recipe_that_is_like_another_is_that_one_with_its_changes(tmp_path: Pa
     assert labels(read(tmp_path / "second.toml", "mini")) == [*labels(recipe(tmp_path, HEAD + GRID)), "alone"]
 
 
+def test_own_data_stay_in_all_settings_of_the_recipe_that_it_is_like(tmp_path: Path) -> None:
+    settings = """[settings.mini]
+data = { documents = 30 }
+[settings.paper]
+data = "python"
+"""
+    small = '[settings.smoke]\ndata = { name = "python", test = "dev", documents = 9, expansions = "python" }\n'
+    (tmp_path / "first.toml").write_text(HEAD + GRID.replace("[settings.smoke]\n", small) + settings, encoding="utf-8")
+    like = f'like = "{tmp_path / "first.toml"}"\n'
+    (tmp_path / "second.toml").write_text(like + '[data]\nname = "own"\ndocuments = 500\n', encoding="utf-8")
+    for setting, documents in {"smoke": 9, "mini": 30, "paper": 500}.items():
+        data = read(tmp_path / "second.toml", setting).cells[0].data
+        assert (data.name, data.test, data.documents, data.expansions) == ("own", ("test",), documents, "")
+    (tmp_path / "third.toml").write_text(f'{like}data = "own"\n{small}', encoding="utf-8")
+    data = read(tmp_path / "third.toml", "smoke").cells[0].data
+    assert (data.name, data.test, data.documents, data.expansions) == ("python", ("dev",), 9, "python")
+
+
 def test_a_recipe_that_is_like_itself_is_one_sentence(tmp_path: Path) -> None:
     for one, other in (("toy", "toys"), ("toys", "toy")):
         (tmp_path / f"{one}.toml").write_text(f'like = "{tmp_path / other}.toml"\n', encoding="utf-8")

@@ -230,7 +230,23 @@ def _with_likeness(path: Path, seen: tuple[Path, ...] = ()) -> Table:
             raise UsageError(f"like = {raw[LIKE]!r} leads back to this recipe", "name one that is complete by itself")
         own = {key: value for key, value in raw.items() if key != LIKE}
         likeness = _with_likeness(other, seen)
-        return changed(likeness, own) | {"settings": over(table_at(likeness, "settings"), table_at(own, "settings"))}
+        settings = _without_data(table_at(likeness, "settings"), _data_table(own.get("data", {})))
+        return changed(likeness, own) | {"settings": over(settings, table_at(own, "settings"))}
+
+
+def _without_data(settings: Table, own: Table) -> Table:
+    """The settings of another recipe; where own data are named, only how many documents they take of them.
+
+    The splits, expansions and first documents of a setting belong to the data that it names.
+    """
+    if "name" not in own:
+        return settings
+    kept: dict[str, Any] = {}
+    for name, value in settings.items():
+        changes = table(value, f"settings.{name}")
+        size = {key: count for key, count in _data_table(changes.get("data", {})).items() if key == "documents"}
+        kept[name] = {**changes, "data": size} if "data" in changes else changes
+    return kept
 
 
 def changed(raw: Table, setting: Table) -> dict[str, Any]:

@@ -283,7 +283,9 @@ class RecipeTable:
 
     def text(self) -> str:
         """The table as text, which a person sees at the end of an experiment."""
-        title = f"{self.plan['title']} ({self.plan['name']}, {self.plan['setting']})"
+        data = dict.fromkeys(result["data"]["dataset"] for row in self.rows for result in row.results)
+        on = f"; data {', '.join(data)}" if data else ""
+        title = f"{self.plan['title']} ({self.plan['name']}, {self.plan['setting']}{on})"
         failed = "\n".join(f"failed: {line}" for line in self.failed)
         return "\n\n".join(filter(None, [title, aligned(self.lines()), aligned(self.verdicts()), failed]))
 
