@@ -15,7 +15,7 @@ from typing import NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
-from triever.errors import DataError
+from triever.errors import DataError, cause
 from triever.evaluation.compare import ANSWERED, CLAIMED
 from triever.evaluation.picture import Bars
 from triever.evaluation.report import ScoreRecord
@@ -499,9 +499,15 @@ def read_plan(folder: Path) -> Plan:
     """The plan beside the results in a folder."""
     path = folder / PLAN
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        plan = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not the plan of a recipe: {error!r}", "remove it, or write it again") from error
+        raise DataError(
+            f"{path} is not the plan of a recipe: {cause(error)}", "remove it, or write it again"
+        ) from error
+    if not is_plan(plan):
+        hint = "remove it, or write it again with: triever experiment RECIPE"
+        raise DataError(f"{path} is not the plan of a recipe, though results of runs lie beside it", hint)
+    return plan
 
 
 def read_result(path: Path, definition: str = "") -> RunResult | None:
@@ -512,13 +518,18 @@ def read_result(path: Path, definition: str = "") -> RunResult | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is not the result of a run: {error!r}", "remove it, or write it again") from error
+        raise DataError(f"{path} is not the result of a run: {cause(error)}", "remove it, or write it again") from error
+
+
+def is_run(value: object) -> bool:
+    """Whether what a file holds is the result of a run."""
+    return isinstance(value, Mapping) and {"cell", "seed", "definition"} <= value.keys()
 
 
 def _run_result(path: Path) -> RunResult:
     """The result of a run, whatever its definition."""
     result = read_result(path)
-    if not isinstance(result, Mapping) or not {"cell", "seed", "definition"} <= result.keys():
+    if not result or not is_run(result):
         raise DataError(f"{path} is not the result of a run", "remove it, or write it again")
     return result
 
