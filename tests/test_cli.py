@@ -23,7 +23,7 @@ from tests.cli_page import render
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES, dataset
 from tests.retrievers.gdr_cases import questions
 from tests.warm import run
-from triever import DataError, UsageError, artifact, cli
+from triever import DataError, Dataset, Document, Query, UsageError, artifact, cli
 from triever.commands.learn import _outcome
 from triever.commands.shared import check_parents
 from triever.data.writers import write_dataset, write_documents
@@ -120,6 +120,17 @@ def test_queries_come_from_standard_input(folder: Path) -> None:
     missing = piped(folder, "", "search", "model")
     assert missing.returncode == 2
     assert missing.stderr == "triever: there is no query; give one, or - to read one from each line of standard input\n"
+
+
+def test_long_titles_are_cut_in_tables_and_whole_in_json(folder: Path) -> None:
+    title = "very long words " * 60
+    judged = Dataset.of("long", [Document("a", "a cat", title)], [Query("q", "cat")], {"test": {"q": {"a": 1}}})
+    write_dataset(folder / "long", judged)
+    ok(folder, "fit", "bm25", "--data", "long", "--out", "long model")
+    shown = ok(folder, "search", "long model", "cat")
+    assert max(map(len, shown.splitlines())) < 120
+    assert "very long words very" in shown
+    assert json.loads(ok(folder, "search", "long model", "cat", "--json"))[0]["title"] == title
 
 
 def test_a_search_is_filtered(folder: Path) -> None:

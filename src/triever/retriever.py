@@ -49,6 +49,7 @@ from triever.engines.panels import Beam, Panel
 from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
 from triever.held import PASSAGES, Held
 from triever.memory_parts import Products, Size, index_size, part_sizes
+from triever.printable import count_of
 from triever.progress import phase, track
 from triever.shards import Bounds, Shards, in_shards
 from triever.training import fit_fingerprints
@@ -96,7 +97,7 @@ _log = logging.getLogger("triever")
 FEW_HELD_OUT = 10
 """Held-out queries below which it is said that they are few to choose a step by."""
 FEW_HELD_OUT_MESSAGE = (
-    "%s of %s training queries are held out (training.holdout=%g), so the step that is kept is %s: give more training "
+    "%s of %s %s held out (training.holdout=%g), so the step that is kept is %s: give more training "
     "queries, or raise training.holdout to judge by more of them, or set it to 0 to learn from all"
 )
 
@@ -265,7 +266,9 @@ class Retriever(ABC, Generic[E]):
             raise UsageError("all training queries are held out", "lower training.holdout")
         if training.holdout and training.keep == "best" and len(held) < FEW_HELD_OUT:
             few, kept = (f"only {len(held)}", "chosen by these alone") if len(held) else ("none", "the last one")
-            _log.warning(FEW_HELD_OUT_MESSAGE, few, f"{len(pairs):,}", training.holdout, kept)
+            queries = count_of(len(pairs), "training query", "training queries")
+            are = "is" if len(held) == 1 or len(pairs) == 1 else "are"
+            _log.warning(FEW_HELD_OUT_MESSAGE, few, queries, are, training.holdout, kept)
         return fit_fingerprints.of_pairs(pairs)
 
     def fingerprint_for(self, store: DocumentStore) -> str:

@@ -26,6 +26,7 @@ from triever.commands.options import (
 )
 from triever.commands.shared import check_parents, is_first_process, is_launched, open_data
 from triever.errors import UsageError
+from triever.printable import count_of
 from triever.terminal import emit, note, table
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _fit_together(
 
 def _size(retriever: Retriever) -> str:
     """How many documents a retriever holds, and how many of them it finds by passages."""
-    documents = f"{len(retriever):,} documents"
+    documents = count_of(len(retriever), "document")
     if not retriever.divided:
         return documents
     return f"{documents}, {retriever.divided:,} of them cut: it searches {len(retriever.searched):,} passages"
