@@ -23,7 +23,8 @@ from tests.cli_page import render
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES, dataset
 from tests.retrievers.gdr_cases import questions
 from tests.warm import run
-from triever import DataError, UsageError, artifact, cli
+from triever import DataError, Dataset, Document, Query, UsageError, artifact, cli
+from triever.commands.learn import _outcome
 from triever.commands.shared import check_parents
 from triever.data.writers import write_dataset, write_documents
 from triever.lab.docids import describe_docids
@@ -119,6 +120,17 @@ def test_queries_come_from_standard_input(folder: Path) -> None:
     missing = piped(folder, "", "search", "model")
     assert missing.returncode == 2
     assert missing.stderr == "triever: there is no query; give one, or - to read one from each line of standard input\n"
+
+
+def test_long_titles_are_cut_in_tables_and_whole_in_json(folder: Path) -> None:
+    title = "very long words " * 60
+    judged = Dataset.of("long", [Document("a", "a cat", title)], [Query("q", "cat")], {"test": {"q": {"a": 1}}})
+    write_dataset(folder / "long", judged)
+    ok(folder, "fit", "bm25", "--data", "long", "--out", "long model")
+    shown = ok(folder, "search", "long model", "cat")
+    assert max(map(len, shown.splitlines())) < 120
+    assert "very long words very" in shown
+    assert json.loads(ok(folder, "search", "long model", "cat", "--json"))[0]["title"] == title
 
 
 def test_a_search_is_filtered(folder: Path) -> None:
@@ -532,9 +544,29 @@ def test_a_fit_says_how_held_out_queries_judged_it(folder: Path) -> None:
     card = load(folder / "judged").card
     values = dict(re.findall(r"^\| (best step|held-out .*?) \| (.*?) \|$", card, re.M))
     assert f"kept step {values['best step']} of 4; held-out queries: RR@10 {values['held-out RR@10']}" in said
-    assert ("it was still getting better: try more training.steps" in said) == (values["best step"] == "4")
+    before, after = (float(values[f"held-out RR@10{name}"]) for name in (" before", ""))
+    better = values["best step"] == "4" and before < after < 1
+    assert ("it was still getting better: try more training.steps" in said) == better
     assert f"RR@10 seen {values['held-out RR@10 seen']}, RR@10 unseen {values['held-out RR@10 unseen']}" in said
     assert "held-out" not in triever(folder, "fit", "bm25", "--data", "asked", "--out", "unjudged").stderr
+
+
+@pytest.mark.parametrize(
+    ("measures", "better"),
+    [
+        ({"RR@10": 0.3, "RR@10 before": 0.2}, True),
+        ({"RR@10": 0.3, "RR@10 before": 0.3}, False),
+        ({"RR@10": 1.0, "RR@10 before": 0.2}, False),
+        ({"RR@10": 0.0}, False),
+        ({"RR@10": 0.3}, True),  # a model of an earlier version
+        ({"log-likelihood": -2.0, "log-likelihood before": -3.0}, True),
+    ],
+    ids=str,
+)
+def test_more_steps_are_advised_only_where_they_helped(measures: dict[str, float], better: bool) -> None:
+    held_out = {f"held-out {name}": value for name, value in measures.items()}
+    said = _outcome({"trained steps": 8, "best step": 8, **held_out})
+    assert said.endswith("it was still getting better: try more training.steps") == better
 
 
 def test_status_says_the_same_as_json(folder: Path) -> None:

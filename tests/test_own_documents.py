@@ -111,7 +111,7 @@ def test_info_tells_the_same_as_fit(tmp_path: Path) -> None:
 def test_as_says_it_outright(tmp_path: Path) -> None:
     write(tmp_path / "docs", {**PAGES, "corpus.jsonl": CORPUS})
     lines = said(tmp_path, "fit", "bm25", "--data", "docs", "--out", "R")
-    assert lines[-1] == "4 documents from 1 files; not read: 4 (.md 1, .txt 3)"
+    assert lines[-1] == "4 documents from 1 file; not read: 4 (.md 1, .txt 3)"
     lines = said(tmp_path, "fit", "bm25", "--data", "docs", "--out", "T", "--as", "text")
     assert lines[-1] == "4 documents from 4 files; not read: 1 (.jsonl 1)"
     assert (ids(tmp_path / "R"), ids(tmp_path / "T")) == (["d0", "d1", "d2", "d3"], sorted(PAGES))
@@ -174,7 +174,7 @@ def test_a_file_outside_the_root_is_told(place: Path) -> None:
     begins = f"triever: new: 1 text files lie outside the root {docs}: their ids begin at {other}, such as new.txt"
     assert begins in lines
     assert ids(place / "M") == sorted([*PAGES, "new.txt"])
-    assert lines[-1] == "1 documents from 1 files"
+    assert lines[-1] == "1 document from 1 file"
 
 
 def test_replace_that_replaces_nothing_is_told_and_a_moved_corpus_is_found_again(place: Path) -> None:
@@ -216,7 +216,7 @@ def test_records_have_no_root(tmp_path: Path) -> None:
     write(tmp_path, {"corpus.jsonl": CORPUS})
     lines = said(tmp_path, "fit", "bm25", "--data", "corpus.jsonl", "--out", "R", "--root", ".")
     assert "triever: corpus: --root is not used, because records have their own ids" in lines
-    assert lines[-1] == "4 documents from 1 files"
+    assert lines[-1] == "4 documents from 1 file"
     origin = json.loads(triever(tmp_path, "status", "R", "--json").stdout)
     assert "root" not in origin
     refused = triever(tmp_path, "add", "R", "corpus.jsonl", "--root", "nowhere")

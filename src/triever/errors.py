@@ -104,6 +104,21 @@ class Flaw(Exception):
         self.hint = hint
 
 
+def cause(error: Exception) -> str:
+    """What is wrong with a file's content, in plain words.
+
+    >>> cause(KeyError("cell")), cause(ValueError("Expecting value"))
+    ("it has no 'cell'", 'it is not valid JSON')
+    """
+    if isinstance(error, OSError):
+        return error.strerror or "it cannot be read"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    return "it is not valid JSON" if isinstance(error, ValueError) else "a value in it is of another type than expected"
+
+
 def nearest(name: str, known: Iterable[str], *, listed: int = 20) -> str:
     """A hint that names the closest known name, whatever its case, or lists the first of them.
 

@@ -49,6 +49,24 @@ def mean_text(value: float) -> str:
     return f"{value:z.3f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
+def count_of(number: int, thing: str, things: str = "") -> str:
+    """A number with its noun, which agrees with it.
+
+    >>> count_of(1, "file"), count_of(2_000, "file"), count_of(0, "query", "queries")
+    ('1 file', '2,000 files', '0 queries')
+    """
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def shortened(text: str, width: int = 80) -> str:
+    """Text that is cut after so many characters, with a sign of it.
+
+    >>> shortened("retrieval", 5), shortened("retrieval")
+    ('retr…', 'retrieval')
+    """
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
 def duration(seconds: float) -> str:
     """Seconds for a person.
 
@@ -71,12 +89,3 @@ def an(noun: str) -> str:
     ('a bm25', 'an answerer')
     """
     return f"{'an' if noun[:1].lower() in [*'aeiou'] else 'a'} {noun}"
-
-
-def counted(number: int, noun: str, several: str = "") -> str:
-    """A number and its noun, `several` of which are the noun with an s unless it is given.
-
-    >>> counted(1, "document"), counted(2000, "document"), counted(0, "query", "queries")
-    ('1 document', '2,000 documents', '0 queries')
-    """
-    return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"

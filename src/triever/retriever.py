@@ -49,7 +49,7 @@ from triever.engines.panels import Beam, Panel
 from triever.errors import ArtifactError, UnknownKind, UsageError, nearest
 from triever.held import PASSAGES, Held
 from triever.memory_parts import Products, Size, index_size, part_sizes
-from triever.printable import an
+from triever.printable import an, count_of
 from triever.progress import phase, track
 from triever.shards import Bounds, Shards, in_shards
 from triever.training import fit_fingerprints
@@ -97,7 +97,7 @@ _log = logging.getLogger("triever")
 FEW_HELD_OUT = 10
 """Held-out queries below which it is said that they are few to choose a step by."""
 FEW_HELD_OUT_MESSAGE = (
-    "%s of %s training queries are held out (training.holdout=%g), so the step that is kept is %s: give more training "
+    "%s of %s %s held out (training.holdout=%g), so the step that is kept is %s: give more training "
     "queries, or raise training.holdout to judge by more of them, or set it to 0 to learn from all"
 )
 
@@ -512,7 +512,11 @@ def tell_of_few_held_out(held: int, queries: int, training: Any) -> None:
     """Say where few held-out queries choose the step that is kept."""
     if training.holdout and training.keep == "best" and held < FEW_HELD_OUT:
         few, kept = (f"only {held}", "chosen by these alone") if held else ("none", "the last one")
-        _log.warning(FEW_HELD_OUT_MESSAGE, few, f"{queries:,}", training.holdout, kept)
+        counted, are = (
+            count_of(queries, "training query", "training queries"),
+            "is" if held == 1 or queries == 1 else "are",
+        )
+        _log.warning(FEW_HELD_OUT_MESSAGE, few, counted, are, training.holdout, kept)
 
 
 def _made_from(held: Held[Any]) -> dict[str, Any]:

@@ -198,7 +198,7 @@ def test_everything_that_is_not_read_is_counted(tmp_path: Path) -> None:
 
 def test_deep_files_that_are_not_read_are_counted(tmp_path: Path) -> None:
     data = load_dataset(write(tmp_path, {**pages(1), **{f"{'x/' * 12}{n}.png": "" for n in range(3)}}))
-    assert str(data.reading) == "1 documents from 1 files; not read: 3 (.png 3)"
+    assert str(data.reading) == "1 document from 1 file; not read: 3 (.png 3)"
 
 
 def test_of_links_files_are_read_and_folders_counted(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_linked_folder_of_judgements_is_read(tmp_path: Path) -> None:
     write(tmp_path / "data", {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES})
     (tmp_path / "data" / "qrels").symlink_to(tmp_path / "elsewhere")
     data = load_dataset(tmp_path / "data")
-    assert (data.splits, data.unread, str(data.reading)) == (("test",), (), "4 documents from 1 files")
+    assert (data.splits, data.unread, str(data.reading)) == (("test",), (), "4 documents from 1 file")
 
 
 def test_files_that_are_left_out_are_counted_by_reason(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_packed_text_may_be_too_large_as_well(tmp_path: Path) -> None:
     write(tmp_path, {"bomb.gz": "x" * (17 * 2**20), "a.txt": "a"})
     (tmp_path / "bomb.gz").rename(tmp_path / "bomb.txt")
     data = load_dataset(tmp_path, skip_bad=True)
-    assert str(data.reading) == "1 documents from 1 files; too large: 1"
+    assert str(data.reading) == "1 document from 1 file; too large: 1"
     with pytest.raises(DataError, match=r"bomb\.txt:1: the file is larger than 16 MiB; split"):
         ids(load_dataset(tmp_path))
 
@@ -362,7 +362,7 @@ def test_a_root_has_to_be_a_name_that_can_be_written_down(tmp_path: Path) -> Non
         data = load_dataset(write(place / "docs", {"a.txt": "a"}))
     except OSError:
         pytest.skip("this file system takes no such names")
-    assert (data.root, ids(data), str(data.reading)) == ("", ["a.txt"], "1 documents from 1 files")
+    assert (data.root, ids(data), str(data.reading)) == ("", ["a.txt"], "1 document from 1 file")
 
 
 def test_two_files_that_would_have_one_id_are_refused(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_two_files_that_would_have_one_id_are_refused(tmp_path: Path) -> None:
     ):
         ids(load_dataset(tmp_path, root=tmp_path / "docs"))
     data = load_dataset(tmp_path, root=tmp_path / "docs", skip_bad=True)
-    assert str(data.reading) == "1 documents from 1 files; of one id: 1"
+    assert str(data.reading) == "1 document from 1 file; of one id: 1"
     folder = write(tmp_path / "forms", {"caf\u00e9.txt": "one", "cafe\u0301.txt": "two"})
     if len(Counter(path.name for path in folder.iterdir())) == 2:
         with pytest.raises(DataError, match=r"has the id café\.txt too"):

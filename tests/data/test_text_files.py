@@ -400,7 +400,7 @@ def test_a_bad_pdf_says_why(make: Any, problem: str, tmp_path: Path, caplog: pyt
     (tmp_path / "b.pdf").write_bytes(make())
     with pytest.raises(DataError, match=rf"b\.pdf:1: {problem}; .*, or leave it out with --skip-bad"):
         list(load_dataset(tmp_path).documents())
-    assert str(load_dataset(tmp_path, skip_bad=True).reading) == "1 documents from 1 files; unreadable: 1"
+    assert str(load_dataset(tmp_path, skip_bad=True).reading) == "1 document from 1 file; unreadable: 1"
 
 
 @given(st.integers(0, 10**6), st.binary(max_size=8))

@@ -120,7 +120,7 @@ def test_every_file_and_every_record_is_accounted_for(tmp_path: Path) -> None:
 def test_an_archive_without_pages_is_counted_and_no_error(tmp_path: Path) -> None:
     docs = write(tmp_path, {"a.md": "A cat."})
     written(docs, "meta.warc.gz", *OTHERS[:2])
-    said = "1 documents from 2 files; records of archives not read: 2 (request 1, warcinfo 1)"
+    said = "1 document from 2 files; records of archives not read: 2 (request 1, warcinfo 1)"
     assert str(load_dataset(docs).reading) == said
 
 
@@ -129,7 +129,7 @@ def test_an_address_that_is_captured_again_is_read_once(tmp_path: Path) -> None:
     path = written(tmp_path, "a.warc", *pages)
     data = load_dataset(path)
     assert [document.text for document in data.documents()] == ["One.", "Three."]
-    assert str(data.reading) == "2 documents from 1 files; records of archives not read: 1 (captured again 1)"
+    assert str(data.reading) == "2 documents from 1 file; records of archives not read: 1 (captured again 1)"
     written(tmp_path, "b.warc", *pages)
     assert len(list(load_dataset(tmp_path).documents())) == 4, "another archive has ids of its own"
 
@@ -197,7 +197,7 @@ def test_a_picture_that_is_sent_as_a_page_is_a_bad_record(tmp_path: Path) -> Non
         list(load_dataset(path).documents())
     data = load_dataset(path, skip_bad=True)
     assert [document.title for document in data.documents()] == ["Leave & holidays", "travel"]
-    assert str(data.reading) == "2 documents from 1 files; unknown encoding: 1"
+    assert str(data.reading) == "2 documents from 1 file; unknown encoding: 1"
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_bad_page_is_left_out_and_the_others_are_read(
     with pytest.raises(DataError, match=rf"site\.warc\.gz:1: https://example\.org/bad: {problem}; .*--skip-bad$"):
         list(load_dataset(path).documents())
     said = str(load_dataset(path, skip_bad=True).reading)
-    assert said.startswith(f"3 documents from 1 files; {reason}")
+    assert said.startswith(f"3 documents from 1 file; {reason}")
 
 
 # The obvious version, and another library, are the judges.
@@ -383,7 +383,7 @@ def test_the_sentence_about_an_archive_that_was_cut(tmp_path: Path) -> None:
         "or keep what comes before with --skip-bad"
     )
     data = load_dataset(path, skip_bad=True)
-    assert str(data.reading) == "2 documents from 1 files; damaged archives: 1"
+    assert str(data.reading) == "2 documents from 1 file; damaged archives: 1"
     (example,) = info(data)["examples"]
     assert example.endswith(
         "in the middle of a record, and the rest of the file is missing; "
@@ -430,7 +430,7 @@ def test_an_address_that_cannot_be_an_id_is_a_bad_record(tmp_path: Path) -> None
     path.write_bytes(archive(Captured(f"{SITE}/a_b", PAGE)).replace(b"/a_b", b"/a\tb"))
     with pytest.raises(DataError, match=r"a\.warc:1: .* holds a tab or line break"):
         list(load_dataset(path).documents())
-    assert str(load_dataset(path, skip_bad=True).reading) == "0 documents from 1 files; bad names: 1"
+    assert str(load_dataset(path, skip_bad=True).reading) == "0 documents from 1 file; bad names: 1"
 
 
 def test_kinds_without_end_are_counted_together() -> None:

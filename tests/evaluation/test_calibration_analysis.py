@@ -161,3 +161,10 @@ def test_what_cannot_be_is_said_in_one_sentence() -> None:
         calibration(dense(), data(), risk=0.1)
     with pytest.raises(UsageError, match="dve"):
         calibration(dense(), data(), fit_on="dve")
+
+
+def test_data_of_another_corpus_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    judged = data()
+    splits = {split: judged.qrels(split) for split in ("dev", "test")}
+    calibration(dense(), Dataset.of("other", [*DOCUMENTS, Document("more", "one more text")], QUERIES, splits))
+    assert "dense holds other documents than other: its measures are about its own documents" in caplog.text

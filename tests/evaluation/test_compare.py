@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 import triever
 from triever import BM25, Dataset, Document, Query, UsageError
+from triever.data.records import Result
 
 DOCUMENTS = [Document("a", "a cat"), Document("b", "a dog")]
 QUERIES = [Query("q1", "cat"), Query("q2", "dog"), Query("q3", "bird")]
@@ -32,3 +36,32 @@ def test_a_measure_of_answers_names_the_systems_that_have_none() -> None:
     judged = data(q1=1)
     with pytest.raises(UsageError, match="EM needs answers, and words only finds documents; measure systems"):
         triever.compare({"words": BM25().fit(judged)}, judged, measures=["RR@10", "EM"])
+
+
+class Claiming(BM25):
+    """One that gives the same probability to every hit."""
+
+    claimed = 1e-13
+
+    def with_probabilities(self, queries: Sequence[Query], results: Sequence[Result]) -> list[Result]:
+        return [Result(tuple(replace(hit, logprob=math.log(self.claimed)) for hit in result)) for result in results]
+
+
+def test_a_measure_of_probabilities_names_the_systems_that_have_none_before_any_search() -> None:
+    judged = data(q1=1)
+    systems = {"sure": Claiming().fit(judged), "words": BM25().fit(judged)}
+    kept: list[str] = []
+    with pytest.raises(UsageError, match="Brier needs probabilities, and the scores of words are none; measure sys"):
+        triever.compare(systems, judged, measures=["RR@10", "Brier"], keep=lambda name, _: kept.append(name))
+    assert kept == []
+
+
+@pytest.mark.parametrize(("claimed", "said"), [(1e-13, True), (0.02, False)])
+def test_claims_of_nearly_nothing_are_said(claimed: float, said: bool, caplog: pytest.LogCaptureFixture) -> None:
+    judged = data(q1=1)
+    system = Claiming().fit(judged)
+    system.claimed = claimed
+    with caplog.at_level(logging.WARNING, "triever"):
+        triever.compare({"timid": system}, judged, measures=["Brier"])
+    expected = "Brier of timid says little: it claims 1e-13 on average, so that this is about its Success@1, 1.000"
+    assert [record.message for record in caplog.records] == [expected] * said

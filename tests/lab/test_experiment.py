@@ -621,8 +621,24 @@ def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_is_no_result_is_named() -> None:
     run(BM25S)
     Path("results/toy/smoke/k1=0.5-b=0.0-seed0.json").write_text("{")
-    with pytest.raises(TrieverError, match=r"k1=0\.5-b=0\.0-seed0\.json is not the result of a run"):
+    with pytest.raises(
+        TrieverError, match=r"k1=0\.5-b=0\.0-seed0\.json is not the result of a run: it is not valid JSON;"
+    ):
         run(BM25S)
+    Path("results/toy/smoke/k1=0.5-b=0.0-seed0.json").write_text("{}")
+    with pytest.raises(TrieverError, match=r"is not the result of a run: it has no 'definition';"):
+        run(BM25S)
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [("[]", ", though results of runs lie beside it;"), ("{", ": it is not valid JSON;")],
+)
+def test_a_list_of_cells_that_is_none_is_named(plan: str, sentence: str) -> None:
+    experiment.run_recipe(recipe(BM25S, "mini"))
+    Path("results/toy/mini/recipe.json").write_text(plan)
+    with pytest.raises(TrieverError, match=rf"recipe\.json is not the plan of a recipe{sentence}"):
+        results.render("results")
 
 
 # --- what a person sees ---------------------------------------------------------------------------------------
@@ -664,7 +680,7 @@ def test_the_command_line(here: Path) -> None:
     done = triever("experiment", "toy.toml", "--only", "k1=0.5")
     assert done.returncode == 0, done.stderr
     assert [line[:5] for line in done.stderr.splitlines()] == ["[1/2]", "[2/2]"]
-    assert done.stdout.splitlines()[0] == "Some constants (toy, smoke)"
+    assert done.stdout.splitlines()[0] == "Some constants (toy, smoke; data toy)"
     assert "k1=2.0" not in done.stdout
     strict = triever("experiment", "toy.toml", "--strict")
     assert (strict.returncode, strict.stdout.count("DRIFT")) == (1, 1)

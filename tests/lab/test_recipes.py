@@ -343,7 +343,6 @@ MISTAKES = {
         HEAD + GRID.replace("[settings.smoke]", "[settings.mini]"),
         "the recipe has no setting 'smoke'; known: mini",
     ),
-    "no settings": (HEAD + GRID.replace("[settings.smoke]", ""), "add one: [settings.smoke]"),
     "unknown key": (HEAD + GRID.replace("[axes]", "[axis]"), "axis is not a key of a recipe; did you mean axes?"),
     "unknown key of a setting": (
         HEAD + GRID + "sedes = [1]",
@@ -503,6 +502,42 @@ def test_a_recipe_that_is_like_another_is_that_one_with_its_changes(tmp_path: Pa
     like = read(tmp_path / "second.toml", "smoke")
     assert replace(like, name="") == replace(by_itself, name="")
     assert labels(read(tmp_path / "second.toml", "mini")) == [*labels(recipe(tmp_path, HEAD + GRID)), "alone"]
+
+
+def test_a_recipe_may_be_named_without_its_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text(HEAD + GRID, encoding="utf-8")
+    assert find("mine") == find("mine.toml") == Path("mine.toml")
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_recipe_without_settings_runs_as_it_stands(tmp_path: Path, setting: str) -> None:
+    whole = recipe(tmp_path, HEAD + GRID)
+    alone = recipe(tmp_path, HEAD + GRID.replace("[settings.smoke]", ""), setting)
+    assert alone == replace(whole, setting=setting)
+
+
+def test_labels_are_listed_in_quotes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"has 'zzzz' in its label; known: 'english, k1=0\.5', 'english, k1=1', "):
+        recipe(tmp_path, HEAD + GRID).chosen("zzzz")
+
+
+def test_own_data_stay_in_all_settings_of_the_recipe_that_it_is_like(tmp_path: Path) -> None:
+    settings = """[settings.mini]
+data = { documents = 30 }
+[settings.paper]
+data = "python"
+"""
+    small = '[settings.smoke]\ndata = { name = "python", test = "dev", documents = 9, expansions = "python" }\n'
+    (tmp_path / "first.toml").write_text(HEAD + GRID.replace("[settings.smoke]\n", small) + settings, encoding="utf-8")
+    like = f'like = "{tmp_path / "first.toml"}"\n'
+    (tmp_path / "second.toml").write_text(like + '[data]\nname = "own"\ndocuments = 500\n', encoding="utf-8")
+    for setting, documents in {"smoke": 9, "mini": 30, "paper": 500}.items():
+        data = read(tmp_path / "second.toml", setting).cells[0].data
+        assert (data.name, data.test, data.documents, data.expansions) == ("own", ("test",), documents, "")
+    (tmp_path / "third.toml").write_text(f'{like}data = "own"\n{small}', encoding="utf-8")
+    data = read(tmp_path / "third.toml", "smoke").cells[0].data
+    assert (data.name, data.test, data.documents, data.expansions) == ("python", ("dev",), 9, "python")
 
 
 def test_a_recipe_that_is_like_itself_is_one_sentence(tmp_path: Path) -> None:

@@ -142,11 +142,15 @@ def test_a_difference_is_taken_seed_by_seed_and_has_the_width_of_both(one: Measu
     assert difference.span(False) == pytest.approx((low - other_high, high - other_low))
 
 
-def run(cell: str, values: Sequence[float], width: float = 0.05) -> Row:
+def run(cell: str, values: Sequence[float], width: float = 0.05, queries: int = 100) -> Row:
     """A cell with these means of its seeds, each with an interval around it that is so wide on either side."""
     results = [
         RunResult(
-            cell=cell, seed=seed, reports={"test": RunReport(scores={cell: {"RR@10": score(value, width)}}, extra={})}
+            cell=cell,
+            seed=seed,
+            reports={
+                "test": RunReport(scores={cell: {"RR@10": score(value, width)}}, extra={}, queries=queries),
+            },
         )
         for seed, value in enumerate(values)
     ]
@@ -215,6 +219,35 @@ def test_an_order_of_searches_of_one_part_is_told_seed_by_seed(kinds: tuple[str,
     order = PlannedOrder(statement="beam < exact", measure="RR@10", pairs=(pair,))
     table = RecipeTable(plan_of(["beam", "exact"], [order]), tuple(rows))
     assert table.verdicts()[0]["verdict"] == expected
+
+
+@pytest.mark.parametrize("values", [(0.0,), (0.0, 0.0)], ids=len)
+@pytest.mark.parametrize(("queries", "expected"), [(1, OPEN), (19, OPEN), (20, HOLDS)])
+def test_few_questions_tell_nothing(values: tuple[float, ...], queries: int, expected: str) -> None:
+    """The interval over one question has no width, and would tell everything."""
+    rows = run("a", values, 0.0, queries), run("b", [value + 1 for value in values], 0.0, queries)
+    pair = PlannedPair(less="a", more="b", strict=True)
+    [line] = RecipeTable(plan_of(["a", "b"], [order_of(pair)]), rows).verdicts()
+    reason = "a 0.000, b 1.000; fewer than 20 questions tell nothing"
+    assert (line["verdict"], line["why"]) == (expected, reason if expected == OPEN else "")
+    gains = PlannedPair(less="a", less_minus="a", more="b", more_minus="a", strict=True)
+    [line] = RecipeTable(plan_of(["a", "b"], [order_of(gains)]), rows).verdicts()
+    assert line["verdict"] == expected
+
+
+@pytest.mark.parametrize(("measure", "why"), [("Brier", "no probabilities from b"), ("EM", "no answers from b")])
+def test_an_order_of_what_a_system_does_not_give_says_so(measure: str, why: str) -> None:
+    rows = run("a", (0.5,)), run("b", (0.6,))
+    rows[0].results[0]["reports"]["test"]["scores"]["a"][measure] = score(0.5)
+    order = order_of(PlannedPair(less="a", more="b", strict=True), measure)
+    [line] = RecipeTable(plan_of(["a", "b"], [order]), rows).verdicts()
+    assert (line["verdict"], line["why"]) == (MISSING, why)
+    [line] = RecipeTable(plan_of(["a", "b"], [order]), (rows[0], Row("b", (), {}, 1))).verdicts()
+    assert (line["verdict"], line["why"]) == (MISSING, ""), "it was not run"
+
+
+def order_of(pair: PlannedPair, measure: str = "RR@10") -> PlannedOrder:
+    return PlannedOrder(statement="a < b", measure=measure, pairs=(pair,))
 
 
 def test_a_line_goes_through_the_seeds_that_all_of_its_points_have() -> None:

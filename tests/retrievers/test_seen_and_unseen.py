@@ -161,3 +161,11 @@ def test_it_is_said_where_few_queries_choose_the_step(
     told = [record.getMessage() for record in caplog.records if "held out" in record.getMessage()]
     assert len(told) == bool(said)
     assert said in "".join(told)
+
+
+def test_one_training_query_is_told_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    data = questions()
+    [(query, grades), *_] = data.qrels("train").items()
+    alone = triever.Dataset.of("alone", [*data.documents()], [*data.queries("train")], {"train": {query: grades}})
+    Dense(backbone=TINY, training=Tuning(steps=1, batch=8, rounds=1, holdout=0.01)).fit(alone)
+    assert "none of 1 training query is held out (training.holdout=0.01)" in caplog.text

@@ -335,6 +335,53 @@ def test_a_training_that_does_no_harm_is_kept() -> None:
     assert same(model, expected)
 
 
+@pytest.mark.parametrize("with_folder", [False, True])
+def test_where_nothing_is_found_the_model_that_learned_longest_is_kept(
+    with_folder: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, expected = toy(), toy()
+    folder = tmp_path if with_folder else None
+    chosen = options(steps=15, keep="best")
+    done = train(model, square, Pairs, chosen, evaluate=lambda _: {"q": 0.0}, folder=folder)
+    train(expected, square, Pairs, options(steps=15))
+    assert (done.best_step, done.start) == (15, {"q": 0.0})
+    assert same(model, expected)
+    [warning] = warnings(caplog)
+    assert warning == "training: q was 0.000 in all 4 evaluations, so held-out queries tell no step from another"
+
+
+@pytest.mark.parametrize(("name", "best"), [("q", 10), ("log-likelihood", 5)])
+def test_of_equal_steps_the_later_is_kept_where_nothing_was_found(name: str, best: int) -> None:
+    """Nothing is found is 0 for a measure of finding; a log-likelihood of 0 could not be better."""
+    values = iter([-1.0 if name == "log-likelihood" else 0.0, 0.0, 0.0])
+    done = train(toy(), square, Pairs, options(keep="best"), evaluate=lambda _: {name: next(values)})
+    assert done.best_step == best
+
+
+def test_finding_nothing_ends_a_training_by_patience() -> None:
+    done = train(toy(), square, Pairs, options(steps=50, patience=2, keep="best"), evaluate=lambda _: {"q": 0.0})
+    assert (done.steps, done.best_step, done.stopped_early) == (15, 15, True)
+
+
+def test_the_rule_for_nothing_found_is_the_same_after_a_resume(tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    values = [0.0, 0.0, None, 0.0, 0.0]
+
+    def evaluate(_: nn.Module) -> dict[str, float]:
+        value = values.pop(0)
+        if value is None:
+            raise Stop
+        return {"q": value}
+
+    chosen = options(keep="best", steps=15)
+    with pytest.raises(Stop):
+        train(toy(), square, Pairs, chosen, evaluate=evaluate, folder=tmp_path)
+    done = train(toy(), square, Pairs, chosen, evaluate=evaluate, folder=tmp_path)
+    assert (done.best_step, done.start, values) == (15, {"q": 0.0}, [])
+
+
 def test_the_first_evaluation_sees_the_model_as_it_came_and_is_told(tmp_path: Path) -> None:
     seen: list[tuple[bool, bool]] = []
 

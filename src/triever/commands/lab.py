@@ -25,6 +25,7 @@ from triever.commands.options import (
 from triever.commands.shared import check_before_work, check_file, command_words, open_data
 from triever.config import from_words
 from triever.errors import UsageError
+from triever.printable import count_of
 from triever.terminal import emit, note, table
 
 _log = logging.getLogger("triever")
@@ -98,7 +99,7 @@ def results(
         emit(render(folder))
         return
     index, *recipe_pages = write_pages(folder, pages)
-    note(f"wrote {index} and {len(recipe_pages)} pages in {index.with_suffix('')}")
+    note(f"wrote {index} and {count_of(len(recipe_pages), 'page')} in {index.with_suffix('')}")
 
 
 def docids_info(

@@ -26,6 +26,7 @@ from triever.commands.options import (
 )
 from triever.commands.shared import check_parents, is_first_process, is_launched, open_data
 from triever.errors import UsageError
+from triever.printable import count_of
 from triever.terminal import emit, note, table
 
 if TYPE_CHECKING:
@@ -169,10 +170,14 @@ def _fit_together(
 
 def _size(retriever: Retriever) -> str:
     """How many documents a retriever holds, and how many of them it finds by passages."""
-    documents = f"{len(retriever):,} documents"
+    documents = count_of(len(retriever), "document")
     if not retriever.divided:
         return documents
     return f"{documents}, {retriever.divided:,} of them cut: it searches {len(retriever.searched):,} passages"
+
+
+BEFORE = " before"
+"""What ends the name of a held-out measure that was taken before the training."""
 
 
 def _outcome(made_from: Mapping[str, object], *, keep: str = "best") -> str:
@@ -184,18 +189,34 @@ def _outcome(made_from: Mapping[str, object], *, keep: str = "best") -> str:
     'kept step 600 of 600; held-out queries: RR@10 0.71; it was still getting better: try more training.steps'
     >>> _outcome({"trained steps": 600, "best step": 450, "held-out RR@10": 0.71}, keep="last")
     'kept step 600 of 600; held-out queries at step 450, the best: RR@10 0.71'
+    >>> _outcome({"trained steps": 600, "best step": 600, "held-out RR@10": 0.2, "held-out RR@10 before": 0.2})
+    'kept step 600 of 600; held-out queries: RR@10 0.2 (before: 0.2)'
     """
     held_out = {
         name.removeprefix("held-out "): value for name, value in made_from.items() if name.startswith("held-out ")
     }
+    before = {name.removesuffix(BEFORE): held_out.pop(name) for name in [*held_out] if name.endswith(BEFORE)}
     if not held_out:
         return ""
     steps, best = made_from.get("trained steps"), made_from.get("best step")
     kept = f"kept step {best if keep == 'best' else steps} of {steps}"
     judges = "held-out queries" if keep == "best" or best == steps else f"held-out queries at step {best}, the best"
-    measures = ", ".join(f"{name} {value}" for name, value in held_out.items())
-    hint = "; it was still getting better: try more training.steps" if steps and best == steps else ""
+    measures = ", ".join(
+        f"{name} {value}" + (f" (before: {before[name]})" if name in before else "") for name, value in held_out.items()
+    )
+    gained = steps and best == steps and _has_gained(held_out, before)
+    hint = "; it was still getting better: try more training.steps" if gained else ""
     return f"{kept}; {judges}: {measures}{hint}"
+
+
+def _has_gained(held_out: Mapping[str, object], before: Mapping[str, object]) -> bool:
+    """Whether the watched measure is above what it was before the training, and can still be higher.
+
+    It is the first one. Where nothing was measured before, anything that is found is a gain.
+    """
+    name, value = next(iter(held_out.items()))
+    start = before.get(name, 0)
+    return isinstance(value, int | float) and isinstance(start, int | float) and start < value < 1
 
 
 def _work_folder(out: Path, work: Path | None) -> Path:

@@ -29,7 +29,7 @@ from triever.commands.options import (
 )
 from triever.commands.shared import check_file, open_data
 from triever.errors import UsageError
-from triever.printable import an, counted
+from triever.printable import an, count_of, shortened
 from triever.terminal import answered, emit, emit_line, note, said, table
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _show(query: str, result: Result, *, text: bool, json_: bool, several: bool 
     elif text:
         emit(said(result))
     else:
-        emit(table([_row(rank, hit) for rank, hit in enumerate(result, start=1)]))
+        emit(table([_short(_row(rank, hit)) for rank, hit in enumerate(result, start=1)]))
     thought = f"thought: {result.thought}" if result.thought else ""
     for message in filter(None, (thought, result.note, result.certificate)):
         note(message)
@@ -106,6 +106,11 @@ def _show(query: str, result: Result, *, text: bool, json_: bool, several: bool 
 
 def _row(rank: int, hit: Hit) -> dict[str, object]:
     return {"rank": rank, "score": hit.score, **_written(hit), "id": hit.id, "title": hit.title}
+
+
+def _short(row: dict[str, object]) -> dict[str, object]:
+    """A row for a table, with the beginning of a long title or docid: where output is piped, nothing else cuts it."""
+    return {key: shortened(str(value)) if key in ("docid", "title") else value for key, value in row.items()}
 
 
 def _said(hit: Hit, whole: bool) -> dict[str, object]:
@@ -201,7 +206,7 @@ def docids_browse(
         emit(node.to_dict())
         return
     if node.ends:
-        emit(table([{"id": document, "title": title} for document, title in node.samples]))
+        emit(table([_short({"id": document, "title": title}) for document, title in node.samples]))
     else:
         emit(table([_branch(branch) for branch in node.branches]))
     shown = f"; {node.offset + 1:,} to {node.offset + len(node.branches):,} of {node.total:,} symbols are shown"
@@ -212,7 +217,7 @@ def docids_browse(
 
 def _branch(branch: DocidBranch) -> dict[str, object]:
     """A row of a table."""
-    named = "; ".join(f"{document} ({title})" if title else document for document, title in branch.samples)
+    named = "; ".join(f"{document} ({shortened(title)})" if title else document for document, title in branch.samples)
     return {
         "symbol": branch.text,
         "documents": branch.documents,
@@ -357,7 +362,7 @@ def add(
     if dataset.root and not root and not kept:
         note(f"{model} has no root: ids begin at {dataset.root}; --root sets another folder, and is saved")
     same = f", {plan.unchanged:,} as they were" if plan.unchanged else ""
-    added = counted(len(plan.added), "document")
+    added = count_of(len(plan.added), "document")
     note(f"added {added}, replaced {len(plan.replaced):,}{same}; {len(retriever):,} in all")
     _note_left_out(problems)
     note(str(Reading.of(dataset.source, len(new), problems)))
@@ -444,7 +449,7 @@ def delete(
 
     with edit(model, wait=wait) as retriever:
         retriever.delete(ids)
-    note(f"deleted {counted(len(set(ids)), 'document')}; {len(retriever):,} left")
+    note(f"deleted {count_of(len(set(ids)), 'document')}; {len(retriever):,} left")
 
 
 def shard(

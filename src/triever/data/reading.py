@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from triever.printable import count_of
+
 if TYPE_CHECKING:
     from triever.data.formats.problems import Problems
 
@@ -49,6 +51,8 @@ class Reading:
     520 documents from 520 files; not read: 5 (.odt 2, .png 3); too large: 1
     >>> print(Reading(40, 2, unread_records={"image/png": 7, "request": 50}))
     40 documents from 2 files; records of archives not read: 57 (image/png 7, request 50)
+    >>> print(Reading(1, 1))
+    1 document from 1 file
     """
 
     documents: int
@@ -66,8 +70,8 @@ class Reading:
         return cls(documents, files, named, dict(problems.reasons), most_common(problems.passed_over))
 
     def __str__(self) -> str:
-        origin = f" from {self.files:,} files" if self.files else ""
-        parts = [f"{self.documents:,} documents{origin}"]
+        origin = f" from {count_of(self.files, 'file')}" if self.files else ""
+        parts = [f"{count_of(self.documents, 'document')}{origin}"]
         if self.unread:
             parts.append(f"not read: {counted(self.unread)}")
         if self.unread_records:

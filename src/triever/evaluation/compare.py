@@ -12,8 +12,10 @@ from triever.arguments import brief, whole
 from triever.data.datasets import Dataset
 from triever.data.records import Qrels, Query, Result, Run
 from triever.errors import UsageError
+from triever.evaluation.calibration import claims
 from triever.evaluation.measures import DEFAULT_MEASURES, check, depth, per_query
 from triever.evaluation.report import Report
+from triever.printable import mean_text
 from triever.progress import track
 from triever.remote import Remote, Searcher
 from triever.retriever import Asks, Retriever
@@ -22,6 +24,10 @@ ANSWERED = {"EM", "F1"}
 """The measures of answers; a retriever that can answer is asked for them."""
 CLAIMED = {"Brier"}
 """The measures of probabilities; scores that can become some are made so for them."""
+NEARLY_NOTHING = 0.01
+"""Below such a mean claim the Brier score differs by less than twice of it from the share of right hits."""
+PROBES = 16
+"""How many queries tell whether a system gives probabilities: a single one may have no hit."""
 BATCH = 256
 DEEP = 1000
 """How many hits to search for a measure without a cutoff, as TREC does; all of a large corpus would not fit."""
@@ -69,6 +75,7 @@ def compare(
     whole(k, "k")
     _check_answers(retrievers, measures)
     queries, qrels = questions(dataset, split)
+    _check_probabilities(retrievers, measures, queries[:PROBES])
     read = depth(measures, qrels)
     searched = max(k, DEEP if read is None else read)
     values, extra = {}, {}
@@ -81,6 +88,8 @@ def compare(
             run = with_answers(run, retriever, queries)
         if CLAIMED & {*measures} and isinstance(retriever, Retriever):  # a server's scores are what they are
             run = with_probabilities(run, retriever, queries)
+        if CLAIMED & {*measures}:
+            _warn_of_small_claims(name, run, qrels)
         if keep:
             keep(name, run)
         values[name] = measure(run, qrels, queries, retriever, measures)
@@ -98,15 +107,41 @@ def _check_answers(retrievers: Mapping[str, Searcher], measures: Sequence[str]) 
         raise UsageError(problem, "measure systems that answer, such as reatt, or leave the measure out")
 
 
+def _check_probabilities(retrievers: Mapping[str, Searcher], measures: Sequence[str], queries: Sequence[Query]) -> None:
+    """Refuse a measure of probabilities for a system that gives none: a search for some queries tells."""
+    asked = [measure for measure in measures if measure in CLAIMED]
+    silent = [name for name, retriever in retrievers.items() if asked and not _is_probable(retriever, queries)]
+    if silent:
+        problem = f"{asked[0]} needs probabilities, and the scores of {', '.join(silent)} are none"
+        raise UsageError(
+            problem, "measure systems that give them, such as generative or dense, or leave the measure out"
+        )
+
+
+def _is_probable(retriever: Searcher, queries: Sequence[Query]) -> bool:
+    """Whether a retriever gives the hits of these queries probabilities."""
+    results = retriever.search_many(queries, 1)
+    if isinstance(retriever, Retriever):
+        results = retriever.with_probabilities(queries, results)
+    return have_probabilities(results)
+
+
+def _warn_of_small_claims(name: str, run: Run, qrels: Qrels) -> None:
+    """Say where claims are so small that the measure does not depend on them."""
+    claimed, right = claims(run, qrels)
+    if len(claimed) and claimed.mean() < NEARLY_NOTHING:
+        said = "Brier of %s says little: it claims %.1g on average, so that this is about its Success@1, %s"
+        log.warning(said, name, claimed.mean(), mean_text(right.mean()))
+
+
 def measurable(retriever: Retriever, measures: Sequence[str], queries: Sequence[Query]) -> Sequence[str]:
     """The measures, without those of answers or probabilities for a retriever that gives none, if others are left.
 
     Whether it gives probabilities, a search for some queries tells.
     """
     others = [name for name in measures if isinstance(retriever, Asks) or name not in ANSWERED]
-    if CLAIMED & {*others}:
-        likely = retriever.with_probabilities(queries, retriever.search_many(queries, 1))
-        others = [name for name in others if have_probabilities(likely) or name not in CLAIMED]
+    if CLAIMED & {*others} and not _is_probable(retriever, queries):
+        others = [name for name in others if name not in CLAIMED]
     return others or measures
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from triever.arguments import brief, table, text, whole
 from triever.data.records import Qrels, Query
-from triever.errors import DataError, UsageError, nearest
+from triever.errors import DataError, UsageError, cause, nearest
 from triever.evaluation.measures import DEFAULT_MEASURES, AnyRun, Texts, lower_is_better, per_query
 from triever.evaluation.picture import Means, draw_means
 from triever.evaluation.significance import column_means, holm, intervals, p_values
@@ -193,7 +193,7 @@ class Report:
             }
             rest = {key: data[key] for key in ("baseline", "queries", "extra", "title", "about")}
         except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"the report is damaged: {error!r}", "write it again") from error
+            raise DataError(f"the report is damaged: {cause(error)}", "write it again") from error
         return cls(scores=scores, values=data.get("values", {}), **rest)
 
     def table(self) -> Table:

@@ -110,8 +110,8 @@ class Recipe:
         exact = [cell for cell in self.cells if cell.label == only]
         chosen = exact or [cell for cell in self.cells if only in cell.label]
         if not chosen:
-            labels = [cell.label for cell in self.cells]
-            raise UsageError(f"no cell of {self.name} has {only!r} in its label", nearest(only, labels))
+            labels = [repr(cell.label) for cell in self.cells]  # in quotes, as labels have commas
+            raise UsageError(f"no cell of {self.name} has {only!r} in its label", nearest(repr(only), labels))
         return chosen
 
     def plan(self) -> Plan:
@@ -184,10 +184,13 @@ def _planned_pair(pair: Pair) -> PlannedPair:
 
 
 def find(recipe: str | Path) -> Path:
-    """A recipe's file, by its path or by its name below `recipes/`, here or in the checkout that runs."""
+    """A recipe's file, by its path, with or without .toml, or by its name below `recipes/`, here or in the checkout.
+
+    Results name a recipe without .toml, and their command should work.
+    """
     name = str(recipe).removesuffix(".toml")
     folders = [Path("recipes"), CHECKOUT / "recipes"]
-    for path in (Path(recipe), *(folder / f"{name}.toml" for folder in folders)):
+    for path in (Path(recipe), *(folder / f"{name}.toml" for folder in (*folders, Path()))):
         if os.path.isfile(path):
             return path
     known = {recipe_name(path) for folder in folders for path in folder.rglob("*.toml")}
@@ -204,7 +207,10 @@ def recipe_name(path: Path) -> str:
 
 
 def read(recipe: str | Path, setting: str) -> Recipe:
-    """A recipe in one of its settings; every mistake in it is an error here, before anything runs."""
+    """A recipe in one of its settings; every mistake in it is an error here, before anything runs.
+
+    A recipe without settings is the same in all of them.
+    """
     path = find(recipe)
     raw = _with_likeness(path)
     with placed(f"{path.name}: "):
@@ -212,10 +218,9 @@ def read(recipe: str | Path, setting: str) -> Recipe:
         check_keys(settings, SETTINGS, "settings", kind="a setting")
         for name, changes in settings.items():
             check_keys(table(changes, f"settings.{name}"), CHANGING, f"settings.{name}")
-        if setting not in settings:
-            hint = nearest(setting, settings) if settings else f"add one: [settings.{setting}]"
-            raise UsageError(f"the recipe has no setting {setting!r}", hint)
-        return _recipe(recipe_name(path), setting, changed(raw, settings[setting]))
+        if settings and setting not in settings:
+            raise UsageError(f"the recipe has no setting {setting!r}", nearest(setting, settings))
+        return _recipe(recipe_name(path), setting, changed(raw, settings.get(setting, {})))
 
 
 def _with_likeness(path: Path, seen: tuple[Path, ...] = ()) -> Table:
@@ -230,7 +235,23 @@ def _with_likeness(path: Path, seen: tuple[Path, ...] = ()) -> Table:
             raise UsageError(f"like = {raw[LIKE]!r} leads back to this recipe", "name one that is complete by itself")
         own = {key: value for key, value in raw.items() if key != LIKE}
         likeness = _with_likeness(other, seen)
-        return changed(likeness, own) | {"settings": over(table_at(likeness, "settings"), table_at(own, "settings"))}
+        settings = _without_data(table_at(likeness, "settings"), _data_table(own.get("data", {})))
+        return changed(likeness, own) | {"settings": over(settings, table_at(own, "settings"))}
+
+
+def _without_data(settings: Table, own: Table) -> Table:
+    """The settings of another recipe; where own data are named, only how many documents they take of them.
+
+    The splits, expansions and first documents of a setting belong to the data that it names.
+    """
+    if "name" not in own:
+        return settings
+    kept: dict[str, Any] = {}
+    for name, value in settings.items():
+        changes = table(value, f"settings.{name}")
+        size = {key: count for key, count in _data_table(changes.get("data", {})).items() if key == "documents"}
+        kept[name] = {**changes, "data": size} if "data" in changes else changes
+    return kept
 
 
 def changed(raw: Table, setting: Table) -> dict[str, Any]:

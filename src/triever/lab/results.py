@@ -21,12 +21,12 @@ from typing import Any, TypedDict
 
 from triever.arguments import as_path
 from triever.data.folders import listed
-from triever.errors import DataError
+from triever.errors import DataError, cause
 from triever.evaluation.finding import Finding, FindingRecord, Part, PartRecord, Values
 from triever.evaluation.report import Report
 from triever.files import atomic
 from triever.lab.run_results import Beside, Machine, RunResult
-from triever.lab.tables import PLAN, RecipeTable, Row, is_plan, read_plan
+from triever.lab.tables import PLAN, RecipeTable, Row, is_plan, is_run, read_plan
 from triever.version import __version__
 
 UNSHOWN = "smoke"
@@ -146,9 +146,10 @@ def sections(folder: str | Path) -> list[Section]:
     except OSError as error:
         raise DataError(f"{folder} cannot be opened: {error.strerror}", "check its permissions") from error
     plans = {file: _json(file) for file in files if file.name == PLAN}
-    recipes = {
-        file.parent for file, plan in plans.items() if plan is None or is_plan(plan)
-    }  # None: one that is damaged
+    strange = {file.parent for file, plan in plans.items() if plan is not None and not is_plan(plan)}
+    # A plan that is damaged, or no plan at all beside results of runs, is named as soon as it is read.
+    strange -= {file.parent for file in files if file.parent in strange and is_run(_json(file))}
+    recipes = {file.parent for file in plans} - strange
     results = {file: result for file in files if file.parent not in recipes and (result := _result(file)) is not None}
     others = [file for file in files if file.parent not in recipes and file not in results]
     if not recipes and not results:
@@ -182,7 +183,7 @@ def _section(name: Path, result: ResultFile) -> Section:
     except DataError as error:
         raise DataError(f"{name}: {error.problem}", error.hint) from error
     except (LookupError, TypeError, AttributeError) as error:
-        raise DataError(f"{name} is a damaged result: {error!r}", "remove it, or write it again") from error
+        raise DataError(f"{name} is a damaged result: {cause(error)}", "remove it, or write it again") from error
     words = shlex.split(result["command"])[: 3 if is_analysis else 2]
     page = name.parent.as_posix() if name.parent.name else "more"
     title = name.with_suffix("").as_posix()
@@ -199,7 +200,7 @@ def _analysed(finding: FindingRecord) -> str:
         parts = [Part(**part) for part in finding["parts"] if not _is_false_none(part, finding.get("values", {}))]
         return "".join(f"{part.markdown()}\n\n" for part in parts)
     except (LookupError, TypeError, AttributeError) as error:
-        raise DataError(f"the finding of an analysis is damaged: {error!r}", "write it again") from error
+        raise DataError(f"the finding of an analysis is damaged: {cause(error)}", "write it again") from error
 
 
 def _is_false_none(part: PartRecord, values: Values) -> bool:

@@ -26,6 +26,7 @@ class RunReport(TypedDict):
 
     scores: dict[str, dict[str, ScoreRecord]]
     extra: dict[str, dict[str, float]]
+    queries: NotRequired[int]  # how many
     seen: NotRequired[SeenScores]
     each: NotRequired[Packed]  # files of earlier versions lack it
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -15,13 +15,14 @@ from typing import NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
-from triever.errors import DataError
+from triever.errors import DataError, cause
+from triever.evaluation.compare import ANSWERED, CLAIMED
 from triever.evaluation.picture import Bars
 from triever.evaluation.report import ScoreRecord
 from triever.lab.run_costs import bytes_per_document, fit_seconds, is_as_it_came, was_alone
 from triever.lab.run_results import RunResult, unpacked
 from triever.lab.toml_values import part_name
-from triever.lab.verdicts import FAILS, HOLDS, MISSING, OPEN, EachQuestion, Measured, together, verdict
+from triever.lab.verdicts import FAILS, FEWEST, HOLDS, MISSING, EachQuestion, Measured, together, too_few, verdict
 from triever.printable import mean_text
 
 PLAN = "recipe.json"
@@ -122,9 +123,15 @@ class Row:
 
     def measured(self, split: str, measure: str) -> Measured | None:
         """One measure over the seeds; None if no run succeeded, or if it does not fit the system."""
-        if not self.results or not all(_has(result, measure) for result in self.results):
+        if not self.results or self.lacks(measure):
             return None
-        return Measured.of([_score(result, split, measure) for result in self.results], self._each(split, measure))
+        scores = [_score(result, split, measure) for result in self.results]
+        counts = [count for result in self.results if (count := result["reports"][split].get("queries")) is not None]
+        return Measured.of(scores, self._each(split, measure), min(counts, default=None))
+
+    def lacks(self, measure: str) -> bool:
+        """Whether some run succeeded, but has no such measure."""
+        return not all(_has(result, measure) for result in self.results)
 
     def _each(self, split: str, measure: str) -> EachQuestion | None:
         """The mean over the seeds for each question, where all files have it for the same questions."""
@@ -254,13 +261,12 @@ class RecipeTable:
             cases = [(pair, split) for split in splits for pair in order["pairs"]]
             verdicts = [self._pair_verdict(pair, split, order["measure"]) for pair, split in cases]
             counted = f"{verdicts.count(HOLDS)} of {len(verdicts)}" if len(verdicts) > 1 else ""
-            unclear = [
-                (f"{split}: " if len(splits) > 1 else "")
-                + ", ".join(f"{' - '.join(side)} {self._short(side, split, order['measure'])}" for side in _sides(pair))
+            reasons = (
+                (f"{split}: " if len(splits) > 1 else "") + reason
                 for (pair, split), pair_verdict in zip(cases, verdicts, strict=True)
-                if pair_verdict in (FAILS, OPEN)
-            ]
-            why = "; ".join(filter(None, [counted, *unclear[:1]]))
+                if pair_verdict != HOLDS and (reason := self._reason(pair, split, order["measure"]))
+            )
+            why = "; ".join(filter(None, [counted, next(reasons, "")]))
             rows.append({"order": order["statement"], "verdict": together(verdicts), "why": why})
         return rows
 
@@ -277,7 +283,9 @@ class RecipeTable:
 
     def text(self) -> str:
         """The table as text, which a person sees at the end of an experiment."""
-        title = f"{self.plan['title']} ({self.plan['name']}, {self.plan['setting']})"
+        data = dict.fromkeys(result["data"]["dataset"] for row in self.rows for result in row.results)
+        on = f"; data {', '.join(data)}" if data else ""
+        title = f"{self.plan['title']} ({self.plan['name']}, {self.plan['setting']}{on})"
         failed = "\n".join(f"failed: {line}" for line in self.failed)
         return "\n\n".join(filter(None, [title, aligned(self.lines()), aligned(self.verdicts()), failed]))
 
@@ -360,6 +368,21 @@ class RecipeTable:
             return MISSING
         one_model = all(len(side) == 1 for side in sides) and self._is_one_model(pair)
         return verdict(less, more, strict=pair["strict"], one_model=one_model)
+
+    def _reason(self, pair: PlannedPair, split: str, measure: str) -> str:
+        """What a verdict that is not "holds" rests on; "" where cells have no results."""
+        sides = _sides(pair)
+        less, more = (self._measured(side, split, measure) for side in sides)
+        if not less or not more:
+            return self._silent({cell for side in sides for cell in side}, measure)
+        values = ", ".join(f"{' - '.join(side)} {self._short(side, split, measure)}" for side in sides)
+        return f"{values}; fewer than {FEWEST} questions tell nothing" if too_few(less, more) else values
+
+    def _silent(self, cells: Container[str], measure: str) -> str:
+        """Which of these cells have results, but not what a measure needs."""
+        silent = [row.cell for row in self.rows if row.cell in cells and row.lacks(measure)]
+        needed = "probabilities" if measure in CLAIMED else "answers" if measure in ANSWERED else measure
+        return f"no {needed} from {', '.join(silent)}" if silent else ""
 
     def _is_one_model(self, pair: PlannedPair) -> bool:
         """Whether two cells search the same trained parts, with several seeds that both have."""
@@ -476,9 +499,15 @@ def read_plan(folder: Path) -> Plan:
     """The plan beside the results in a folder."""
     path = folder / PLAN
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        plan = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not the plan of a recipe: {error!r}", "remove it, or write it again") from error
+        raise DataError(
+            f"{path} is not the plan of a recipe: {cause(error)}", "remove it, or write it again"
+        ) from error
+    if not is_plan(plan):
+        hint = "remove it, or write it again with: triever experiment RECIPE"
+        raise DataError(f"{path} is not the plan of a recipe, though results of runs lie beside it", hint)
+    return plan
 
 
 def read_result(path: Path, definition: str = "") -> RunResult | None:
@@ -489,13 +518,18 @@ def read_result(path: Path, definition: str = "") -> RunResult | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is not the result of a run: {error!r}", "remove it, or write it again") from error
+        raise DataError(f"{path} is not the result of a run: {cause(error)}", "remove it, or write it again") from error
+
+
+def is_run(value: object) -> bool:
+    """Whether what a file holds is the result of a run."""
+    return isinstance(value, Mapping) and {"cell", "seed", "definition"} <= value.keys()
 
 
 def _run_result(path: Path) -> RunResult:
     """The result of a run, whatever its definition."""
     result = read_result(path)
-    if not isinstance(result, Mapping) or not {"cell", "seed", "definition"} <= result.keys():
+    if not result or not is_run(result):
         raise DataError(f"{path} is not the result of a run", "remove it, or write it again")
     return result
 

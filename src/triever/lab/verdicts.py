@@ -10,10 +10,13 @@ from statistics import fmean, stdev
 import numpy as np
 
 from triever.evaluation.report import ScoreRecord
+from triever.evaluation.seen import ENOUGH
 from triever.evaluation.significance import bootstrap
 from triever.printable import mean_text
 
 HOLDS, FAILS, OPEN, MISSING = "holds", "does not hold", "cannot be told", "not measured"
+FEWEST = ENOUGH
+"""With fewer questions nothing can be told: an interval over questions is then too narrow, and over one it is empty."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,15 @@ class Measured:
     lows: tuple[float, ...]
     highs: tuple[float, ...]
     each: EachQuestion | None = field(default=None, compare=False, repr=False)
+    questions: int | None = field(default=None, compare=False, repr=False)  # how many; None where it is not known
 
     @classmethod
-    def of(cls, scores: Sequence[ScoreRecord], each: EachQuestion | None = None) -> Measured:
+    def of(
+        cls, scores: Sequence[ScoreRecord], each: EachQuestion | None = None, questions: int | None = None
+    ) -> Measured:
         """One from the scores of the seeds, as files hold them."""
         means, lows, highs = zip(*((score["mean"], score["low"], score["high"]) for score in scores), strict=True)
-        return cls(means, lows, highs, each)
+        return cls(means, lows, highs, each, questions)
 
     @property
     def mean(self) -> float:
@@ -61,6 +67,7 @@ class Measured:
             tuple(low - high for low, high in zip(first.lows, second.highs, strict=True)),
             tuple(high - low for high, low in zip(first.highs, second.lows, strict=True)),
             self.each.minus(other.each) if self.each and other.each else None,
+            fewest_questions(self, other),
         )
 
     def gain_over(self, other: Measured) -> tuple[float, float]:
@@ -90,7 +97,10 @@ def verdict(less: Measured, more: Measured, *, strict: bool, one_model: bool = F
 
     If both have several seeds, the ranges of these and the difference over questions have to say the same; otherwise
     the intervals over questions decide. Two searches of one model differ in nothing else: they go seed by seed.
+    Fewer than `FEWEST` questions tell nothing.
     """
+    if too_few(less, more):
+        return OPEN
     by_seeds = len(less.means) > 1 and len(more.means) > 1
     if by_seeds and one_model:
         gains = [other - one for one, other in zip(less.means, more.means, strict=True)]
@@ -99,6 +109,17 @@ def verdict(less: Measured, more: Measured, *, strict: bool, one_model: bool = F
         (low, high), (other_low, other_high) = less.span(by_seeds), more.span(by_seeds)
         told = _told(other_low - high, other_high - low, strict)
     return told if not by_seeds or told == _told(*more.gain_over(less), strict) else OPEN
+
+
+def fewest_questions(*sides: Measured) -> int | None:
+    """How many questions the side with the fewest was asked; None where no side says it."""
+    return min((side.questions for side in sides if side.questions is not None), default=None)
+
+
+def too_few(*sides: Measured) -> bool:
+    """Whether there were too few questions for a verdict."""
+    fewest = fewest_questions(*sides)
+    return fewest is not None and fewest < FEWEST
 
 
 def _told(lowest: float, highest: float, strict: bool) -> str:

@@ -82,12 +82,13 @@ class Standing:
     history: int = 0  # bytes
     # The measure that decides which step is best, at each evaluation after the first step.
     watched: list[float] = field(default_factory=list)
+    start: dict[str, float] = field(default_factory=dict)  # the same measure before the first step, by its name
 
     @classmethod
     def of(cls, raw: object) -> Standing:
         """Read a standing from its JSON; a ValueError says what is impossible in it."""
         if isinstance(raw, dict):
-            raw = {"watched": [], **raw}  # checkpoints of earlier versions have none
+            raw = {"watched": [], "start": {}, **raw}  # checkpoints of earlier versions have none
         if not isinstance(raw, dict) or raw.keys() != {field.name for field in dataclasses.fields(cls)}:
             raise ValueError("its standing has missing or unknown entries")
         for name, value in raw.items():
@@ -130,7 +131,7 @@ def _are_floats(value: object) -> bool:
 _CHECKS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("step", "round", "position", "length", "round_start", "since_best", "history"), _is_count),
     **dict.fromkeys(("seconds", "stepping", "waited"), _is_duration),
-    **dict.fromkeys(("best", "latest"), _are_measures),
+    **dict.fromkeys(("best", "latest", "start"), _are_measures),
     "best_step": lambda value: type(value) is int,
     "finished": lambda value: value in ("", "steps", "patience"),
     "meter": _is_meter,

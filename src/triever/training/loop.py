@@ -18,7 +18,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,6 +61,8 @@ logger = logging.getLogger("triever")
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 ADVICE = "try more training queries or a lower training.learning_rate"
+LIKELIHOOD = "likelihood"
+"""Measures with this in their name are 0 at best; all others at worst, where nothing is found."""
 SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA")
 """Accelerate's names for processes that have a part of the model each."""
 
@@ -79,6 +81,7 @@ class Trained:
     waited: float  # share of the steps' time that was spent waiting for batches
     history: Path | None  # the lines of metrics
     resumed_from: int | None  # the step from which this call went on; None: it began anew
+    start: Mapping[str, float] = field(default_factory=dict)  # the watched measure before the first step, if evaluated
 
 
 def train(
@@ -471,10 +474,15 @@ class _Run:
         started = time.perf_counter()
         measures = self._measures()
         seconds = time.perf_counter() - started
-        is_best = self._is_best(measures)
+        is_better = self._is_best(measures)
+        is_best = is_better or self._finds_as_little(measures)
+        watch = self._watch(measures)
         standing.latest = measures
-        standing.watched += [measures[self._watch(measures)]] if standing.step else []
-        standing.since_best = 0 if is_best else standing.since_best + 1
+        if standing.step:
+            standing.watched.append(measures[watch])
+        else:
+            standing.start = {watch: measures[watch]}
+        standing.since_best = 0 if is_better else standing.since_best + 1
         if is_best:
             standing.best_step, standing.best = standing.step, measures
             self._remember()
@@ -496,6 +504,11 @@ class _Run:
         # Of equal steps the first is best, but a trained step that is as good as the untrained model is better.
         return value > best or (self.standing.best_step <= 0 and value >= best)
 
+    def _finds_as_little(self, measures: Mapping[str, float]) -> bool:
+        """Whether nothing was found so far, and nothing now: then the later step is kept, which has learned longer."""
+        watch = self._watch(measures)
+        return LIKELIHOOD not in watch and measures[watch] == self.standing.best.get(watch) == 0
+
     def _watch(self, measures: Mapping[str, float]) -> str:
         """The name of the measure that decides which step is best."""
         watch = self.work.watch or next(iter(measures), "")
@@ -513,6 +526,8 @@ class _Run:
         best = self.options.keep == "best" and standing.best_step >= 0
         if best and standing.best_step == 0 and self.accelerator.is_main_process:
             self._warn_of_no_gain()
+        if self.accelerator.is_main_process:
+            self._warn_of_no_difference()
         self.accelerator.wait_for_everyone()  # the first process may still be writing
         if self.store and (self.resumed_from == standing.step or best):
             self.store.load_weights(self.model, standing.best_step if best else standing.step)
@@ -529,6 +544,14 @@ class _Run:
         message = "%s: no evaluation was as good as the first, so the model stays as it was before training: %s; %s"
         logger.warning(message, self.work.name, measured, self.work.advice)
 
+    def _warn_of_no_difference(self) -> None:
+        """Say that held-out queries cannot choose a step, if all of several evaluations were equal."""
+        standing = self.standing
+        values = [*standing.start.values(), *standing.watched]
+        if len(values) > 1 and len(set(values)) == 1 and standing.finished:
+            message = "%s: %s was %s in all %d evaluations, so held-out queries tell no step from another"
+            logger.warning(message, self.work.name, self._watch(standing.latest), mean_text(values[0]), len(values))
+
     def _trained(self) -> Trained:
         standing = self.standing
         return Trained(
@@ -542,6 +565,7 @@ class _Run:
             waited=standing.waited / max(standing.stepping, 1e-9),
             history=self.history.path,
             resumed_from=self.resumed_from,
+            start=standing.start,
         )
 
 

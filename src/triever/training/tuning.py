@@ -299,7 +299,8 @@ def summary(trained: Trained) -> dict[str, float]:
     """How a training went, as a few numbers for a card."""
     best = {f"held-out {name}": round(value, 4) for name, value in trained.best.items()}
     chosen = {"best step": trained.best_step} if trained.best_step is not None else {}
-    return {"trained steps": trained.steps, **chosen, **best, "seconds of training": round(trained.seconds, 1)}
+    start = {f"held-out {name} before": round(value, 4) for name, value in trained.start.items()}
+    return {"trained steps": trained.steps, **chosen, **best, **start, "seconds of training": round(trained.seconds, 1)}
 
 
 @torch.no_grad()
