@@ -231,3 +231,30 @@ def test_docids_info_describes_the_use_of_symbols(tmp_path: Path) -> None:
     assert bad[SHARED] > 0.2
     assert good[SHARED] < 0.05
     assert "code position 1" not in describe_docids(data, "naive", (), None)
+
+
+@pytest.mark.parametrize(
+    ("untitled", "alone", "warned"), [(12, 0, True), (4, 30, True), (3, 30, False), (0, 3, False), (0, 0, False)]
+)
+def test_a_fit_warns_of_documents_without_a_title(
+    untitled: int, alone: int, *, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "triever"):
+        titles = *[""] * untitled, *(f"Title {number}" for number in range(alone))
+        Title(vocabulary=300).fit([Document(str(number), "x", title) for number, title in enumerate(titles)])
+    message = (
+        f"{untitled} of {untitled + alone} documents have no title, so their ids are written instead, which tell a "
+        "model little; give every document a title, or fit generative with docids=semantic"
+    )
+    assert [record.getMessage() for record in caplog.records] == [message] * warned
+
+
+def test_contextual_and_generative_titles_that_are_ids_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    for retriever in (
+        Generative(docids=Title(vocabulary=300), backbone=TINY, training=NOTHING),
+        Contextual(backbone=TINY, training=NOTHING),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "triever"):
+            retriever.fit(titled("", "", "Tea"))
+        assert "2 of 3 documents have no title" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
 
     from triever.artifact import Snapshot, Writer
 
+_log = logging.getLogger("triever")
 
 TITLES = 10_000
 """How many titles are taken apart at once."""
+UNTITLED = 0.1
+"""The share of documents without a title above which a fit warns of them."""
 BACKBONE = "backbone"
 """The tokenizer that is named so is that of a language model, which writes titles in its own tokens."""
 
@@ -143,8 +147,11 @@ class Title(Scheme):
         step = -(-len(documents) // LEARNED)
         learned = _Names(documents[::step] if step > 1 else documents)
         self._pieces = self._given or Pieces.of(self._new_tokenizer(learned))
-        stream = iter(_Names(documents))
-        return DocidList.of(map(self._docids, iter(lambda: list(islice(stream, TITLES)), [])))
+        names = _Names(documents)
+        stream = iter(names)
+        docids = DocidList.of(map(self._docids, iter(lambda: list(islice(stream, TITLES)), [])))
+        names.warn()
+        return docids
 
     def _docids(self, names: Sequence[str]) -> list[Docid]:
         return [(*symbols[: self.most], self.stop) for symbols in self._fitted.symbols(names)]
@@ -210,14 +217,27 @@ def _unescaped(piece: str) -> str:
     return re.sub(r"\\(.)", lambda hit: " " if hit[1] == "_" else hit[1], piece)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Names:
     """The names of documents, which are read anew whenever they are asked for: they may be too many for memory."""
 
     documents: Iterable[Document]
+    count: int = 0  # of those that were read last
+    untitled: int = 0  # of these have no title
 
     def __iter__(self) -> Iterator[str]:
-        return map(_name, self.documents)
+        self.count = self.untitled = 0
+        for document in self.documents:
+            self.count += 1
+            self.untitled += not document.title
+            yield _name(document)
+
+    def warn(self) -> None:
+        """Warn where ids are written instead of many titles."""
+        if self.untitled > UNTITLED * self.count:
+            problem = f"{self.untitled:,} of {self.count:,} documents have no title, so their ids are written instead"
+            hint = "give every document a title, or fit generative with docids=semantic"
+            _log.warning("%s, which tell a model little; %s", problem, hint)
 
 
 def _name(document: Document) -> str:
