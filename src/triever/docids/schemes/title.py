@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -36,6 +37,8 @@ TITLES = 10_000
 """How many titles are taken apart at once."""
 UNTITLED = 0.1
 """The share of documents without a title above which a fit warns of them."""
+INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+"""The Unicode categories of characters that nobody sees."""
 BACKBONE = "backbone"
 """The tokenizer that is named so is that of a language model, which writes titles in its own tokens."""
 
@@ -229,7 +232,7 @@ class _Names:
         self.count = self.untitled = 0
         for document in self.documents:
             self.count += 1
-            self.untitled += not document.title
+            self.untitled += not has_title(document)
             yield _name(document)
 
     def warn(self) -> None:
@@ -240,5 +243,14 @@ class _Names:
             _log.warning("%s, which tell a model little; %s", problem, hint)
 
 
+def has_title(document: Document) -> bool:
+    """Whether a title can be seen: blanks, and characters that only control or format others, are none.
+
+    >>> [has_title(Document("d", "", title)) for title in ("Tea", " ", "\u200b")]
+    [True, False, False]
+    """
+    return any(unicodedata.category(letter) not in INVISIBLE for letter in document.title)
+
+
 def _name(document: Document) -> str:
-    return document.title or document.id
+    return document.title if has_title(document) else document.id
