@@ -159,6 +159,9 @@ class DocidTeaching(Generic[E]):
         if backbone.longest and needed >= backbone.longest - ROOM:
             problem = f"the prompt has {needed} tokens, and {backbone.name} reads {backbone.longest} with a title"
             raise UsageError(problem, "set a shorter prompt, or choose another backbone")
+        if think := self.options.search_options.think:
+            assert isinstance(self.options.docids, Title)
+            self.prompts.check_thought(think, backbone, max(ROOM, self.options.docids.most))
 
     def known_backbone(self) -> Backbone | None:
         """What is going to read; scratch, which suits every decoder, is made from texts and not known yet."""
