@@ -100,7 +100,7 @@ class Prompts:
     def of(cls, name: str) -> Prompts:
         """The templates of a name, or a template and the first one for thoughts; the first ones for nothing."""
         first = next(iter(PROMPTS))
-        return cls(Prompt(PROMPTS.get(name or first, name)), Prompt(THINKING.get(name, THINKING[first])))
+        return cls(Prompt(PROMPTS.get(name or first, _unescaped(name))), Prompt(THINKING.get(name, THINKING[first])))
 
     def longest_thought(self, backbone: Backbone, title: int) -> int:
         """How many tokens a thought may have beside a short question, the words around it, and a title of so many."""
@@ -117,3 +117,12 @@ class Prompts:
             why = f" beside a prompt and a title, because it reads {backbone.longest}" if backbone.longest else ""
             hint = f"set search_options.think={most} or less" if most else "set a shorter prompt, or leave think out"
             raise UsageError(problem + why, hint)
+
+
+def _unescaped(template: str) -> str:
+    r"""A template with line breaks and tabs where a shell has left a backslash and a letter.
+
+    >>> _unescaped(r"{query}\nTitle:")
+    '{query}\nTitle:'
+    """
+    return template.replace(r"\n", "\n").replace(r"\t", "\t")
