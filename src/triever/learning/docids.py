@@ -38,7 +38,7 @@ from triever.index.vector_files import UNIT
 from triever.learning.docid_options import DocidRetriever, view_names
 from triever.learning.docid_views import seen_by, texts_of, views_of
 from triever.learning.encoders import check_memory, device_name, new_encoder
-from triever.models.adapters import AdapterOptions, check_library, is_new
+from triever.models.adapters import AdapterOptions, check_library, check_values, is_new
 from triever.models.backbones import SCRATCH, Backbone, load_backbone
 from triever.models.causal import ROOM
 from triever.models.decoders import DecoderOptions, check_backbone, docid_model, takes_vectors
@@ -135,6 +135,7 @@ class DocidTeaching(Generic[E]):
     def check(self, dataset: Dataset, store: DocumentStore) -> None:
         """Refuse what is known to be impossible before any text is read."""
         options = self.options
+        check_values(options.adapter)
         check_library(options.adapter)
         if options.given and not (self.by_vectors or options.docids.needs_vectors):
             problem = f"{options.docids.kind} docids are not made from vectors, so that given ones have no effect"
