@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,6 +186,26 @@ def test_a_fit_of_contextual_titles_warns_of_the_same(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING, "triever"):
         Contextual(backbone=TINY, training=NOTHING).fit(titled(*["Alike", "Other"] * 10))
     assert "20 of 20 documents or passages share their title docid" in caplog.text
+
+
+@pytest.mark.parametrize("system", [Generative, Contextual])
+def test_documents_that_are_added_are_warned_of_too(system: Any, caplog: pytest.LogCaptureFixture) -> None:
+    retriever = system(backbone=TINY, docids=Title(vocabulary=300), training=NOTHING)
+    if system is Contextual:
+        retriever = system(backbone=TINY, training=NOTHING)
+    retriever.fit(titled("Tea", "Coffee"))
+    with caplog.at_level(logging.WARNING, "triever"):
+        retriever.add([Document(f"few {number}", "x", "Alike") for number in range(3)])
+        assert not caplog.records
+        retriever.add([Document(f"new {number}", "x", "Alike") for number in range(10)])
+    assert "13 of 15 documents or passages share their title docid" in caplog.text
+
+
+def test_long_titles_that_are_cut_are_told_of_the_option() -> None:
+    long = [f"one two three four {number}" for number in range(20)]
+    facts = describe_docids(titled(*long), "title", ["vocabulary=300", "most=4"], None)
+    assert "these titles are cut behind 4 pieces: raise docids.most if" in str(facts["warning about codes"])
+    assert "warning about codes" not in describe_docids(titled(*long), "title", ["vocabulary=300", "most=8"], None)
 
 
 # --- where it is said -----------------------------------------------------------------------------------------

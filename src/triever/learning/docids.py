@@ -23,7 +23,7 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.docids.branches import Branches
-from triever.docids.code_use import code_warnings
+from triever.docids.code_use import TIED, code_warnings, ties
 from triever.docids.docid_list import DocidList
 from triever.docids.schemes import Atomic, Docid, Pieces, Scheme, Title
 from triever.docids.trie import Trie
@@ -385,6 +385,8 @@ class DocidTeaching(Generic[E]):
         self, engine: E, documents: Sequence[Document], store: DocumentStore, targets: Targets | None = None
     ) -> E:
         """The engine after a short training on new documents, if `training.add_steps` asks for it."""
+        if len(documents) >= TIED and not self.by_vectors:  # for fewer, nobody should go over all docids
+            warn_of_ties(engine.docids.trie, engine.docids.scheme)
         if not self.options.training.add_steps or not documents:
             return engine
         model = self._retrained(engine.docids, documents, store, targets)
@@ -432,6 +434,12 @@ def reciprocal_ranks(engine: Engine, store: DocumentStore, held: Pairs) -> list[
 def warn_of_codes(trie: Trie, scheme: Scheme, *, ranked: bool) -> None:
     """Warn where docids have symbols that tell little, or are shared; what rows or vectors rank may share codes."""
     for warning in code_warnings(trie, scheme, ranked=ranked):
+        _log.warning("%s", warning)
+
+
+def warn_of_ties(trie: Trie, scheme: Scheme) -> None:
+    """Warn where documents share their whole docid, as they may when more were added."""
+    if warning := ties(trie, scheme):
         _log.warning("%s", warning)
 
 

@@ -168,6 +168,10 @@ class Title(Scheme):
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
         return self._docids([_name(document)])[0]
 
+    def tied_hint(self, length: int) -> str:
+        cut = f"these titles are cut behind {self.most} pieces: raise docids.most if they differ later, or else "
+        return (cut if length > self.most else "") + self.if_tied
+
     def readable(self, docid: Docid) -> str:
         tokenizer = self._fitted.tokenizer
         return " ".join(_escaped(tokenizer.id_to_token(symbol) or "") for symbol in docid[:-1])
