@@ -436,6 +436,11 @@ def test_a_title_of_nothing_is_the_stop_symbol_alone() -> None:
     assert len(Trie.of(zip(docids, range(len(docids)), strict=True))) == len(TITLES)
 
 
+def test_a_slip_in_the_word_for_a_backbone_is_named() -> None:
+    with pytest.raises(UsageError, match=r"there is no file bakbone; did you mean backbone\?"):
+        Title(tokenizer="bakbone").fit(TITLED)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

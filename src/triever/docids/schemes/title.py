@@ -163,7 +163,9 @@ class Title(Scheme):
         if self.in_tokens:
             problem = "tokenizer = backbone needs a causal language model that writes the titles"
             raise UsageError(problem, "use the system generative with a causal backbone such as smollm2")
-        return load_pieces(self.tokenizer) if self.tokenizer else learn_pieces(names, self.vocabulary)
+        if not self.tokenizer:
+            return learn_pieces(names, self.vocabulary)
+        return load_pieces(self.tokenizer, words=(BACKBONE,))
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
         return self._docids([_name(document)])[0]
