@@ -235,6 +235,19 @@ def test_a_model_that_reads_any_number_of_tokens_thinks_for_so_long_at_most(
         prompts.check_thought(LONGEST_THOUGHT + 1, backbone, 64)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "shown"),
+    [
+        ("", "question"),
+        ("paper", "paper"),
+        (r"{query}\nTitle:", r"{query}\nTitle:"),
+        ("a|b\n{query}\n", r"a\|b\n{query}\n"),
+    ],
+)
+def test_a_card_has_the_prompt_in_one_cell(prompt: str, shown: str) -> None:
+    assert f"\n| prompt | {shown} |\n" in titled(SCRATCH, prompt=prompt).fit(dataset()).card
+
+
 def test_a_thought_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fitted = titled(SCRATCH, search_options=SearchOptions(think=4)).fit(dataset())
     fitted.save(tmp_path / "model")

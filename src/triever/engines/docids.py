@@ -297,7 +297,8 @@ class Docids(Generic[M]):
         """
         codes = code_facts(self.trie, self.scheme, ranked=ranked)
         encoder = self.model.encoder
-        return {"weights": source_of(encoder), **adapter_facts(encoder), **self.trained, **codes}
+        prompt = {"prompt": Prompt(self.reading.prompt).name} if self.reading.prompt else {}
+        return {"weights": source_of(encoder), **prompt, **adapter_facts(encoder), **self.trained, **codes}
 
 
 @dataclass(frozen=True)

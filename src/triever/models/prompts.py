@@ -50,6 +50,11 @@ class Prompt:
         return head, tail
 
     @property
+    def name(self) -> str:
+        """Its name among the templates that have one, else the template itself."""
+        return next((name for name, template in PROMPTS.items() if template == self.template), self.template)
+
+    @property
     def end(self) -> str:
         """The words that a title stands behind."""
         return self._around[1] or ANYTHING
