@@ -21,6 +21,9 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
+MEANT = "did you mean"
+"""What the hint begins with where a known name is close to the one that was given."""
+
 
 class TrieverError(Exception):
     """What is wrong, and a hint that says what to do about it."""
@@ -131,6 +134,6 @@ def nearest(name: str, known: Iterable[str], *, listed: int = 20) -> str:
     folded = {other.casefold(): other for other in reversed(names)}
     close = difflib.get_close_matches(str(name).casefold(), folded, n=1)
     if close:
-        return f"did you mean {folded[close[0]]}?"
+        return f"{MEANT} {folded[close[0]]}?"
     more = ", …" if len(names) > listed else ""
     return f"known: {', '.join(names[:listed])}{more}" if listed and names else "check the name"

@@ -14,6 +14,7 @@ import importlib
 import logging
 import math
 import os
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -480,7 +481,7 @@ class Retriever(ABC, Generic[E]):
     def _card(self, held: Held[E], made_from: Mapping[str, Any]) -> str:
         now = {"documents": len(held.store), "fingerprint": held.store.fingerprint, **_counted(held)}
         rows = {"kind": self.kind, **config.to_dict(self), **held.origin, **made_from, **now}
-        table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+        table = "\n".join(f"| {_cell(key)} | {_cell(value)} |" for key, value in rows.items())
         licence = f"Weights: {made_from[WEIGHTS]}. The documents are inside; their licence is that of the corpus."
         title = f"# A Triever {type(self).__name__} retriever"
         return f"{title}\n\n| what | value |\n| --- | --- |\n{table}\n\n{licence}\n"
@@ -512,11 +513,18 @@ def tell_of_few_held_out(held: int, queries: int, training: Any) -> None:
     """Say where few held-out queries choose the step that is kept."""
     if training.holdout and training.keep == "best" and held < FEW_HELD_OUT:
         few, kept = (f"only {held}", "chosen by these alone") if held else ("none", "the last one")
-        counted, are = (
-            count_of(queries, "training query", "training queries"),
-            "is" if held == 1 or queries == 1 else "are",
-        )
+        counted = count_of(queries, "training query", "training queries")
+        are = "is" if held == 1 or queries == 1 else "are"
         _log.warning(FEW_HELD_OUT_MESSAGE, few, counted, are, training.holdout, kept)
+
+
+def _cell(value: object) -> str:
+    r"""A value in a cell of a Markdown table, which has one line, and `|` at its ends alone.
+
+    >>> _cell("a|b\nc")
+    'a\\|b\\nc'
+    """
+    return re.sub(r"\r\n?|\n", r"\\n", str(value).replace("|", r"\|"))
 
 
 def _made_from(held: Held[Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,6 +188,26 @@ def test_a_fit_of_contextual_titles_warns_of_the_same(caplog: pytest.LogCaptureF
     assert "20 of 20 documents or passages share their title docid" in caplog.text
 
 
+@pytest.mark.parametrize("system", [Generative, Contextual])
+def test_documents_that_are_added_are_warned_of_too(system: Any, caplog: pytest.LogCaptureFixture) -> None:
+    retriever = system(backbone=TINY, docids=Title(vocabulary=300), training=NOTHING)
+    if system is Contextual:
+        retriever = system(backbone=TINY, training=NOTHING)
+    retriever.fit(titled("Tea", "Coffee"))
+    with caplog.at_level(logging.WARNING, "triever"):
+        retriever.add([Document(f"few {number}", "x", "Alike") for number in range(3)])
+        assert not caplog.records
+        retriever.add([Document(f"new {number}", "x", "Alike") for number in range(10)])
+    assert "13 of 15 documents or passages share their title docid" in caplog.text
+
+
+def test_long_titles_that_are_cut_are_told_of_the_option() -> None:
+    long = [f"one two three four {number}" for number in range(20)]
+    facts = describe_docids(titled(*long), "title", ["vocabulary=300", "most=4"], None)
+    assert "these titles are cut behind 4 pieces: raise docids.most if" in str(facts["warning about codes"])
+    assert "warning about codes" not in describe_docids(titled(*long), "title", ["vocabulary=300", "most=8"], None)
+
+
 # --- where it is said -----------------------------------------------------------------------------------------
 
 
@@ -231,3 +252,30 @@ def test_docids_info_describes_the_use_of_symbols(tmp_path: Path) -> None:
     assert bad[SHARED] > 0.2
     assert good[SHARED] < 0.05
     assert "code position 1" not in describe_docids(data, "naive", (), None)
+
+
+@pytest.mark.parametrize(
+    ("untitled", "alone", "warned"), [(12, 0, True), (4, 30, True), (3, 30, False), (0, 3, False), (0, 0, False)]
+)
+def test_a_fit_warns_of_documents_without_a_title(
+    untitled: int, alone: int, *, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "triever"):
+        titles = *[""] * untitled, *(f"Title {number}" for number in range(alone))
+        Title(vocabulary=300).fit([Document(str(number), "x", title) for number, title in enumerate(titles)])
+    message = (
+        f"{untitled} of {untitled + alone} documents have no title, so their ids are written instead, which tell a "
+        "model little; give every document a title, or fit generative with docids=semantic"
+    )
+    assert [record.getMessage() for record in caplog.records] == [message] * warned
+
+
+def test_contextual_and_generative_titles_that_are_ids_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    for retriever in (
+        Generative(docids=Title(vocabulary=300), backbone=TINY, training=NOTHING),
+        Contextual(backbone=TINY, training=NOTHING),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "triever"):
+            retriever.fit(titled("", "", "Tea"))
+        assert "2 of 3 documents have no title" in caplog.text

@@ -354,7 +354,7 @@ def test_what_the_caller_does_to_its_vectors_later_does_not_matter() -> None:
 
 TITLES = [
     *("New York", "New York City", "New York", "Zürich (Stadt)", "東京", "a\\b_c", "Tokyo  Tower", "🙂 smile"),
-    *("   ", "the", "the end", "t"),
+    *("\u0301", "the", "the end", "t"),  # an accent alone is no piece of a word
 ]
 TITLED = [Document(str(number), "", title) for number, title in enumerate(TITLES)]
 
@@ -420,12 +420,25 @@ def test_the_symbols_of_a_tokenizer_without_gaps_are_its_tokens_and_a_stop(tmp_p
     assert tokenizer.decode(list(docid[:-1])).strip() == "New York City"
 
 
+@pytest.mark.parametrize("title", ["", "  ", "\u200b", "\u00a0\u3000", "\n\t", "\x00\x07", "\u202e", "\ufeff"])
+def test_a_title_that_nobody_sees_is_none(title: str) -> None:
+    scheme = Title(vocabulary=100)
+    hidden, named = scheme.fit([Document("tea", "text", title), Document("coffee", "text", f"{title}tea")])
+    assert hidden == named == scheme.place(Document("tea", "text", title))
+    assert len(hidden) > 1
+
+
 def test_a_title_of_nothing_is_the_stop_symbol_alone() -> None:
     scheme = Title(vocabulary=100)
     docids = scheme.fit(TITLED)
-    assert docids[TITLES.index("   ")] == (scheme.width - 1,)
+    assert docids[TITLES.index("\u0301")] == (scheme.width - 1,)
     assert [scheme.parse(scheme.readable(docid)) for docid in docids] == docids
     assert len(Trie.of(zip(docids, range(len(docids)), strict=True))) == len(TITLES)
+
+
+def test_a_slip_in_the_word_for_a_backbone_is_named() -> None:
+    with pytest.raises(UsageError, match=r"there is no file bakbone; did you mean backbone\?"):
+        Title(tokenizer="bakbone").fit(TITLED)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from transformers import AutoModel, AutoModelForCausalLM
 from tests.marks import quick
 from tests.models.causal import save_causal
 from tests.models.test_backbones import KINDS, TEXTS, folders, save  # noqa: F401 - a fixture
+from triever import Contextual, Dataset, Dense, Document, Generative, MultiVector
 from triever.errors import MissingExtra, UsageError
-from triever.models.adapters import AdapterOptions, adapter_weights, attach, backbone_tensors, is_new
+from triever.models.adapters import AdapterOptions, adapter_weights, attach, backbone_tensors, check_values, is_new
 from triever.models.backbones import load_backbone
 from triever.models.bert_reader import empty_reader
 from triever.models.encoder import Encoder, EncoderShape, turned
@@ -195,6 +196,29 @@ def test_without_peft_it_is_said_what_to_install(places: dict[str, Path], monkey
 def test_values_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         AdapterOptions(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "unheeded"),
+    [
+        ({"budget": 0.3}, r"budget = 0\.3 has no effect with adapter\.kind = none; .* set adapter\.kind=bottleneck"),
+        ({"kind": "lora", "budget": 0.3}, r"budget = 0\.3 has no effect with adapter\.kind = lora"),
+        ({"kind": "bottleneck", "rank": 4}, r"rank = 4 has no effect with .* bottleneck; .* set adapter\.kind=lora"),
+        ({"kind": "bottleneck", "alpha": 4}, "alpha = 4 has no effect"),
+        ({"dropout": 0.1}, r"dropout = 0\.1 has no effect"),
+    ],
+)
+@pytest.mark.parametrize("system", [Dense, MultiVector, Generative, Contextual])
+def test_a_fit_refuses_values_of_another_kind(options: dict[str, Any], unheeded: str, system: Any) -> None:
+    adapter, backbone = AdapterOptions(**options), "scratch:hidden=32,layers=1,heads=2"
+    retriever = system(backbone=backbone, adapter=adapter, training={"steps": 0})
+    with pytest.raises(UsageError, match=unheeded):
+        retriever.fit(Dataset.of("one", [Document("tea", "Brew it.", "Tea")]))
+
+
+def test_values_of_a_kind_are_taken() -> None:
+    for options in (AdapterOptions(), AdapterOptions("lora", 4, 8, 0.1), AdapterOptions("bottleneck", budget=0.3)):
+        check_values(options)
 
 
 def test_a_shape_behind_an_adapter_learns_too(places: dict[str, Path]) -> None:

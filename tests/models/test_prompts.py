@@ -100,3 +100,9 @@ def test_a_text_is_cut_behind_its_first_tokens(name: str, text: str, limit: int)
     assert short == text or len(tokenizer.ids([text], special=False)[0]) > limit
     if limit >= 4 and short != text:  # a letter may have several tokens
         assert short
+
+
+def test_escapes_of_a_shell_are_line_breaks_and_tabs() -> None:
+    assert Prompts.of(r"a\t{query}\nTitle:") == Prompts.of("a\t{query}\nTitle:")
+    assert Prompts.of(r"{query}\nTitle:").asking.template == "{query}\nTitle:"
+    assert Prompt(r"{query}\n").template == r"{query}\n", "what an artifact holds stays as it is"

@@ -389,4 +389,6 @@ def test_the_command_line(home: Path, tmp_path: Path, system: str, options: list
     refused = run(["search", out, "tea"])
     assert refused.returncode
     assert "which it does not hold" in refused.stderr
+    for told in (refused.stderr, done.stderr):
+        assert "set TRIEVER_WEIGHTS to the folder that holds tiny-llama" in " ".join(told.split())
     assert run(["search", out, "tea"], environment={weights.VARIABLE: str(home)}).returncode == 0

@@ -32,7 +32,8 @@ from triever import (
 )
 from triever.commands.use import search
 from triever.learning.docid_views import views_of
-from triever.models.prompts import ASK, PROMPTS, THINK, THINKING
+from triever.models.backbones import Backbone, load_backbone
+from triever.models.prompts import ASK, LONGEST_THOUGHT, PROMPTS, THINK, THINKING, Prompts
 from triever.models.token_decoder import TokenDecoder
 
 TEXTS = [*(document.full_text for document in DOCUMENTS), "\n".join(PROMPTS.values()), " ".join(THINKING.values())]
@@ -204,6 +205,47 @@ def test_a_thought_is_what_transformers_writes_and_stands_behind_the_query(folde
         assert result[0].score == pytest.approx(logprob(folder, asked, result[0].title or result[0].id), abs=1e-3)
         assert fitted.search(query, 3).thought == result.thought
     assert fitted.searching(think=0).search(QUERIES[0]).thought == ""
+
+
+@pytest.mark.parametrize("prompt", ["", "paper", "{query}\n"])
+def test_the_longest_thought_leaves_room_for_a_question_and_a_title(prompt: str) -> None:
+    backbone = f"{SCRATCH},positions=200"
+    with pytest.raises(
+        UsageError, match=r"may have \d+ tokens beside a prompt and a title, because it reads 200"
+    ) as told:
+        titled(backbone, prompt=prompt, search_options=SearchOptions(think=500)).fit(dataset())
+    most = int(told.value.hint.removeprefix("set search_options.think=").removesuffix(" or less"))
+    fitted = titled(backbone, prompt=prompt).fit(dataset())
+    with pytest.raises(UsageError, match=f"think = {most + 1} is too long"):
+        fitted.searching(think=most + 1)
+    tokenizer = fitted.engine.docids.model.encoder.tokenizer
+    (read,) = Prompts.of(prompt).thinking.ids(tokenizer, ["tea leaves"], 200 - most)
+    assert "tea leaves" in tokenizer.text(read)
+    result = fitted.searching(think=most).search("tea leaves " * 100, 3)
+    assert [hit.title for hit in result]
+
+
+def test_a_model_that_reads_any_number_of_tokens_thinks_for_so_long_at_most(
+    folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone, prompts = load_backbone(folders["llama"]), Prompts.of("")
+    monkeypatch.setattr(Backbone, "longest", None)
+    prompts.check_thought(LONGEST_THOUGHT, backbone, 64)
+    with pytest.raises(UsageError, match=r"may have 4096 tokens; set search_options\.think=4096 or less"):
+        prompts.check_thought(LONGEST_THOUGHT + 1, backbone, 64)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shown"),
+    [
+        ("", "question"),
+        ("paper", "paper"),
+        (r"{query}\nTitle:", r"{query}\nTitle:"),
+        ("a|b\n{query}\n", r"a\|b\n{query}\n"),
+    ],
+)
+def test_a_card_has_the_prompt_in_one_cell(prompt: str, shown: str) -> None:
+    assert f"\n| prompt | {shown} |\n" in titled(SCRATCH, prompt=prompt).fit(dataset()).card
 
 
 def test_a_thought_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,6 +85,7 @@ def fit(
     """
     from triever import artifact, work_folder
     from triever.lab.systems import new_system
+    from triever.models.weights import NEEDED
 
     retriever = new_system(system, set_ or ())
     artifact.check_place(out, replace=replace)  # before hours of work, and once more after
@@ -116,7 +117,10 @@ def fit(
     if not work:
         work_folder.remove(folder)
     note(f"wrote {out}: {retriever.kind} with {_size(retriever)}")
-    if outcome := _outcome(retriever.engine.made_from(), keep=getattr(retriever.tuning, "keep", "best")):
+    made_from = retriever.engine.made_from()
+    if needed := made_from.get(NEEDED):
+        note(f"{out} names its backbone and does not hold its weights; to open it: {needed}")
+    if outcome := _outcome(made_from, keep=getattr(retriever.tuning, "keep", "best")):
         note(outcome)
     note(str(dataset.reading))
 

@@ -115,8 +115,10 @@ def ties(trie: Trie, scheme: Scheme) -> str:
     count, total = int(entries[entries > 1].sum(dtype=np.int64)), main.entries
     if count < TIED or count <= SHARED * total:
         return ""
+    depth = np.searchsorted(main.levels, np.flatnonzero(main.leaf)[entries > 1], side="right") - 1
+    length = int(np.bincount(depth, entries[entries > 1]).argmax())  # that most of them have
     problem = f"{count:,} of {total:,} documents or passages share their {scheme.kind} docid with another one"
-    return f"{problem}, so that a search cannot tell these apart; {scheme.if_tied}"
+    return f"{problem}, so that a search cannot tell these apart; {scheme.tied_hint(length)}"
 
 
 def code_use(trie: Trie, scheme: Scheme) -> CodeUse | None:

@@ -20,7 +20,7 @@ from triever.artifact import Snapshot, Writer
 from triever.data.records import Document, Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.docids.code_use import code_facts
-from triever.docids.schemes import Atomic, Docid, Scheme
+from triever.docids.schemes import Atomic, Docid, Scheme, Title
 from triever.docids.trie import Paths, Trie, TrieShape
 from triever.docids.walk import Walk
 from triever.engines.base import Parts
@@ -31,7 +31,7 @@ from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Stored, Thing, scaled, weight_products, weights_in
 from triever.models import decoders
 from triever.models import encoder as encoders
-from triever.models.causal import CausalGenerator
+from triever.models.causal import ROOM, CausalGenerator
 from triever.models.cross_decoder import CrossDecoder, Seq2SeqGenerator
 from triever.models.decoders import DecoderOptions, takes_vectors
 from triever.models.docid_model import DocidModel, laid_out
@@ -41,7 +41,7 @@ from triever.models.even_decoder import EvenSeq2SeqGenerator, can_be_even
 from triever.models.fused_decoder import FusedGenerator, can_fuse
 from triever.models.generator import Generator
 from triever.models.language_model import end_of
-from triever.models.prompts import Prompt
+from triever.models.prompts import Prompt, Prompts
 from triever.models.rounded import Rounded
 from triever.models.token_decoder import TokenDecoder
 from triever.models.tokens import TextTokenizer, Tokens
@@ -163,9 +163,17 @@ class Docids(Generic[M]):
             lambda texts: self.reading.query_tokens(self.model, texts, length + more).all_padded(pad)
         )
 
+    def check_thought(self, limit: int) -> None:
+        """Refuse a thought that leaves no room for a question and a title in what the language model reads."""
+        if limit:
+            assert isinstance(self.scheme, Title)  # retrievers refuse to let others think
+            prompts = Prompts(Prompt(self.reading.prompt), Prompt(self.reading.thinking))
+            prompts.check_thought(limit, self.model.encoder.backbone, max(ROOM, self.scheme.most))
+
     def thoughts(self, queries: Sequence[str], limit: int) -> list[str]:
         """What the language model writes freely about queries, the likeliest token after the other."""
         assert isinstance(self.model, TokenDecoder)  # retrievers refuse to let others think
+        self.check_thought(limit)
         tokenizer, longest = self.model.encoder.tokenizer, self.model.at_most(UNLIMITED)
         queries = tokenizer.cut(queries, self.queries[0])
         prompts = Prompt(self.reading.thinking).ids(tokenizer, queries, max(1, longest - limit))
@@ -289,7 +297,8 @@ class Docids(Generic[M]):
         """
         codes = code_facts(self.trie, self.scheme, ranked=ranked)
         encoder = self.model.encoder
-        return {"weights": source_of(encoder), **adapter_facts(encoder), **self.trained, **codes}
+        prompt = {"prompt": Prompt(self.reading.prompt).name} if self.reading.prompt else {}
+        return {"weights": source_of(encoder), **prompt, **adapter_facts(encoder), **self.trained, **codes}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.docids.branches import Branches
-from triever.docids.code_use import code_warnings
+from triever.docids.code_use import TIED, code_warnings, ties
 from triever.docids.docid_list import DocidList
 from triever.docids.schemes import Atomic, Docid, Pieces, Scheme, Title
 from triever.docids.trie import Trie
@@ -38,7 +38,7 @@ from triever.index.vector_files import UNIT
 from triever.learning.docid_options import DocidRetriever, view_names
 from triever.learning.docid_views import seen_by, texts_of, views_of
 from triever.learning.encoders import check_memory, device_name, new_encoder
-from triever.models.adapters import AdapterOptions, check_library, is_new
+from triever.models.adapters import AdapterOptions, check_library, check_values, is_new
 from triever.models.backbones import SCRATCH, Backbone, load_backbone
 from triever.models.causal import ROOM
 from triever.models.decoders import DecoderOptions, check_backbone, docid_model, takes_vectors
@@ -135,6 +135,7 @@ class DocidTeaching(Generic[E]):
     def check(self, dataset: Dataset, store: DocumentStore) -> None:
         """Refuse what is known to be impossible before any text is read."""
         options = self.options
+        check_values(options.adapter)
         check_library(options.adapter)
         if options.given and not (self.by_vectors or options.docids.needs_vectors):
             problem = f"{options.docids.kind} docids are not made from vectors, so that given ones have no effect"
@@ -159,6 +160,9 @@ class DocidTeaching(Generic[E]):
         if backbone.longest and needed >= backbone.longest - ROOM:
             problem = f"the prompt has {needed} tokens, and {backbone.name} reads {backbone.longest} with a title"
             raise UsageError(problem, "set a shorter prompt, or choose another backbone")
+        if think := self.options.search_options.think:
+            assert isinstance(self.options.docids, Title)
+            self.prompts.check_thought(think, backbone, max(ROOM, self.options.docids.most))
 
     def known_backbone(self) -> Backbone | None:
         """What is going to read; scratch, which suits every decoder, is made from texts and not known yet."""
@@ -381,6 +385,8 @@ class DocidTeaching(Generic[E]):
         self, engine: E, documents: Sequence[Document], store: DocumentStore, targets: Targets | None = None
     ) -> E:
         """The engine after a short training on new documents, if `training.add_steps` asks for it."""
+        if len(documents) >= TIED and not self.by_vectors:  # for fewer, nobody should go over all docids
+            warn_of_ties(engine.docids.trie, engine.docids.scheme)
         if not self.options.training.add_steps or not documents:
             return engine
         model = self._retrained(engine.docids, documents, store, targets)
@@ -428,6 +434,12 @@ def reciprocal_ranks(engine: Engine, store: DocumentStore, held: Pairs) -> list[
 def warn_of_codes(trie: Trie, scheme: Scheme, *, ranked: bool) -> None:
     """Warn where docids have symbols that tell little, or are shared; what rows or vectors rank may share codes."""
     for warning in code_warnings(trie, scheme, ranked=ranked):
+        _log.warning("%s", warning)
+
+
+def warn_of_ties(trie: Trie, scheme: Scheme) -> None:
+    """Warn where documents share their whole docid, as they may when more were added."""
+    if warning := ties(trie, scheme):
         _log.warning("%s", warning)
 
 

@@ -23,7 +23,7 @@ from triever.engines.hits import found_by
 from triever.engines.lexical import LexicalEngine, Weighting
 from triever.errors import UsageError
 from triever.learning.teachers import Teacher
-from triever.models.adapters import AdapterOptions, check_library
+from triever.models.adapters import AdapterOptions, check_library, check_values
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.encoder import Encoder, EncoderShape
 from triever.models.precision import device_of
@@ -118,6 +118,7 @@ class EncoderRetriever(Retriever[E]):
 
     def _encoder(self, store: DocumentStore) -> Encoder:
         device = device_name(self.device)  # first: to read the texts for a backbone may take long
+        check_values(self.adapter)
         check_library(self.adapter)
         backbone = load_backbone(self.backbone, texts=store.sample_texts(), fetch=self.fetch)
         encoder = new_encoder(backbone, self._shape(backbone), self.training.seed, device, self.adapter)
@@ -178,9 +179,9 @@ def _likely(hit: Hit, logprob: float) -> Hit:
 def _tell_of_long_texts(documents: Tokens, limit: int) -> None:
     """Say how many texts are not read to their ends."""
     if longer := int((documents.lengths >= limit).sum()):
-        message = "%s of %s texts are longer than the %s tokens that are read of each; document_length=%s reads more, "
+        message = "%s of %s texts %s longer than the %s tokens that are read of each; document_length=%s reads more, "
         message += "and cut.which=all searches long documents by their passages"
-        _log.warning(message, f"{longer:,}", f"{len(documents):,}", limit, 2 * limit)
+        _log.warning(message, f"{longer:,}", f"{len(documents):,}", "is" if longer == 1 else "are", limit, 2 * limit)
 
 
 def check_lengths(query: int, document: int) -> None:

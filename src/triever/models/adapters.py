@@ -30,6 +30,8 @@ LAST = re.compile(
 NEW = re.compile(r"\.(lora_[A-Z]|bottleneck_(down|up))\.")
 """What the name of an adapter's weight has in it."""
 WRAPPED = ".base_layer."
+BELONGS = {"rank": "lora", "alpha": "lora", "dropout": "lora", "budget": "bottleneck"}
+"""The kind of adapter that heeds an option."""
 MOST = 100
 """The largest budget of bottlenecks."""
 
@@ -63,6 +65,15 @@ class AdapterOptions:
     def freezes(self) -> bool:
         """Whether the backbone stays as it is."""
         return self.kind == "lora" if self.freeze is None else self.freeze
+
+
+def check_values(options: AdapterOptions) -> None:
+    """Refuse values that are without effect; only a fit asks, so that what was saved with such still opens."""
+    for name, kind in BELONGS.items():
+        value = getattr(options, name)
+        if options.kind != kind and value != getattr(AdapterOptions, name):
+            problem = f"adapter.{name} = {value} has no effect with adapter.kind = {options.kind}"
+            raise UsageError(problem, f"leave adapter.{name} out, or set adapter.kind={kind}")
 
 
 def check_library(options: AdapterOptions) -> None:

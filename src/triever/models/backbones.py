@@ -338,7 +338,9 @@ def _from_vocabulary(folder: Path) -> tuple[Any, dict[str, str]]:
             made: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         tokenizer = made.backend_tokenizer
     except Exception as error:  # from a dozen readers of a dozen formats
-        raise DataError(f"{folder} has no tokenizer that can be read: {_first_line(error)}", hint) from error
+        reason = _first_line(error)
+        told = "" if reason.endswith(":") else f": {reason}"  # of a list the first line says nothing
+        raise DataError(f"{folder} has no tokenizer that can be read{told}", hint) from error
     return tokenizer, {key: str(piece) for key, piece in made.special_tokens_map.items()}
 
 

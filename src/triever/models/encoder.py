@@ -36,6 +36,7 @@ from triever.models.elsewhere import Place, place_for
 from triever.models.encoding_blocks import Encoding, Padded, encoded_at, of_chosen, reading_on
 from triever.models.named_backbones import NamedBackbone, weights_hash
 from triever.models.tokens import TextTokenizer, Tokens, by_length, in_pieces
+from triever.models.weights import NEEDED
 from triever.progress import track
 from triever.validation import require
 
@@ -413,10 +414,11 @@ def source_of(model: Begun) -> str:
     return f"{model.backbone.source} (licence: {model.backbone.licence})"
 
 
-def adapter_facts(encoder: Encoder) -> dict[str, int]:
-    """How many weights its adapter has, if there is one, for a card."""
+def adapter_facts(encoder: Encoder) -> dict[str, int | str]:
+    """How many weights its adapter has, and what is needed where its backbone is only named, for a card."""
     count = sum(weight.numel() for weight in adapter_weights(encoder.module))
-    return {"adapter weights": count} if count else {}
+    needed: dict[str, int | str] = {NEEDED: encoder.named.needed} if encoder.named else {}
+    return ({"adapter weights": count} if count else {}) | needed
 
 
 def one_token(tokenizer: TextTokenizer) -> tuple[Tensor, Tensor]:

@@ -49,6 +49,13 @@ class NamedBackbone:
             return cls(backbone.name, "hub", digest)
         return cls(backbone.folder.resolve().name, "folder", digest)
 
+    @property
+    def needed(self) -> str:
+        """What has to be there to open an artifact that only names this."""
+        if self.found == "folder":
+            return f"set {weights.VARIABLE} to the folder that holds {self.name}"
+        return f"have {self.name} {'installed' if self.found == 'package' else 'from the hub'}"
+
     def tensors(self, given: str | None, artifact: Path) -> dict[str, Tensor]:
         """The weights, from a folder that is given or from where the name leads; refused if they are others."""
         backbone = self._found(given, artifact)
@@ -56,7 +63,8 @@ class NamedBackbone:
         if weights_hash(tensors) != self.sha256:
             here = given or self.name
             problem = f"{artifact} was trained over other weights than those of {here} on this machine"
-            hint = f'load it with the right ones: triever.load("{artifact}", backbone="FOLDER")'
+            right = "with the right ones" if self.found == "folder" else "of the same version"
+            hint = f'{self.needed}, {right}, or in Python name them: triever.load("{artifact}", backbone="FOLDER")'
             raise ArtifactError(problem, hint)
         return tensors
 
@@ -72,7 +80,7 @@ class NamedBackbone:
             problem = f"{artifact} was trained over {self.name}, and its weights cannot be used: {error.problem}"
             raise ArtifactError(problem, error.hint) from error
         problem = f"{artifact} was trained over a backbone in a folder {self.name}, which it does not hold"
-        hint = f'name the folder: triever.load("{artifact}", backbone="FOLDER"), or put it into ${weights.VARIABLE}'
+        hint = f'{self.needed}, or in Python name it: triever.load("{artifact}", backbone="FOLDER")'
         raise ArtifactError(problem, hint)
 
     def _in_variable(self) -> Path | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from triever.errors import UsageError, nearest
+from triever.models.backbones import Backbone
 from triever.models.tokens import TextTokenizer, Tokens
 
 QUERY = "{query}"
@@ -21,6 +22,10 @@ PROMPTS = {"question": f"Question: {QUERY}\n{ASK}", "paper": f"{ASK} {QUERY}"}
 """Templates by name; the first one is used where none is set."""
 THINKING = {"question": f"Question: {QUERY}\n{THINK}\nThought:", "paper": f"{THINK} {QUERY}"}
 """What a thought follows, by the name of the template; templates without a name have the first one."""
+LONGEST_THOUGHT = 4096
+"""Tokens of a thought, at most, also where a backbone reads any number of them."""
+QUESTION = 16
+"""Tokens of a question that have room beside the longest thought."""
 ANYTHING = "?"
 """What stands before a title where a template ends with its query."""
 
@@ -43,6 +48,11 @@ class Prompt:
     def _around(self) -> tuple[str, str]:
         head, _, tail = self.template.partition(QUERY)
         return head, tail
+
+    @property
+    def name(self) -> str:
+        """Its name among the templates that have one, else the template itself."""
+        return next((name for name, template in PROMPTS.items() if template == self.template), self.template)
 
     @property
     def end(self) -> str:
@@ -95,4 +105,29 @@ class Prompts:
     def of(cls, name: str) -> Prompts:
         """The templates of a name, or a template and the first one for thoughts; the first ones for nothing."""
         first = next(iter(PROMPTS))
-        return cls(Prompt(PROMPTS.get(name or first, name)), Prompt(THINKING.get(name, THINKING[first])))
+        return cls(Prompt(PROMPTS.get(name or first, _unescaped(name))), Prompt(THINKING.get(name, THINKING[first])))
+
+    def longest_thought(self, backbone: Backbone, title: int) -> int:
+        """How many tokens a thought may have beside a short question, the words around it, and a title of so many."""
+        if not backbone.longest:
+            return LONGEST_THOUGHT
+        asking, thinking = (sum(map(len, part.around(backbone.tokenizer))) for part in (self.asking, self.thinking))
+        return max(0, min(LONGEST_THOUGHT, backbone.longest - QUESTION - max(asking + title, thinking)))
+
+    def check_thought(self, think: int, backbone: Backbone, title: int) -> None:
+        """Refuse a thought of so many tokens that the question behind it would be cut to nothing."""
+        most = self.longest_thought(backbone, title)
+        if think > most:
+            problem = f"search_options.think = {think} is too long: a thought of {backbone.name} may have {most} tokens"
+            why = f" beside a prompt and a title, because it reads {backbone.longest}" if backbone.longest else ""
+            hint = f"set search_options.think={most} or less" if most else "set a shorter prompt, or leave think out"
+            raise UsageError(problem + why, hint)
+
+
+def _unescaped(template: str) -> str:
+    r"""A template with line breaks and tabs where a shell has left a backslash and a letter.
+
+    >>> _unescaped(r"{query}\nTitle:")
+    '{query}\nTitle:'
+    """
+    return template.replace(r"\n", "\n").replace(r"\t", "\t")

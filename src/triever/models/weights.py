@@ -32,6 +32,8 @@ from triever.errors import DataError, UsageError, nearest
 from triever.files import atomic_folder
 from triever.progress import phase
 
+NEEDED = "to open it"
+"""The name on a card of what has to be there, where an artifact only names its backbone."""
 VARIABLE = "TRIEVER_WEIGHTS"
 RECORD = "converted.json"
 STALE = 3600.0

@@ -111,6 +111,7 @@ class Generative(NodeRetriever[DocidEngine | NodeEngine]):
             self.check_nodes()
         else:
             self.check_symbols()
+            engine.docids.check_thought(self.search_options.think)
         return replace(engine, options=self.search_options)
 
     def read(self, snapshot: artifact.Snapshot) -> DocidEngine | NodeEngine:

@@ -126,6 +126,10 @@ class Scheme(ABC):
         """
         return []
 
+    def tied_hint(self, length: int) -> str:
+        """What to do if many documents share docids of so many symbols; "" where that is meant, or cannot be."""
+        return self.if_tied
+
     def readable(self, docid: Docid) -> str:
         """The docid as text."""
         return "-".join(map(str, docid))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triever.errors import UsageError
+from triever.errors import MEANT, UsageError, nearest
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -52,13 +52,18 @@ def _splitter() -> Tokenizer:
     return tokenizer
 
 
-def load_pieces(path: str) -> Tokenizer:
-    """The tokenizer of a file, or of a folder's tokenizer.json, without padding and truncation."""
+def load_pieces(path: str, words: Sequence[str] = ()) -> Tokenizer:
+    """The tokenizer of a file, or of a folder's tokenizer.json, without padding and truncation.
+
+    `words` are what may stand there instead of a path, in case one of them was meant.
+    """
     from tokenizers import Tokenizer
 
     file = Path(path, "tokenizer.json") if os.path.isdir(path) else Path(path)
     hint = "name a tokenizer.json or a folder with one, as save_pretrained of a transformers tokenizer writes it"
     if not os.path.isfile(file):
+        meant = nearest(path, words, listed=0)
+        hint = meant if meant.startswith(MEANT) else hint
         raise UsageError(f"tokenizer = {path!r}: there is no file {file}", hint)
     try:
         tokenizer = Tokenizer.from_file(str(file))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,9 +31,14 @@ if TYPE_CHECKING:
 
     from triever.artifact import Snapshot, Writer
 
+_log = logging.getLogger("triever")
 
 TITLES = 10_000
 """How many titles are taken apart at once."""
+UNTITLED = 0.1
+"""The share of documents without a title above which a fit warns of them."""
+INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+"""The Unicode categories of characters that nobody sees."""
 BACKBONE = "backbone"
 """The tokenizer that is named so is that of a language model, which writes titles in its own tokens."""
 
@@ -143,8 +150,11 @@ class Title(Scheme):
         step = -(-len(documents) // LEARNED)
         learned = _Names(documents[::step] if step > 1 else documents)
         self._pieces = self._given or Pieces.of(self._new_tokenizer(learned))
-        stream = iter(_Names(documents))
-        return DocidList.of(map(self._docids, iter(lambda: list(islice(stream, TITLES)), [])))
+        names = _Names(documents)
+        stream = iter(names)
+        docids = DocidList.of(map(self._docids, iter(lambda: list(islice(stream, TITLES)), [])))
+        names.warn()
+        return docids
 
     def _docids(self, names: Sequence[str]) -> list[Docid]:
         return [(*symbols[: self.most], self.stop) for symbols in self._fitted.symbols(names)]
@@ -153,10 +163,16 @@ class Title(Scheme):
         if self.in_tokens:
             problem = "tokenizer = backbone needs a causal language model that writes the titles"
             raise UsageError(problem, "use the system generative with a causal backbone such as smollm2")
-        return load_pieces(self.tokenizer) if self.tokenizer else learn_pieces(names, self.vocabulary)
+        if not self.tokenizer:
+            return learn_pieces(names, self.vocabulary)
+        return load_pieces(self.tokenizer, words=(BACKBONE,))
 
     def place(self, document: Document, vector: Tensor | None = None) -> Docid:
         return self._docids([_name(document)])[0]
+
+    def tied_hint(self, length: int) -> str:
+        cut = f"these titles are cut behind {self.most} pieces: raise docids.most if they differ later, or else "
+        return (cut if length > self.most else "") + self.if_tied
 
     def readable(self, docid: Docid) -> str:
         tokenizer = self._fitted.tokenizer
@@ -210,15 +226,37 @@ def _unescaped(piece: str) -> str:
     return re.sub(r"\\(.)", lambda hit: " " if hit[1] == "_" else hit[1], piece)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Names:
     """The names of documents, which are read anew whenever they are asked for: they may be too many for memory."""
 
     documents: Iterable[Document]
+    count: int = 0  # of those that were read last
+    untitled: int = 0  # of these have no title
 
     def __iter__(self) -> Iterator[str]:
-        return map(_name, self.documents)
+        self.count = self.untitled = 0
+        for document in self.documents:
+            self.count += 1
+            self.untitled += not has_title(document)
+            yield _name(document)
+
+    def warn(self) -> None:
+        """Warn where ids are written instead of many titles."""
+        if self.untitled > UNTITLED * self.count:
+            problem = f"{self.untitled:,} of {self.count:,} documents have no title, so their ids are written instead"
+            hint = "give every document a title, or fit generative with docids=semantic"
+            _log.warning("%s, which tell a model little; %s", problem, hint)
+
+
+def has_title(document: Document) -> bool:
+    """Whether a title can be seen: blanks, and characters that only control or format others, are none.
+
+    >>> [has_title(Document("d", "", title)) for title in ("Tea", " ", "\u200b")]
+    [True, False, False]
+    """
+    return any(unicodedata.category(letter) not in INVISIBLE for letter in document.title)
 
 
 def _name(document: Document) -> str:
-    return document.title or document.id
+    return document.title if has_title(document) else document.id
