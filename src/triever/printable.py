@@ -70,13 +70,13 @@ def shortened(text: str, width: int = 80) -> str:
 def duration(seconds: float) -> str:
     """Seconds for a person.
 
-    >>> duration(20), duration(600), duration(9000), duration(400_000)
-    ('less than a minute', 'about 10 minutes', 'about 2.5 hours', 'about 5 days')
+    >>> duration(20), duration(70), duration(600), duration(9000), duration(400_000)
+    ('less than a minute', 'about 1 minute', 'about 10 minutes', 'about 2.5 hours', 'about 5 days')
     """
     if seconds < 60:
         return "less than a minute"
     if seconds < 90 * 60:
-        return f"about {seconds / 60:.0f} minutes"
+        return f"about {count_of(round(seconds / 60), 'minute')}"
     if seconds < 48 * 3600:
         return f"about {seconds / 3600:.1f} hours"
     return f"about {seconds / 86400:.0f} days"

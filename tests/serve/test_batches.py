@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -206,16 +206,27 @@ def test_one_bad_query_does_not_fail_others() -> None:
     assert isinstance(bad, ValueError)
 
 
-def test_a_batcher_refuses_and_gives_up() -> None:
-    release = threading.Event()
+def one_by_one() -> Batcher:
+    """A batcher for one text at a time, in which two may wait."""
+    return Batcher(lambda: bm25_once, window=0, most=1, queue=2, observe=lambda *_: None)
+
+
+def held_until(release: threading.Event) -> Callable[[Retriever, Sequence[str]], list[str]]:
+    """What gives its texts back once it is released."""
 
     def compute(_: Retriever, texts: Sequence[str]) -> list[str]:
         release.wait(20)
         return [*texts]
 
+    return compute
+
+
+def test_a_batcher_refuses_and_gives_up() -> None:
+    release = threading.Event()
+    compute = held_until(release)
+
     async def ask() -> None:
-        loop = asyncio.get_running_loop()
-        batcher = Batcher(lambda: bm25_once, window=0, most=1, queue=2, observe=lambda *_: None)
+        loop, batcher = asyncio.get_running_loop(), one_by_one()
         busy = asyncio.create_task(batcher.submit(Job(0, ["busy"], compute, lambda _, values: values)))
         while batcher.waiting or not busy:
             await asyncio.sleep(0.001)
@@ -239,14 +250,10 @@ def test_a_batcher_refuses_and_gives_up() -> None:
 
 def test_an_answer_at_the_very_moment_of_the_deadline_is_late_and_not_a_fault() -> None:
     release = threading.Event()
-
-    def compute(_: Retriever, texts: Sequence[str]) -> list[str]:
-        release.wait(20)
-        return [*texts]
+    compute = held_until(release)
 
     async def ask() -> None:
-        loop = asyncio.get_running_loop()
-        batcher = Batcher(lambda: bm25_once, window=0, most=1, queue=2, observe=lambda *_: None)
+        loop, batcher = asyncio.get_running_loop(), one_by_one()
         job = Job(0, ["late"], compute, lambda _, values: values, loop.time() + 0.05)
         asked = asyncio.create_task(batcher.submit(job))
         await asyncio.sleep(0.01)
