@@ -21,9 +21,6 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
-MEANT = "did you mean"
-"""What the hint begins with where a known name is close to the one that was given."""
-
 
 class TrieverError(Exception):
     """What is wrong, and a hint that says what to do about it."""
@@ -122,6 +119,23 @@ def cause(error: Exception) -> str:
     return "it is not valid JSON" if isinstance(error, ValueError) else "a value in it is of another type than expected"
 
 
+def close_name(name: str, known: Iterable[str]) -> str:
+    """The known name that is closest to another one, whatever its case; "" where none is close."""
+    folded = {other.casefold(): other for other in sorted(map(str, known), reverse=True)}
+    close = difflib.get_close_matches(str(name).casefold(), folded, n=1)
+    return folded[close[0]] if close else ""
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """A hint that names the closest known name; "" where none is close.
+
+    >>> meant("Lanugage", ["language", "k1"]), meant("zzz", ["b"])
+    ('did you mean language?', '')
+    """
+    close = close_name(name, known)
+    return f"did you mean {close}?" if close else ""
+
+
 def nearest(name: str, known: Iterable[str], *, listed: int = 20) -> str:
     """A hint that names the closest known name, whatever its case, or lists the first of them.
 
@@ -131,9 +145,7 @@ def nearest(name: str, known: Iterable[str], *, listed: int = 20) -> str:
     'known: a, b'
     """
     names = sorted(map(str, known))
-    folded = {other.casefold(): other for other in reversed(names)}
-    close = difflib.get_close_matches(str(name).casefold(), folded, n=1)
-    if close:
-        return f"{MEANT} {folded[close[0]]}?"
+    if hint := meant(name, names):
+        return hint
     more = ", …" if len(names) > listed else ""
     return f"known: {', '.join(names[:listed])}{more}" if listed and names else "check the name"

@@ -21,7 +21,7 @@ from triever.data.readers import read_expansions
 from triever.data.reading import IN_MEMORY, Reading, Source
 from triever.data.records import Document, Qrels, Query, normalise
 from triever.data.splits import ALL, named_splits
-from triever.errors import DataError, UsageError, nearest
+from triever.errors import DataError, UsageError, meant, nearest
 
 NAMED = 10
 """How many fields a warning names."""
@@ -333,10 +333,11 @@ class Dataset:
 
 def _split_hint(split: str, splits: Sequence[str]) -> str:
     """What to do about a split that is not there: a dataset without judgements has `all` alone."""
-    hint = nearest(split, splits) if splits else "the dataset has no queries at all"
-    if len(splits) == 1 and hint.startswith("known"):
+    if not splits:
+        return "the dataset has no queries at all"
+    if len(splits) == 1 and not meant(split, splits):
         return f"its only split is {splits[0]}: --set training.split={splits[0]} learns from it, and --split names it"
-    return hint
+    return nearest(split, splits)
 
 
 class Digest:

@@ -24,7 +24,7 @@ from triever.data.records import Qrels, Query
 from triever.data.sampling import sample
 from triever.data.splits import without_endings
 from triever.data.summary import info
-from triever.errors import DataError, UsageError, nearest
+from triever.errors import DataError, UsageError, meant
 
 __all__ = ["Dataset", "info", "load_dataset", "sample"]
 
@@ -127,11 +127,10 @@ def _find(name: str | Path) -> Path:
 def _known(name: str, shelf: str) -> str:
     """What to name instead: a file or folder that lies here or a dataset, if one is near; or what is known."""
     datasets = [_PYTHON, *(_names(Path(shelf)) if shelf else ())]
-    hint = nearest(name, [*datasets, *_here()], listed=0)
-    near = f"{hint} " if hint.startswith("did you mean") else ""
+    hint = meant(name, [*datasets, *_here()])
     if shelf:
-        return f"{near}known: {', '.join(sorted(datasets))}"
-    return near.rstrip() or f"give a path, or set {VARIABLE} to the folder that holds your datasets"
+        return f"{hint} known: {', '.join(sorted(datasets))}".lstrip()
+    return hint or f"give a path, or set {VARIABLE} to the folder that holds your datasets"
 
 
 def _here() -> list[str]:

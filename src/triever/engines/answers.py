@@ -131,8 +131,7 @@ class AnswerReader(Reader[ReadTexts]):
     @property
     def _length(self) -> int:
         """How many tokens a question and a document have at most."""
-        longest = self.texts.model.encoder.longest_document or self.texts.document_length
-        return self.texts.query_length + min(self.texts.document_length, longest)
+        return self.texts.query_length + self.texts.most_of_document
 
     def _weighed(
         self, answers: Answers, numbers: Sequence[int], scores: Sequence[Sequence[float]], most: int

@@ -50,13 +50,19 @@ class ReadTexts:
     query_length: int
     document_length: int
 
+    @property
+    def most_of_document(self) -> int:
+        """How many tokens of a document are read at most: the backbone may have places for fewer than wanted."""
+        longest = self.model.encoder.longest_document
+        return min(self.document_length, longest or self.document_length)
+
     def documents(self, documents: Iterable[Document]) -> Tokens:
         """The tokens of documents."""
-        longest = self.model.encoder.longest_document or self.document_length
-        if longest < self.document_length:
-            _log.warning(SHORTER, self.document_length, longest, self.model.backbone.name)
+        most = self.most_of_document
+        if most < self.document_length:
+            _log.warning(SHORTER, self.document_length, most, self.model.backbone.name)
         texts = (document.full_text for document in documents)
-        return Tokens.of(texts, self.model.tokenizer, min(self.document_length, longest))
+        return Tokens.of(texts, self.model.tokenizer, most)
 
     def questions(self, questions: Iterable[str]) -> Tokens:
         """The tokens of questions."""

@@ -25,7 +25,7 @@ from triever import plugins
 from triever.arguments import brief, listed, table, text
 from triever.data.answers import exact_match, f1, has_answer
 from triever.data.records import Hit, Qrels, Query, Result, ranked
-from triever.errors import MissingExtra, TrieverError, UsageError, nearest
+from triever.errors import MissingExtra, TrieverError, UsageError, close_name
 from triever.evaluation.calibration import claim
 
 if TYPE_CHECKING:
@@ -371,10 +371,9 @@ def _hint(name: str, standard: Iterable[str]) -> str:
     """The nearest of all names, or the common ones: nobody reads fifty."""
     known = {*OWN, "Answer", *standard, *plugins.names(plugins.MEASURES)}
     base = re.split(r"[@(]", name)[0]
-    hint = nearest(base, known)
-    if not hint.startswith("did you mean"):
+    suggested = close_name(base, known)
+    if not suggested:
         return f"known: {', '.join(COMMON)}, …"
-    suggested = hint.removeprefix("did you mean ").removesuffix("?")
     return f"did you mean {suggested}{_cutoff(suggested, name.removeprefix(base))}?"
 
 

@@ -42,7 +42,7 @@ from triever.models.tokens import Tokens
 from triever.printable import an
 from triever.retriever import Retriever, load, questions_of, tell_of_few_held_out
 from triever.training import fit_fingerprints
-from triever.training.loop import Loss, Trained, train
+from triever.training.loop import LIKELIHOOD, Loss, Trained, train
 from triever.training.memory_estimate import check
 from triever.training.optimizers import RateShare
 from triever.training.reatt_batches import answer_rows, reading_batch
@@ -55,7 +55,7 @@ Close = Callable[[Sequence[str], int], list[list[int]]]
 """From questions and a number to the rows of so many close documents for each."""
 Attended = Callable[[str, Sequence[tuple[int, np.ndarray]]], Sequence[Matches]]
 """From a question and documents, each by its row and tokens, to the tokens that fit best in each."""
-WATCH = "likelihood"
+WATCH = LIKELIHOOD
 """The measure on held-out questions: the mean log-probability of a token of their answers."""
 JUDGED = 512
 """Held-out questions that are answered, at most."""

@@ -24,7 +24,7 @@ from torch import nn
 
 from triever.config import build, option
 from triever.data.words import how_texts_look, language_of
-from triever.errors import ArtifactError, DataError, UsageError, nearest
+from triever.errors import ArtifactError, DataError, UsageError, meant, nearest
 from triever.models import weights
 from triever.models.bert_reader import BertSizes, empty_reader, reads
 from triever.models.tokens import TextTokenizer
@@ -459,9 +459,8 @@ def _hub_folder(name: str, fetch: bool) -> Path:
     folder = _cached(name) or (_fetched(name) if fetch else None)
     if folder:
         return folder
-    close = nearest(name, NAMES, listed=0)
     ask = "check the name, or fetch it from the Hugging Face hub: --set fetch=true, in Python fetch=True"
-    raise UsageError(f"the backbone {name} is not on this machine", close if close.startswith("did you") else ask)
+    raise UsageError(f"the backbone {name} is not on this machine", meant(name, NAMES) or ask)
 
 
 def _cached(name: str) -> Path | None:

@@ -21,11 +21,11 @@ from triever.models.precision import fast_dtype
 from triever.models.tokens import TextTokenizer, Tokens
 from triever.training.continuations import continuation_batch, log_likelihoods, mean_loss, spaced
 from triever.training.epochs import epoch_batches
-from triever.training.loop import Trained, train
+from triever.training.loop import LIKELIHOOD, Trained, train
 from triever.training.pairs import Pairs, held_out
 from triever.training.tuning import QueryTuning, TuningBatches
 
-WATCH = "log-likelihood"
+WATCH = f"log-{LIKELIHOOD}"
 """The measure that chooses the best round: a mean over held-out questions."""
 JUDGED = 1000
 """The most held-out questions that an evaluation reads."""

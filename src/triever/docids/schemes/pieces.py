@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triever.errors import MEANT, UsageError, nearest
+from triever.errors import UsageError, meant
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -62,9 +62,7 @@ def load_pieces(path: str, words: Sequence[str] = ()) -> Tokenizer:
     file = Path(path, "tokenizer.json") if os.path.isdir(path) else Path(path)
     hint = "name a tokenizer.json or a folder with one, as save_pretrained of a transformers tokenizer writes it"
     if not os.path.isfile(file):
-        meant = nearest(path, words, listed=0)
-        hint = meant if meant.startswith(MEANT) else hint
-        raise UsageError(f"tokenizer = {path!r}: there is no file {file}", hint)
+        raise UsageError(f"tokenizer = {path!r}: there is no file {file}", meant(path, words) or hint)
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # what it raises has no other type
