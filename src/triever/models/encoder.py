@@ -45,10 +45,11 @@ BATCH_TOKENS = {"cpu": 2_048}
 batches up to half of what is computed would be padding (`benchmarks/processors.py`)."""
 OTHER_BATCH_TOKENS = 32_768
 BATCH_ROWS = 1024
-PIECES = {"cpu": 4}
-"""Pieces that a batch of texts to learn from is read in, where their lengths differ; a GPU that is given more and
-smaller work has to wait for it."""
-OTHER_PIECES = 2
+PIECES = 4
+"""Pieces at most that a batch of texts to learn from is read in, where their lengths differ."""
+PIECE_TOKENS = {"cpu": 1}
+"""Tokens of a padded batch for each of its pieces; a GPU that is given more and smaller work has to wait for it."""
+OTHER_PIECE_TOKENS = 32_768
 MODULE = "module."
 """What the names of the backbone's weights begin with."""
 Put: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
@@ -188,7 +189,7 @@ class Encoder(nn.Module):
     def _states_in_pieces(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The same, and zero behind the longest text of each piece, which is not computed there."""
         lengths = mask.sum(1).tolist()
-        pieces = in_pieces(lengths, PIECES.get(ids.device.type, OTHER_PIECES))
+        pieces = in_pieces(lengths, _most_pieces(ids))
         if len(pieces) < 2:
             return self.module(input_ids=ids, attention_mask=mask).last_hidden_state
         padded = []
@@ -199,6 +200,11 @@ class Encoder(nn.Module):
             padded.append(functional.pad(states, (0, 0, 0, ids.shape[1] - longest)))
         order = np.concatenate(pieces)
         return torch.cat(padded)[torch.from_numpy(np.argsort(order)).to(ids.device)]
+
+
+def _most_pieces(ids: Tensor) -> int:
+    """In how many pieces a batch (rows, length) may be read: two, and more if all of them are large."""
+    return min(PIECES, max(2, ids.numel() // PIECE_TOKENS.get(ids.device.type, OTHER_PIECE_TOKENS)))
 
 
 def turned(encoder: Encoder, matrix: Tensor) -> Encoder:
