@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from triever.models import reatt, split_encoder
 from triever.models.backbones import load_backbone
 from triever.models.bert import COPIED
 from triever.models.late_interaction import late_scores
-from triever.models.reatt import PairStates, ReAttShape, new_reatt
+from triever.models.reatt import PairStates, ReAttModel, ReAttShape, new_reatt
 from triever.models.split_encoder import joined
 from triever.models.tokens import Tokens
 
@@ -547,6 +548,22 @@ def test_words_are_one_table_for_reading_and_writing() -> None:
         assert model.decoder.shape.tied == (form != "t5-v1.1")
 
 
+@pytest.mark.parametrize(("layers", "apart"), [(1, 0), (2, 1), (6, 1)])
+def test_one_layer_of_bert_reads_apart_and_half_of_t5(layers: int, apart: int) -> None:
+    backbone = load_backbone(f"scratch:hidden=16,layers={layers},heads=2,vocabulary=300", texts=["some words"])
+    model = new_reatt(backbone, ReAttShape())
+    assert model.encoder.apart == model.shape.apart == apart
+    assert new_reatt(backbone, ReAttShape(apart=0)).encoder.apart == 0
+    assert tiny("t5", apart=None).model.encoder.apart == 1, "of its two layers"
+
+
+def test_a_model_that_was_saved_without_a_number_has_half_of_its_layers_apart() -> None:
+    backbone = load_backbone("scratch:hidden=16,layers=6,heads=2,vocabulary=300", texts=["some words"])
+    new = new_reatt(backbone, ReAttShape())
+    old = ReAttModel(backbone, replace(new.shape, apart=None), new.decoder.shape)
+    assert old.encoder.apart == 3
+
+
 def test_scratch_makes_a_model_that_follows_from_its_seed() -> None:
     backbone = load_backbone("scratch:hidden=16,layers=2,heads=2,vocabulary=300", texts=["some words", "more words"])
     shape = ReAttShape(query_length=5)
@@ -556,7 +573,6 @@ def test_scratch_makes_a_model_that_follows_from_its_seed() -> None:
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
     assert not all(torch.equal(models[0][name], models[2][name]) for name in models[0])
     model = new_reatt(backbone, shape)
-    assert model.encoder.apart == 1
     assert not model.training
     with pytest.raises(UsageError, match="a query has 6 tokens"):
         model.query_states(*texts([6], 0))

@@ -74,7 +74,7 @@ class Tiny:
         return self.their_encoder(input_ids=ids, attention_mask=mask, **places).last_hidden_state
 
 
-def tiny(form: str, apart: int = 1, dropout: float = 0.0) -> Tiny:
+def tiny(form: str, apart: int | None = 1, dropout: float = 0.0) -> Tiny:
     """A model of random weights in double precision, so that a difference is no matter of rounding."""
     torch.manual_seed(0)
     theirs: Any = _bert() if form.startswith("bert") else _t5(gated=form == "t5-v1.1")

@@ -357,8 +357,8 @@ def test_of_many_documents_on_one_docid_only_hits_are_told_their_docid(monkeypat
     many = [Document(f"d{number:03}", "the same text") for number in range(300)]
     fitted = generative("cluster").fit(triever.Dataset.of("many", many, [], {}))
     asked: list[int] = []
-    docid = Docids.docid
-    monkeypatch.setattr(Docids, "docid", lambda self, number: asked.append(number) or docid(self, number))
+    docids_of = Docids.docids_of
+    monkeypatch.setattr(Docids, "docids_of", lambda self, numbers: asked.extend(numbers) or docids_of(self, numbers))
     assert [hit.id for hit in fitted.search("text", 3)] == ["d299", "d298", "d297"]
     assert asked == [299, 298, 297]
 

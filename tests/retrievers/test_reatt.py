@@ -587,11 +587,19 @@ def test_a_saved_model_is_learned_further(tmp_path: Path) -> None:
     BM25().fit(people()).save(tmp_path / "b")
     with pytest.raises(UsageError, match="bm25 retriever, which does not answer"):
         reatt(start=str(tmp_path / "b")).fit(people())
-    with pytest.raises(UsageError, match=r"has another shape; give it that one: leave shape\.apart out"):
-        reatt(start=str(tmp_path / "m"), shape=triever.ReAttShape(apart=0)).fit(people())
-    reatt(shape=triever.ReAttShape(apart=1, copy=True)).fit(people()).save(tmp_path / "s")
-    with pytest.raises(UsageError, match=r"give it that one: --set shape\.apart=1, --set shape\.copy=true$"):
-        reatt(start=str(tmp_path / "s")).fit(people())
+    with pytest.raises(UsageError, match=r"shape\.dropout = 0\.5, but the model of .* leave shape\.dropout out"):
+        reatt(start=str(tmp_path / "m"), shape=triever.ReAttShape(dropout=0.5)).fit(people())
+
+
+def test_the_shape_is_that_of_the_model_which_is_learned_further(tmp_path: Path) -> None:
+    shape = triever.ReAttShape(apart=0, dropout=0.0, query_length=9)
+    reatt(shape=shape).fit(people()).save(tmp_path / "m")
+    for asked_for in (triever.ReAttShape(), triever.ReAttShape(apart=0, copy=True)):
+        further = reatt(start=str(tmp_path / "m"), shape=asked_for).fit(people())
+        assert further.shape == shape
+        assert further.engine.reader.texts.model.encoder.apart == 0
+    with pytest.raises(UsageError, match=r"shape\.apart = 1, but the model of .* was made with another"):
+        reatt(start=str(tmp_path / "m"), shape=triever.ReAttShape(apart=1)).fit(people())
 
 
 def test_the_backbone_is_that_of_the_model_which_is_learned_further(tmp_path: Path) -> None:

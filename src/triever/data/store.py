@@ -330,6 +330,10 @@ class Ids(Sequence[str]):
 
     __hash__ = None
 
+    def of(self, rows: np.ndarray) -> list[str]:
+        """The ids in these rows, looked up together."""
+        return self._column.take(pa.array(rows, pa.int64())).to_pylist()
+
     def blocks(self) -> Iterator[list[str]]:
         """Some ids at a time."""
         for chunk in self._column.chunks:

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import chain, islice
 from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from triever import config
 from triever.artifact import Snapshot, Writer
-from triever.data.records import Document, Hit, Result, ranked
+from triever.data.records import Document, Hit, Result
 from triever.data.store import DocumentStore
 from triever.docids.code_use import code_facts
 from triever.docids.schemes import Atomic, Docid, Scheme, Title
@@ -96,6 +97,7 @@ class ReadsTexts(Protocol):
 
 
 M = TypeVar("M", bound=DocidModel)
+X = TypeVar("X")
 
 
 @dataclass(frozen=True)
@@ -133,9 +135,14 @@ class Docids(Generic[M]):
 
     def docid(self, number: int) -> Docid:
         """The docid of a document by its number."""
+        return self.docids_of(np.array([number]))[0]
+
+    def docids_of(self, numbers: np.ndarray) -> list[Docid]:
+        """The docids of documents by their numbers."""
         paths, order = self._paths
-        entry = order[np.searchsorted(paths.document, number, sorter=order)]
-        return tuple(paths.flat[paths.start[entry] : paths.start[entry + 1]].tolist())
+        entries = order[np.searchsorted(paths.document, numbers, sorter=order)]
+        begins, ends = paths.start[entries].tolist(), paths.start[entries + 1].tolist()
+        return [tuple(paths.flat[begin:end].tolist()) for begin, end in zip(begins, ends, strict=True)]
 
     def listed(self) -> list[Thing]:
         """All that docids are looked up in."""
@@ -322,7 +329,7 @@ class DocidEngine:
                 asked,
                 lambda cache, hidden: found_by(options, docids.walk, docids.scheme.stop, generator, cache, hidden, k),
             )
-        results = (found_result(docids, store, scored, k) for scored in scored_per_query)
+        results = found_results(docids, store, scored_per_query, k)
         return [replace(result, thought=thought) for result, thought in zip(results, thoughts, strict=True)]
 
     @cached_property
@@ -397,16 +404,33 @@ class DocidEngine:
         return self.docids.write(writer)
 
 
-def found_result(docids: Docids[M], store: DocumentStore, scored: ScoredDocuments, k: int) -> Result:
-    """What a search of docids found as a result: documents by their log-probabilities, with their docids."""
-    rows = np.searchsorted(docids.numbers, [number for number, _ in scored.documents])
-    logprobs = [logprob for _, logprob in scored.documents]
-    best = ranked(
-        Hit(store.ids[row], logprob, logprob=logprob) for row, logprob in zip(rows.tolist(), logprobs, strict=True)
-    )
+def found_results(
+    docids: Docids[M], store: DocumentStore, found: Sequence[ScoredDocuments], k: int
+) -> Iterator[Result]:
+    """What a search of docids found for each query: its best documents by their log-probabilities, with their docids.
+
+    Ids and docids of all queries are looked up together: one by one takes longer than a search on a GPU.
+    """
+    numbers = [[number for number, _ in scored.documents] for scored in found]
+    ids = _together(numbers, lambda every: store.ids.of(np.searchsorted(docids.numbers, every)))
+    best = [
+        sorted(zip((logprob for _, logprob in scored.documents), *names, strict=True), reverse=True)[:k]
+        for scored, *names in zip(found, ids, numbers, strict=True)
+    ]
     # Of many documents that share a docid, and so tie, few are left after the cut: only these look theirs up.
-    hits = (replace(hit, docid=docids.scheme.readable(docids.row_docid(store, hit.id))) for hit in best[:k])
-    return Result(tuple(hits), scored.note, scored.certificate)
+    written = _together([[number for *_, number in kept] for kept in best], docids.docids_of)
+    for scored, kept, own in zip(found, best, written, strict=True):
+        hits = (
+            Hit(name, logprob, docids.scheme.readable(docid), logprob)
+            for (logprob, name, _), docid in zip(kept, own, strict=True)
+        )
+        yield Result(tuple(hits), scored.note, scored.certificate)
+
+
+def _together(numbers: Sequence[Sequence[int]], look_up: Callable[[np.ndarray], Sequence[X]]) -> list[list[X]]:
+    """What is looked up for lists of numbers, all at once."""
+    values = iter(look_up(np.array([*chain.from_iterable(numbers)], np.int64)))
+    return [[*islice(values, len(own))] for own in numbers]
 
 
 def explained(

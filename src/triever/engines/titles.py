@@ -25,7 +25,7 @@ from triever.docids.schemes import Docid, Scheme
 from triever.engines.base import Parts
 from triever.engines.docid_search import ScoredDocuments, SearchOptions, found_by
 from triever.engines.docid_tree import DocidTree
-from triever.engines.docids import Docids, explained, found_result
+from triever.engines.docids import Docids, explained, found_results
 from triever.engines.panels import Panel
 from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Stored, scaled
@@ -144,7 +144,7 @@ class TitleEngine:
             scored_per_query = search_each(
                 generator, queries, lambda cache, hidden: self._found_by(generator, cache, hidden, k)
             )
-        return [found_result(self.docids, store, scored, k) for scored in scored_per_query]
+        return [*found_results(self.docids, store, scored_per_query, k)]
 
     @cached_property
     def _steady(self) -> SteadySearch | None:

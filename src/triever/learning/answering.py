@@ -484,11 +484,19 @@ class AnsweringRetriever(Retriever[E]):
         if not isinstance(begun, AnsweringRetriever):
             problem = f"start = {self.start_name!r} is {an(begun.kind)} retriever, which does not answer"
             raise UsageError(problem, "name a model that triever fit reatt or triever fit answerer has written")
-        if config.to_dict(begun.shape) != config.to_dict(self.shape):
-            problem = f"the model of {self.start_name} has another shape"
-            raise UsageError(problem, f"give it that one: {_words_for(begun.shape, self.shape)}")
-        self._take_backbone(begun.engine.reader.texts.model.backbone.name)
+        model = begun.engine.reader.texts.model
+        self._take_shape([begun.shape, *([model.shape] if isinstance(model, ReAttModel) else [])])
+        self._take_backbone(model.backbone.name)
         return begun
+
+    def _take_shape(self, shapes: Sequence[ReAttShape]) -> None:
+        """Note the shape of what it starts from, as that was asked for and as it is, and refuse another."""
+        known = [config.to_dict(shape) for shape in (*shapes, ReAttShape())]
+        for name, value in config.to_dict(self.shape).items():
+            if value not in [each[name] for each in known]:
+                problem = f"shape.{name} = {value}, but the model of {self.start_name} was made with another"
+                raise UsageError(problem, f"leave shape.{name} out, which comes with start, or leave start out")
+        self.shape = shapes[0]
 
     def _take_backbone(self, name: str) -> None:
         """Note the backbone of what it starts from, and refuse another that was asked for."""
@@ -506,22 +514,6 @@ class AnsweringRetriever(Retriever[E]):
     def started_from(self) -> tuple[Retriever[Any], ...]:
         """The retriever whose model is learned further, where one is given that is open already."""
         return (self.start,) if isinstance(self.start, Retriever) else ()
-
-
-def _words_for(shape: ReAttShape, other: ReAttShape) -> str:
-    """The words of a command line that say how a shape differs from another.
-
-    >>> _words_for(ReAttShape(apart=1, dropout=0.2), ReAttShape(dropout=0.2))
-    '--set shape.apart=1'
-    >>> _words_for(ReAttShape(copy=False), ReAttShape(apart=1))
-    'leave shape.apart out, --set shape.copy=false'
-    """
-    wanted, there = config.to_dict(shape), config.to_dict(other)
-    return ", ".join(
-        f"leave shape.{name} out" if value is None else f"--set shape.{name}={str(value).lower()}"
-        for name, value in wanted.items()
-        if value != there[name]
-    )
 
 
 def scores_of(results: Sequence[Result]) -> list[list[float]]:

@@ -51,7 +51,7 @@ class ReAttShape:
     """How an encoder-decoder is split, and how its heads are weighed: `ReAttShape(apart=3)`."""
 
     apart: int | None = option(
-        None, "encoder layers that read questions and documents apart; not set: half of the layers"
+        None, "encoder layers that read questions and documents apart; not set: one of minilm's, half of a T5's"
     )
     temperature: float = option(0.001, "divides the logits of heads; a low one ends in a single retrieval head")
     query_length: int = option(
@@ -399,8 +399,10 @@ def _from_bert(backbone: Backbone, shape: ReAttShape) -> ReAttModel:
     if not is_bert(backbone):
         problem = f"{backbone.name} is a {backbone.config['model_type']} model, which is neither a T5 nor a BERT"
         raise UsageError(problem, "choose minilm, scratch, or a model of the T5 family")
-    shape = replace(shape, copy=shape.copy is not False)
     sizes, tokenizer = BertSizes.of(backbone.config), backbone.tokenizer
+    # Its upper layers serve the one vector of a text that it was trained to give: after one layer attention finds best.
+    apart = min(1, sizes.num_hidden_layers - 1) if shape.apart is None else shape.apart
+    shape = replace(shape, apart=apart, copy=shape.copy is not False)
     decoder_shape = BertShape.of(sizes, sizes.vocab_size, tied=True, dropout=shape.dropout)
     model = ReAttModel(backbone, shape, replace(decoder_shape, start=tokenizer.before[0]))
     weights = backbone.encoder_module().state_dict()
@@ -417,5 +419,6 @@ def _encoder(backbone: Backbone, shape: ReAttShape, decoder_shape: DecoderShape)
         return SplitT5(decoder_shape, apart)
     sizes = BertSizes.of(backbone.config)
     sizes = replace(sizes, hidden_dropout_prob=shape.dropout, attention_probs_dropout_prob=shape.dropout)
+    # Models that were saved before it was always written down have half of their layers apart.
     apart = sizes.num_hidden_layers // 2 if shape.apart is None else shape.apart
     return SplitBert(sizes, apart, shape.query_length)

@@ -111,15 +111,18 @@ class Timed:
     """Says once that a training takes long, as soon as its first steps show it."""
 
     KNOWN = 20.0
-    """Seconds of steps after which their speed is known: the first steps are slower than the others."""
+    """Seconds of steps after which their speed is known: early steps are slower than the others."""
     LONG = 3600.0
     """Seconds that a person should hear of before they have passed."""
 
     def __init__(self) -> None:
-        self.steps, self.seconds, self.is_told = 0, 0.0, False
+        self.steps, self.seconds, self.is_begun, self.is_told = 0, 0.0, False, False
 
     def tell(self, name: str, seconds: float, left: int) -> None:
         """Count a step of so many seconds; `left` more are to come."""
+        if not self.is_begun:  # the first step compiles the model, or waits for what is loaded
+            self.is_begun = True
+            return
         if self.is_told:
             return
         self.steps, self.seconds = self.steps + 1, self.seconds + seconds
