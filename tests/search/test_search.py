@@ -18,6 +18,7 @@ from tests.search.toy import Pair, Toy, brute_force, docid_logprob, log_softmax
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.errors import UsageError
+from triever.search import beam as beam_module
 from triever.search import exact as exact_module
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
@@ -53,14 +54,18 @@ def changed(listed: list[Pair], added: list[Pair], gone: set[int]) -> tuple[Walk
     return Walk(Trie.of(listed).with_added(fresh).without(gone)), left
 
 
-@given(pairs, pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.booleans())
+@given(
+    pairs, pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.booleans(), st.sampled_from([1, 4, 128])
+)
 def test_a_wide_beam_equals_enumeration(
-    listed: list[Pair], added: list[Pair], gone: set[int], normalisation: str, finish: bool
+    listed: list[Pair], added: list[Pair], gone: set[int], normalisation: str, finish: bool, piece: int
 ) -> None:
     walk, left = changed(listed, added, gone)
     toy = Toy(STOP + 1)
     options = BeamOptions(width=64, normalisation=normalisation, finish=finish)
-    frontier = beam(toy, *toy.prefill(QUERIES), walk, options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beam_module, "PIECE", piece)  # with little, rests of docids are read in several pieces
+        frontier = beam(toy, *toy.prefill(QUERIES), walk, options)
     for query, found in zip(QUERIES, documents(walk, frontier, 100), strict=True):
         expected = brute_force(toy, query, left, normalisation)
         assert {document: math.exp(mass) for document, mass in found} == pytest.approx(expected, abs=1e-4)

@@ -16,8 +16,15 @@ from triever.config import option
 from triever.docids.walk import Children, Walk
 from triever.errors import UsageError
 from triever.models.generator import Cache, Generator, Hidden
+from triever.models.tokens import in_pieces
 from triever.search.recorder import Recorder
 from triever.search.scores import Normalisation, child_scores, tail_scores
+
+PIECES = {"cpu": 4}
+"""Pieces in which the rests of docids are read at most, each of like lengths: a few titles are far longer than most. A
+GPU that is given more and smaller work has to wait for it."""
+PIECE = 128
+"""Symbols of a piece: for few, to read the weights once more takes longer than what is saved."""
 
 
 @dataclass(frozen=True)
@@ -228,9 +235,15 @@ class _Search:
     ) -> tuple[Tensor, Tensor]:
         symbols, length = self.walk.tails(state)
         last = beams.tokens.reshape(beams.rows, -1)[lone, -1:]
-        _, hidden = self.generator.extend(cache, parent[lone], torch.cat([last, symbols[:, :-1]], 1))
-        each = tail_scores(self.generator, hidden, symbols, length, self.options.temperature)
-        return each.sum(1), length
+        written, scored = torch.cat([last, symbols[:, :-1]], 1), torch.zeros(len(lone), device=self.walk.device)
+        most = min(PIECES.get(self.walk.device.type, 1), max(1, written.numel() // PIECE))
+        for piece in in_pieces(length.tolist(), most):
+            rows = torch.from_numpy(piece).to(self.walk.device)
+            longest = max(1, int(length[rows[0]]))
+            _, hidden = self.generator.extend(cache, parent[lone[rows]], written[rows, :longest])
+            each = tail_scores(self.generator, hidden, symbols[rows, :longest], length[rows], self.options.temperature)
+            scored[rows] = each.sum(1)
+        return scored, length
 
     def _add(self, state: Tensor, logprob: Tensor, length: int | Tensor) -> None:
         """Add prefixes to the pool, which keeps the best."""
