@@ -47,6 +47,15 @@ class Paths:
         start = starts_of(length)
         return Paths(self.flat[places(self.start[:-1][entries], length)], start, self.document[entries])
 
+    def at(self, entries: np.ndarray) -> list[tuple[int, ...]]:
+        """The docids of these entries.
+
+        >>> Paths.of([((3, 1), 0), ((2,), 1)]).at(np.array([1, 0]))
+        [(2,), (3, 1)]
+        """
+        begins, ends = self.start[entries].tolist(), self.start[entries + 1].tolist()
+        return [tuple(self.flat[begin:end].tolist()) for begin, end in zip(begins, ends, strict=True)]
+
     def joined(self, other: Paths) -> Paths:
         """These entries and then those of `other`."""
         start = np.concatenate([self.start, self.start[-1] + other.start[1:]])

@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import chain, islice
 from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
@@ -27,6 +26,7 @@ from triever.docids.walk import Walk
 from triever.engines.base import Parts
 from triever.engines.docid_search import ScoredDocuments, SearchOptions, found_by
 from triever.engines.docid_tree import DocidTree, Symbols
+from triever.engines.hits import together
 from triever.engines.panels import Panel
 from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Stored, Thing, scaled, weight_products, weights_in
@@ -97,7 +97,6 @@ class ReadsTexts(Protocol):
 
 
 M = TypeVar("M", bound=DocidModel)
-X = TypeVar("X")
 
 
 @dataclass(frozen=True)
@@ -140,9 +139,7 @@ class Docids(Generic[M]):
     def docids_of(self, numbers: np.ndarray) -> list[Docid]:
         """The docids of documents by their numbers."""
         paths, order = self._paths
-        entries = order[np.searchsorted(paths.document, numbers, sorter=order)]
-        begins, ends = paths.start[entries].tolist(), paths.start[entries + 1].tolist()
-        return [tuple(paths.flat[begin:end].tolist()) for begin, end in zip(begins, ends, strict=True)]
+        return paths.at(order[np.searchsorted(paths.document, numbers, sorter=order)])
 
     def listed(self) -> list[Thing]:
         """All that docids are looked up in."""
@@ -411,26 +408,20 @@ def found_results(
 
     Ids and docids of all queries are looked up together: one by one takes longer than a search on a GPU.
     """
-    numbers = [[number for number, _ in scored.documents] for scored in found]
-    ids = _together(numbers, lambda every: store.ids.of(np.searchsorted(docids.numbers, every)))
+    numbers = [np.array([number for number, _ in scored.documents], np.int64) for scored in found]
+    ids = together(numbers, lambda every: store.ids.of(np.searchsorted(docids.numbers, every)))
     best = [
-        sorted(zip((logprob for _, logprob in scored.documents), *names, strict=True), reverse=True)[:k]
-        for scored, *names in zip(found, ids, numbers, strict=True)
+        sorted(zip((logprob for _, logprob in scored.documents), names, own.tolist(), strict=True), reverse=True)[:k]
+        for scored, names, own in zip(found, ids, numbers, strict=True)
     ]
     # Of many documents that share a docid, and so tie, few are left after the cut: only these look theirs up.
-    written = _together([[number for *_, number in kept] for kept in best], docids.docids_of)
+    written = together([np.array([number for *_, number in kept], np.int64) for kept in best], docids.docids_of)
     for scored, kept, own in zip(found, best, written, strict=True):
         hits = (
             Hit(name, logprob, docids.scheme.readable(docid), logprob)
             for (logprob, name, _), docid in zip(kept, own, strict=True)
         )
         yield Result(tuple(hits), scored.note, scored.certificate)
-
-
-def _together(numbers: Sequence[Sequence[int]], look_up: Callable[[np.ndarray], Sequence[X]]) -> list[list[X]]:
-    """What is looked up for lists of numbers, all at once."""
-    values = iter(look_up(np.array([*chain.from_iterable(numbers)], np.int64)))
-    return [[*islice(values, len(own))] for own in numbers]
 
 
 def explained(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,6 +12,18 @@ from triever.arrays import best_rows
 from triever.data.records import Hit, Result, ranked
 from triever.data.store import DocumentStore
 from triever.engines.base import Engine
+
+X = TypeVar("X")
+
+
+def together(numbers: Sequence[np.ndarray], look_up: Callable[[np.ndarray], Sequence[X]]) -> list[list[X]]:
+    """What is looked up for the numbers of each query, all at once: one by one takes longer than a search on a GPU.
+
+    >>> together([np.array([2, 0]), np.array([1])], lambda places: np.array(["a", "b", "c"])[places].tolist())
+    [['c', 'a'], ['b']]
+    """
+    values = iter(look_up(np.concatenate([np.empty(0, np.int64), *numbers])))
+    return [[*islice(values, len(own))] for own in numbers]
 
 
 def top_hits(scores: np.ndarray, ids: Sequence[str], k: int) -> tuple[Hit, ...]:

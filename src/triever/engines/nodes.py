@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -29,6 +29,7 @@ from triever.engines.base import Parts
 from triever.engines.docid_search import SearchOptions
 from triever.engines.docid_tree import DocidTree, Symbols
 from triever.engines.docids import Reading
+from triever.engines.hits import together
 from triever.engines.node_docids import Rows, is_numbered, numbered, passage_vectors, width_of
 from triever.engines.node_search import Found, NodeSearch
 from triever.engines.panels import Panel
@@ -70,7 +71,7 @@ class NodeEngine:
 
     def search(self, store: DocumentStore, queries: Sequence[str], k: int) -> list[Result]:
         """The documents whose docids weigh most."""
-        return [self._result(store, found, k) for found in (self._steady or self._searching).search(queries, k)]
+        return [*self._results(store, (self._steady or self._searching).search(queries, k), k)]
 
     @cached_property
     def _steady(self) -> SteadyNodes | None:
@@ -91,19 +92,29 @@ class NodeEngine:
 
         return SteadyNodes(self._searching, QueryReader(tokenise, vectors, length))
 
-    def _result(self, store: DocumentStore, found: Found, k: int) -> Result:
-        """The k best documents, each with the docid of its passage that weighs most."""
+    def _results(self, store: DocumentStore, found: Sequence[Found], k: int) -> Iterator[Result]:
+        """The k best documents for each query, each with the docid of its passage that weighs most."""
+        best = [self._best(query_found, k) for query_found in found]
+        ids = together([rows for rows, *_ in best], store.ids.of)
+        docids = together([positions for *_, positions in best], self._docids_of)
+        certificate = f"exact: {len(self.rows)} rows compared" if self._searching.compares_all else ""
+        for (_, masses, _), names, written in zip(best, ids, docids, strict=True):
+            hits = zip(names, masses.tolist(), map(self._readable, written), strict=True)
+            yield Result(ranked(Hit(name, mass, docid, mass) for name, mass, docid in hits)[:k], "", certificate)
+
+    def _best(self, found: Found, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The rows of the k best documents and of those that tie with the last, which ids decide.
+
+        With them what they weigh, and where the passage of each is that weighs most.
+        """
         owners = self.rows.owners[found.positions]
         order = np.lexsort((found.positions, found.logprobs, owners))  # the heaviest passage of a document comes last
         owners, positions, logprobs = owners[order], found.positions[order], found.logprobs[order]
         first = np.flatnonzero(np.diff(owners, prepend=-1))
         heaviest = np.append(first[1:], len(owners))[: len(first)] - 1
         masses = np.logaddexp.reduceat(logprobs, first) if len(first) else logprobs
-        best = masses >= kth_greatest(masses, k)  # which of those that tie with the last go is decided by their ids
-        rows = zip(owners[heaviest][best].tolist(), masses[best].tolist(), positions[heaviest][best], strict=True)
-        hits = (Hit(store.ids[row], mass, logprob=mass, docid=self._readable(at)) for row, mass, at in rows)
-        certificate = f"exact: {len(self.rows)} rows compared" if self._searching.compares_all else ""
-        return Result(ranked(hits)[:k], "", certificate)
+        best = masses >= kth_greatest(masses, k)
+        return owners[heaviest][best], masses[best], positions[heaviest][best]
 
     def compared(self, queries: Sequence[str], k: int) -> float:
         """How many rows of nodes and docids are read for a query, as a share of the documents."""
@@ -127,8 +138,7 @@ class NodeEngine:
         longest = int(np.diff(self._paths.start).max(initial=0))
         return max(0, longest - is_numbered(self.scheme))
 
-    def _readable(self, position: int) -> str:
-        docid = self.docid(position)
+    def _readable(self, docid: Docid) -> str:
         return self.scheme.readable(docid[:-1] if is_numbered(self.scheme) else docid)
 
     @property
@@ -186,8 +196,11 @@ class NodeEngine:
 
     def docid(self, position: int) -> Docid:
         """The docid of a passage."""
-        entry = self._entries[position]
-        return tuple(self._paths.flat[self._paths.start[entry] : self._paths.start[entry + 1]].tolist())
+        return self._docids_of(np.array([position]))[0]
+
+    def _docids_of(self, positions: np.ndarray) -> list[Docid]:
+        """The docids of passages."""
+        return self._paths.at(self._entries[positions])
 
     @cached_property
     def _paths(self) -> Paths:
