@@ -104,6 +104,15 @@ def test_texts_that_are_too_many_for_memory_lie_in_files(monkeypatch: pytest.Mon
     assert counted(texts).mapped > 0.99 * counted(texts).bytes
 
 
+def test_ids_are_looked_up_together_in_one_chunk_and_in_several() -> None:
+    store = DocumentStore.of(Document(f"d{number}", "text") for number in range(5))
+    for grown in (store, store.with_added([Document("e", "text"), Document("f", "text")])):
+        rows = np.array([len(grown) - 1, 0, 3, 3])
+        assert grown.ids.of(rows) == [grown.ids[row] for row in rows.tolist()]
+        assert grown.ids.of(np.empty(0, np.int64)) == []
+    assert grown.table.column("id").num_chunks > 1
+
+
 def test_ids_whose_hashes_are_the_same_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("triever.data.store.hash", len, raising=False)
     store = DocumentStore.of([Document(name, "x") for name in ("b", "aa", "a", "c")])

@@ -104,6 +104,13 @@ def test_what_is_learned_from_a_batch_does_not_depend_on_its_pieces(
     torch.testing.assert_close(theirs, gradients, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("rows", "device", "most"), [(64, "meta", 2), (256, "meta", 4), (900, "meta", 4), (2, "cpu", 4)]
+)
+def test_a_gpu_is_given_more_pieces_where_all_of_them_are_large(rows: int, device: str, most: int) -> None:
+    assert encoders._most_pieces(torch.empty(rows, 512, device=device)) == most
+
+
 def test_causal_backbones_pool_the_last_token(backbone: Any) -> None:
     assert Encoder(backbone).shape.pooling == ("last" if backbone.causal else "mean")
 

@@ -554,7 +554,7 @@ def test_one_layer_of_bert_reads_apart_and_half_of_t5(layers: int, apart: int) -
     model = new_reatt(backbone, ReAttShape())
     assert model.encoder.apart == model.shape.apart == apart
     assert new_reatt(backbone, ReAttShape(apart=0)).encoder.apart == 0
-    assert tiny("t5", apart=None).model.encoder.apart == 1, "of its two layers"
+    assert tiny("t5", apart=None).model.shape.apart == 2, "of its four layers"
 
 
 def test_a_model_that_was_saved_without_a_number_has_half_of_its_layers_apart() -> None:

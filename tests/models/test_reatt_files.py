@@ -43,6 +43,21 @@ def scores(model: ReAttModel) -> list[torch.Tensor]:
     return [model.weighed(relevance), model.answer_logprobs(read, answers())]
 
 
+@pytest.mark.parametrize("form", ["t5", "bert"])
+def test_a_model_that_was_saved_without_a_number_has_half_of_its_layers_apart(form: str, tmp_path: Path) -> None:
+    half = 2 if form == "t5" else 1  # of four and of three
+    model = tiny(form, apart=half).model.float()
+
+    def forgets(parts: dict[str, Any]) -> None:
+        parts["state"]["shape"]["apart"] = None
+
+    with artifact.read(put(model, tmp_path / "model", forgets)) as snapshot:
+        again = reatt_files.read(snapshot)
+    assert (again.shape.apart, again.encoder.apart) == (None, half)
+    for ours, expected in zip(scores(again), scores(model), strict=True):
+        assert torch.equal(ours, expected)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_model_comes_back(form: str, tmp_path: Path) -> None:
     model = tiny(form).model.float()

@@ -17,7 +17,7 @@ from triever.models.tokens import TextTokenizer
 
 VOCABULARY = 300
 QUERY_LENGTH = 8
-T5_SIZES = {"d_model": 24, "d_kv": 6, "num_heads": 3, "d_ff": 32, "num_layers": 3, "num_decoder_layers": 2}
+T5_SIZES = {"d_model": 24, "d_kv": 6, "num_heads": 3, "d_ff": 32, "num_layers": 4, "num_decoder_layers": 2}
 BERT_SIZES = {
     "hidden_size": 24,
     "num_attention_heads": 3,

@@ -35,7 +35,7 @@ from triever.index.token_vectors import TokenOptions
 from triever.learning import answering
 from triever.learning.answer_tasks import MASKED, AskedAnswers, asked, with_gaps
 from triever.learning.answering import ReadingCourse, known_from
-from triever.models.reatt import ReAttModel
+from triever.models.reatt import UNSET, ReAttModel
 from triever.retrievers.answerer import Answerer, ReaderTuning
 from triever.retrievers.reatt import ReAtt, ReAttTuning
 from triever.training import memory_estimate
@@ -457,6 +457,7 @@ def test_heads_are_correlated_with_judgements_as_numpy_would() -> None:
     found = heads(fitted, data, "test", depth=8)
     model = fitted.engine.reader.texts.model
     assert len(found.correlations) == model.encoder.heads
+    assert fitted.engine.made_from()["layers apart"] == "1 of 2"
     head = fitted.engine.made_from()["retrieval head"]
     assert head == f"{found.chosen} of {model.encoder.heads}"
     scores, right = [], []
@@ -600,6 +601,14 @@ def test_the_shape_is_that_of_the_model_which_is_learned_further(tmp_path: Path)
         assert further.engine.reader.texts.model.encoder.apart == 0
     with pytest.raises(UsageError, match=r"shape\.apart = 1, but the model of .* was made with another"):
         reatt(start=str(tmp_path / "m"), shape=triever.ReAttShape(apart=1)).fit(people())
+    reatt().fit(people()).save(tmp_path / "unset")
+    assert reatt(start=str(tmp_path / "unset"), shape=triever.ReAttShape(apart=1)).fit(people()).shape.apart is None
+
+
+def test_work_that_was_begun_when_more_layers_read_apart_is_not_resumed() -> None:
+    store = DocumentStore.of(PEOPLE)
+    unset, given = (reatt(shape=triever.ReAttShape(apart=apart)).lessons(people(), store) for apart in (None, 1))
+    assert {name: value for name, value in unset.items() if name not in given} == {"apart": UNSET}
 
 
 def test_the_backbone_is_that_of_the_model_which_is_learned_further(tmp_path: Path) -> None:

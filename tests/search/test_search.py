@@ -13,8 +13,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from tests.search.toy import Pair, Toy, brute_force, docid_logprob, log_softmax
+from tests.search.toy import Pair, Row, Toy, brute_force, docid_logprob, log_softmax
 from triever.docids.trie import Trie
 from triever.docids.walk import Walk
 from triever.errors import UsageError
@@ -71,6 +72,30 @@ def test_a_wide_beam_equals_enumeration(
         assert {document: math.exp(mass) for document, mass in found} == pytest.approx(expected, abs=1e-4)
         if normalisation == "trie" and left:
             assert sum(math.exp(mass) for _, mass in found) == pytest.approx(1, abs=1e-4)
+
+
+def test_rests_of_like_length_are_read_together_and_those_of_a_query_side_by_side() -> None:
+    listed = [((first, *[1] * rest, STOP), 3 * rest + first) for rest in (0, 9) for first in range(3)]
+    walk = Walk(Trie.of([((docid[0], number % 2, *docid[1:]), number) for docid, number in listed]))
+    read: list[tuple[list[str], int]] = []
+
+    class Watched(Toy):
+        def extend(self, cache: list[Row], parents: Tensor, tokens: Tensor) -> tuple[list[Row], Tensor]:
+            read.append(([cache[parent][0] for parent in parents.tolist()], tokens.numel()))
+            return super().extend(cache, parents, tokens)
+
+    found = {}
+    for piece in (128, 1):
+        read.clear()
+        toy = Watched(STOP + 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(beam_module, "PIECE", piece)
+            frontier = beam(toy, *toy.prefill(QUERIES), walk, BeamOptions(64, "vocabulary"))
+        found[piece] = documents(walk, frontier, 10), sum(count for _, count in read)
+        assert all(queries == sorted(queries) for queries, _ in read)
+    for whole, pieces in zip(found[128][0], found[1][0], strict=True):
+        assert dict(pieces) == pytest.approx(dict(whole), abs=1e-5)
+    assert found[1][1] < found[128][1]
 
 
 @given(pairs, pairs, st.sets(st.integers(0, 7), max_size=3), normalisations, st.integers(1, 4), st.booleans())

@@ -689,14 +689,17 @@ def test_the_speed_of_a_training_is_that_of_early_steps_without_the_first(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     timed = Timed()
-    timed.tell("training", 3600.0, 502)  # the first step, which compiles
+    timed.tell("training", 300.0, 502)  # the first step, which compiles
     for left in (501, 500, 499):
         timed.tell("training", 10.0, left)
     assert warnings(caplog) == [
         "training: at 10 s a step the other 500 steps take about 83 minutes; "
         "a GPU, fewer steps or smaller batches take less"
     ]
+    slow = Timed()
+    slow.tell("training", 3000.0, 2)
+    assert "at about 50 minutes a step the other 2 steps take" in warnings(caplog)[1]
     quick = Timed()
     for left in range(3000, 0, -1):
         quick.tell("training", 0.01, left)
-    assert len(warnings(caplog)) == 1
+    assert len(warnings(caplog)) == 2

@@ -332,6 +332,8 @@ class Ids(Sequence[str]):
 
     def of(self, rows: np.ndarray) -> list[str]:
         """The ids in these rows, looked up together."""
+        if self._column.num_chunks > 1:  # to take from several, Arrow joins all of them first
+            return [self[row] for row in rows.tolist()]
         return self._column.take(pa.array(rows, pa.int64())).to_pylist()
 
     def blocks(self) -> Iterator[list[str]]:

@@ -172,9 +172,10 @@ class AttentionEngine:
         return token_products(documents, tokens, self.index.width, self.index.options)
 
     def made_from(self) -> dict[str, Any]:
-        """Which head finds documents."""
-        model = self.texts.model
-        return {"retrieval head": f"{model.retrieval_head} of {model.encoder.heads}"}
+        """How many layers read apart, and which head behind them finds documents."""
+        model, encoder = self.texts.model, self.texts.model.encoder
+        split = {"layers apart": f"{encoder.apart} of {len(encoder.layers)}"}
+        return {**split, "retrieval head": f"{model.retrieval_head} of {encoder.heads}"}
 
     def write(self, writer: Writer) -> dict[str, Any]:
         """Put the keys into an artifact."""

@@ -37,7 +37,7 @@ from triever.learning.encoders import check_lengths, device_name, memory_needed,
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.language_model import LanguageModel, new_language_model
 from triever.models.precision import fast_dtype
-from triever.models.reatt import ANSWER_TOKENS, ReAttModel, ReAttShape, new_reatt
+from triever.models.reatt import ANSWER_TOKENS, UNSET, ReAttModel, ReAttShape, new_reatt
 from triever.models.tokens import Tokens
 from triever.printable import an
 from triever.retriever import Retriever, load, questions_of, tell_of_few_held_out
@@ -87,9 +87,10 @@ _log = logging.getLogger("triever")
 class AnswerTuning(QueryTuning):
     """How a model learns to answer: `AnswerTuning(steps=3000, batch=16)`."""
 
-    steps: int = option(2000, "optimizer steps; 0 leaves the model as it comes")
+    steps: int = option(2500, "optimizer steps; 0 leaves the model as it comes")
     batch: int = option(16, "questions in a batch, each with its close documents")
-    learning_rate: float = option(3e-4, "the highest learning rate, reached after the warmup")
+    learning_rate: float = option(2e-4, "the highest learning rate, reached after the warmup")
+    warmup: float = option(0.1, "share of the steps during which the learning rate rises from zero")
     close: int = option(8, "documents of each question that are read for its answer")
     at_once: int = option(0, "questions that are in memory at once, with gradients as of the whole batch; 0: all")
     task: Task = option(
@@ -372,7 +373,9 @@ class AnsweringRetriever(Retriever[E]):
         """What is learned from besides documents, and the model that it starts from, as fingerprints."""
         folder = self.start if isinstance(self.start, str) else ""  # what is open already is one of the members
         begun = {"start": fit_fingerprints.of_folder(folder)} if folder else {}
-        return {**super().lessons(dataset, store), **begun}
+        # What is decided for those who say nothing has changed: work that the old decision began is not resumed.
+        decided = {"apart": UNSET} if self.start == "" and self.shape.apart is None else {}
+        return {**super().lessons(dataset, store), **begun, **decided}
 
     def learned_queries(self, dataset: Dataset, store: DocumentStore) -> str:
         """A fingerprint of the questions and answers that it learns."""
@@ -485,7 +488,8 @@ class AnsweringRetriever(Retriever[E]):
             problem = f"start = {self.start_name!r} is {an(begun.kind)} retriever, which does not answer"
             raise UsageError(problem, "name a model that triever fit reatt or triever fit answerer has written")
         model = begun.engine.reader.texts.model
-        self._take_shape([begun.shape, *([model.shape] if isinstance(model, ReAttModel) else [])])
+        made = [replace(model.shape, apart=model.encoder.apart)] if isinstance(model, ReAttModel) else []
+        self._take_shape([begun.shape, *made])
         self._take_backbone(model.backbone.name)
         return begun
 

@@ -41,6 +41,8 @@ OWN = ("head_logits", "copying.")
 """The names of weights that no backbone brings begin with these."""
 ANSWER_TOKENS = 32
 """Tokens of an answer, at most."""
+UNSET = "one layer of a BERT, half of a T5"
+"""What reads apart where `ReAttShape.apart` is not set."""
 LEAST = 1e-9
 """What counts as the probability of copying what stands nowhere, so that it has a logarithm."""
 DecoderShape: TypeAlias = T5Shape | BertShape
@@ -384,7 +386,8 @@ def _from_t5(backbone: Backbone, shape: ReAttShape) -> ReAttModel:
     weights = renamed(backbone.seq2seq_module().state_dict())
     tied = torch.equal(weights["output.weight"], weights["reader.embedding.weight"])
     theirs = T5Shape.of(backbone.transformers_config, tied=tied)
-    model = ReAttModel(backbone, shape, replace(theirs, dropout=shape.dropout))
+    apart = theirs.encoder_layers // 2 if shape.apart is None else shape.apart
+    model = ReAttModel(backbone, replace(shape, apart=apart), replace(theirs, dropout=shape.dropout))
     encoder = {f"encoder.text.{name[7:]}": weight for name, weight in weights.items() if name.startswith("reader.")}
     decoder = {f"decoder.{name}": weight for name, weight in weights.items() if not name.startswith("reader.")}
     if tied:
@@ -414,11 +417,10 @@ def _from_bert(backbone: Backbone, shape: ReAttShape) -> ReAttModel:
 
 
 def _encoder(backbone: Backbone, shape: ReAttShape, decoder_shape: DecoderShape) -> SplitEncoder:
+    # Models that were saved before the number was written down have half of their layers apart.
     if isinstance(decoder_shape, T5Shape):
-        apart = decoder_shape.encoder_layers // 2 if shape.apart is None else shape.apart
-        return SplitT5(decoder_shape, apart)
+        return SplitT5(decoder_shape, decoder_shape.encoder_layers // 2 if shape.apart is None else shape.apart)
     sizes = BertSizes.of(backbone.config)
     sizes = replace(sizes, hidden_dropout_prob=shape.dropout, attention_probs_dropout_prob=shape.dropout)
-    # Models that were saved before it was always written down have half of their layers apart.
     apart = sizes.num_hidden_layers // 2 if shape.apart is None else shape.apart
     return SplitBert(sizes, apart, shape.query_length)

@@ -50,8 +50,9 @@ _log = logging.getLogger("triever")
 class ReAttTuning(AnswerTuning):
     """How a model learns to answer and to find: `ReAttTuning(answer_steps=1000, steps=3000, rounds=3)`."""
 
-    answer_steps: int = option(500, "steps before the others that learn from answers alone")
-    rounds: int = option(2, "rounds that the steps are split into; close documents are found anew before each but one")
+    answer_steps: int = option(1000, "steps before the others that learn from answers alone")
+    steps: int = option(1500, "optimizer steps; 0 leaves the model as it comes")
+    rounds: int = option(3, "rounds that the steps are split into; close documents are found anew before each but one")
     alpha: float = option(8.0, "how much finding counts beside answering; 0 learns from answers alone")
     in_batch: bool = option(True, "whether close documents of other questions are learned not to be found")
     renew: bool = option(True, "find close documents by the model itself, before every round but the first")

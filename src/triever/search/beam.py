@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -236,14 +237,21 @@ class _Search:
         symbols, length = self.walk.tails(state)
         last = beams.tokens.reshape(beams.rows, -1)[lone, -1:]
         written, scored = torch.cat([last, symbols[:, :-1]], 1), torch.zeros(len(lone), device=self.walk.device)
-        most = min(PIECES.get(self.walk.device.type, 1), max(1, written.numel() // PIECE))
-        for piece in in_pieces(length.tolist(), most):
+        for piece, longest in self._pieces(length, written.shape[1]):
             rows = torch.from_numpy(piece).to(self.walk.device)
-            longest = max(1, int(length[rows[0]]))
             _, hidden = self.generator.extend(cache, parent[lone[rows]], written[rows, :longest])
             each = tail_scores(self.generator, hidden, symbols[rows, :longest], length[rows], self.options.temperature)
             scored[rows] = each.sum(1)
         return scored, length
+
+    def _pieces(self, lengths: Tensor, longest: int) -> list[tuple[np.ndarray, int]]:
+        """Which tails of these lengths (n,) are read together, and how many symbols of each."""
+        most = min(PIECES.get(self.walk.device.type, 1), len(lengths) * longest // PIECE)
+        if most < 2:  # the host need not wait for the lengths
+            return [(np.arange(len(lengths)), longest)]
+        known = lengths.tolist()
+        # Prefixes of one query have to lie together, as they do in their order.
+        return [(np.sort(piece), max(1, known[piece[0]])) for piece in in_pieces(known, most)]
 
     def _add(self, state: Tensor, logprob: Tensor, length: int | Tensor) -> None:
         """Add prefixes to the pool, which keeps the best."""

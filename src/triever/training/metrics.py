@@ -112,6 +112,8 @@ class Timed:
 
     KNOWN = 20.0
     """Seconds of steps after which their speed is known: early steps are slower than the others."""
+    COMPILED = 360.0
+    """Seconds that a first step may take without telling of the others."""
     LONG = 3600.0
     """Seconds that a person should hear of before they have passed."""
 
@@ -120,10 +122,9 @@ class Timed:
 
     def tell(self, name: str, seconds: float, left: int) -> None:
         """Count a step of so many seconds; `left` more are to come."""
-        if not self.is_begun:  # the first step compiles the model, or waits for what is loaded
-            self.is_begun = True
-            return
-        if self.is_told:
+        first, self.is_begun = not self.is_begun, True
+        # The first step compiles the model, or waits for what is loaded, for minutes at most.
+        if self.is_told or (first and seconds < self.COMPILED):
             return
         self.steps, self.seconds = self.steps + 1, self.seconds + seconds
         if self.seconds < self.KNOWN:
@@ -131,8 +132,9 @@ class Timed:
         self.is_told = True
         each = self.seconds / self.steps
         if each * left >= self.LONG:
-            message = "%s: at %.3g s a step the other %s steps take %s; a GPU, fewer steps or smaller batches take less"
-            logger.warning(message, name, each, f"{left:,}", duration(each * left))
+            message = "%s: at %s a step the other %s steps take %s; a GPU, fewer steps or smaller batches take less"
+            speed = f"{each:.3g} s" if each < 100 else duration(each)
+            logger.warning(message, name, speed, f"{left:,}", duration(each * left))
 
 
 class Window:
