@@ -75,8 +75,7 @@ def test_a_wide_beam_equals_enumeration(
 
 
 def test_rests_of_like_length_are_read_together_and_those_of_a_query_side_by_side() -> None:
-    listed = [((first, *[1] * rest, STOP), 3 * rest + first) for rest in (0, 9) for first in range(3)]
-    walk = Walk(Trie.of([((docid[0], number % 2, *docid[1:]), number) for docid, number in listed]))
+    walk = Walk(Trie.of([((number // 3, number % 3, *[1] * number, STOP), number) for number in range(9)]))
     read: list[tuple[list[str], int]] = []
 
     class Watched(Toy):
