@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rate", type=float, default=0.0, help="learning rate; 0 is that of the kind of model")
-    parser.add_argument("--apart", type=int, default=None, help="encoder layers that read apart; default: that of Triever")
+    parser.add_argument("--apart", type=int, default=None, help="encoder layers that read apart; not given: one")
     parser.add_argument("--copy", action=argparse.BooleanOptionalAction, help="whether tokens are copied")
     parser.add_argument("--query-length", type=int, default=48)
     parser.add_argument("--document-length", type=int, default=400)
