@@ -412,8 +412,8 @@ class DocidTeaching(Generic[E]):
             f"{name} again": Behind(view, len(documents))
             for name, view in texts_of(self.options, docids, replayed).items()
         }
-        known = [docids.docid(int(docids.numbers[row])) for row in old]
-        new = [docids.docid(int(number)) for number in docids.numbers[before:]]
+        known = docids.docids_of(docids.numbers[old])
+        new = docids.docids_of(docids.numbers[before:])
         taught = [*targets(documents, new), *targets(replayed, known)] if targets else [*new, *known]
         options = replace(self.options.training, steps=self.options.training.add_steps, rounds=1, keep="last")
         weights = [1 / len(views)] * len(views) + [1 / max(1, len(again))] * len(again)

@@ -304,7 +304,7 @@ class Contextual(DocidRetriever[TitleEngine]):
         """The model with the encoder of its vocabulary, so that both are in checkpoints; both change between rounds."""
         engine, store, every = lesson.engine, lesson.store, self.vocabulary.every
         rounds = self._teaching.rounds(engine.docids.model, lesson.views, lesson.targets)
-        titles = [engine.docids.docid(number) for number in range(len(store))]
+        titles = engine.docids.docids_of(np.arange(len(store)))
         made = {0: lesson.targets}  # what documents are called, by the round in which their vocabulary was made
 
         def remade(number: int) -> ViewBatches:
@@ -355,7 +355,7 @@ class Contextual(DocidRetriever[TitleEngine]):
         if engine.vocabulary is None or encoder is None:
             problem = "this model writes in its backbone's own vocabulary (vocabulary.k = 0), which has no clusters"
             raise UsageError(problem, "fit a retriever with vocabulary.k above 0, such as 5")
-        docids = [engine.docids.docid(number) for number in engine.docids.numbers.tolist()]
+        docids = engine.docids.docids_of(engine.docids.numbers)
         return InContext(
             engine.vocabulary,
             engine.docids.scheme,
