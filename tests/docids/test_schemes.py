@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from tests.docids.test_quantize import clustered, noisy
 from tests.marks import quick
 from triever import Document, UsageError, artifact, config
-from triever.docids import quantize
+from triever.docids import byte_letters, quantize
+from triever.docids.byte_letters import BLANKS, BYTES, LETTERS
 from triever.docids.code_use import code_use
 from triever.docids.schemes import (
     SCHEMES,
@@ -369,13 +373,13 @@ def word_pieces() -> Tokenizer:
     return tokenizer
 
 
-def byte_pieces() -> Tokenizer:
+def byte_pieces(titles: Sequence[str] = TITLES, size: int = 280) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(TITLES, trainer)
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(titles, trainer)
     tokenizer.add_tokens(["  ", "\\"])  # runs of spaces are pieces of some code models
     return tokenizer
 
@@ -409,6 +413,30 @@ def test_titles_in_the_pieces_of_a_backbone(name: str, tmp_path: Path) -> None:
     assert (again.width, again.tokenizer) == (scheme.width, str(file.parent))
     assert [again.place(document) for document in TITLED] == docids
     assert [again.parse(again.readable(docid)) for docid in docids] == docids
+
+
+def test_pieces_that_stand_for_bytes_are_shown_as_characters(tmp_path: Path) -> None:
+    titles = ["札幌", "São Paulo", "\u0120 ain\\u0120 x", "a\\xe5 \u00e5", "Naïve café", "Москва", "🌍"]
+    tokenizer = byte_pieces(titles[:2], size=320)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    scheme = Title(tokenizer=str(tmp_path))
+    docids = scheme.fit([Document(str(row), "text", title) for row, title in enumerate(titles)])
+    assert [scheme.readable(docid) for docid in docids[:2]] == ["Ġ札幌", "ĠSão ĠPaulo"]
+    assert scheme.readable(docids[-1]).split() == ["Ġ", *(rf"\x{byte:02x}" for byte in "🌍".encode())]
+    assert [scheme.parse(scheme.readable(docid)) for docid in docids] == docids
+    assert [scheme.symbol(symbol) for symbol in docids[0]] == ["Ġ札幌", "end"]
+
+
+@given(st.text(st.sampled_from([*BYTES, *"\\xu4120"]), min_size=1, max_size=12))
+def test_what_is_shown_of_bytes_is_read_back(token: str) -> None:
+    shown = byte_letters.readable(token)
+    assert byte_letters.token_of(shown) == token
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"], exclude_characters=f"{BLANKS}\\"), min_size=1))
+def test_whole_characters_are_shown_as_they_are(text: str) -> None:
+    token = "".join(LETTERS[byte] for byte in text.encode())
+    assert byte_letters.readable(token) == text.replace(" ", "Ġ")
 
 
 def test_the_symbols_of_a_tokenizer_without_gaps_are_its_tokens_and_a_stop(tmp_path: Path) -> None:
@@ -499,10 +527,10 @@ def test_documents_of_one_beginning_are_numbered_and_share_numbers_once_it_is_fu
 
 def test_rows_of_clusters_have_length_one_where_vectors_do(tmp_path: Path) -> None:
     documents, vectors = [Document(str(one), "") for one in range(60)], clustered(60, 4, seed=3)
-    for given, unit in ((vectors, False), (torch.nn.functional.normalize(vectors, dim=1), True)):
+    for learned, unit in ((vectors, False), (torch.nn.functional.normalize(vectors, dim=1), True)):
         scheme = Cluster(clusters=6)
-        numbers = torch.tensor([code for (code,) in scheme.fit(documents, given)])
-        means = torch.stack([given[numbers == one].mean(0) for one in range(6)])
+        numbers = torch.tensor([code for (code,) in scheme.fit(documents, learned)])
+        means = torch.stack([learned[numbers == one].mean(0) for one in range(6)])
         rows = scheme.rows()
         assert rows is not None
         assert torch.equal(rows, reopened(scheme, tmp_path / str(unit)).rows())

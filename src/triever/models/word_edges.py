@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from triever.data.words import is_unspaced
+from triever.docids.byte_letters import BYTES
 from triever.models.tokens import TextTokenizer
 
 KEPT = 4
@@ -134,13 +135,3 @@ def _first_byte(piece: str) -> int:
     if written := re.fullmatch("<0x([0-9A-F]{2})>", piece):
         return int(written[1], 16)
     return BYTES.get(piece.lstrip("Ġ")[:1], -1)
-
-
-def _byte_letters() -> dict[str, int]:
-    """The letter that GPT-2 writes for each byte: its own where that is to be seen, else one from 256 on."""
-    seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in seen]
-    return {chr(byte): byte for byte in seen} | {chr(256 + at): byte for at, byte in enumerate(others)}
-
-
-BYTES = _byte_letters()

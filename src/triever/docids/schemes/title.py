@@ -19,6 +19,7 @@ from triever import config
 from triever.config import option
 from triever.data.records import Document
 from triever.data.store import LEARNED
+from triever.docids import byte_letters
 from triever.docids.docid_list import DocidList
 from triever.docids.quantize import Device
 from triever.docids.schemes.base import Docid, Scheme
@@ -66,6 +67,20 @@ class Pieces:
         if self.behind is None:
             return [encoding.ids for encoding in self.tokenizer.encode_batch(list(names), add_special_tokens=False)]
         return [[piece for piece in pieces if piece != self.stop] for pieces in self._in_context(self.behind, names)]
+
+    def shown(self, symbol: int) -> str:
+        """A piece as a person reads it, without spaces."""
+        piece = self.tokenizer.id_to_token(symbol) or ""
+        return byte_letters.readable(piece) if self._by_bytes and byte_letters.are_bytes(piece) else _escaped(piece)
+
+    def number(self, text: str) -> int | None:
+        """The piece that is shown so, if there is one."""
+        pieces = [byte_letters.token_of(text)] * self._by_bytes + [_unescaped(text)]
+        return next((found for piece in pieces if (found := self.tokenizer.token_to_id(piece)) is not None), None)
+
+    @cached_property
+    def _by_bytes(self) -> bool:
+        return "ByteLevel" in repr(self.tokenizer.decoder)
 
     def _in_context(self, behind: str, names: Sequence[str]) -> Iterator[list[int]]:
         """The tokens that titles have behind a text, which are others than those of a title that begins a text."""
@@ -175,21 +190,18 @@ class Title(Scheme):
         return (cut if length > self.most else "") + self.if_tied
 
     def readable(self, docid: Docid) -> str:
-        tokenizer = self._fitted.tokenizer
-        return " ".join(_escaped(tokenizer.id_to_token(symbol) or "") for symbol in docid[:-1])
+        return " ".join(map(self._fitted.shown, docid[:-1]))
 
     def symbol(self, symbol: int) -> str:
-        return "end" if symbol == self.stop else self._fitted.tokenizer.id_to_token(symbol) or ""
+        return "end" if symbol == self.stop else self._fitted.shown(symbol)
 
     def has_symbols(self, symbols: np.ndarray) -> bool:
         return {*self._fitted.tokenizer.get_vocab().values(), self.stop}.issuperset(symbols.tolist())
 
     def parse(self, text: str) -> Docid:
-        tokenizer = self._fitted.tokenizer
-        pieces = [_unescaped(piece) for piece in text.split(" ")] if text else []
         symbols: list[int] = []
-        for piece in pieces:
-            symbol = tokenizer.token_to_id(piece)
+        for piece in text.split(" ") if text else []:
+            symbol = self._fitted.number(piece)
             if symbol is None:
                 raise UsageError(f"{piece!r} is not one of the word pieces", "write the docid as Triever shows it")
             symbols.append(symbol)
