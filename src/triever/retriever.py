@@ -619,7 +619,8 @@ def system(name: str) -> type[Retriever[Any]]:
     if brought := plugins.find_class(plugins.RETRIEVERS, name, Retriever):
         return brought
     hint = nearest(name, [*KINDS, *plugins.names(plugins.RETRIEVERS, KINDS)])
-    raise UnknownKind(name, f"there is no system named {name!r}", hint)
+    what = "system, and no folder," if "/" in name else "system"
+    raise UnknownKind(name, f"there is no {what} named {name!r}", hint)
 
 
 def load(path: str | Path, *, backbone: str | Path | None = None, on: str | None = None) -> Retriever[Any]:

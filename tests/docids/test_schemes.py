@@ -19,8 +19,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from tests.docids.test_quantize import clustered, noisy
 from tests.marks import quick
 from triever import Document, UsageError, artifact, config
-from triever.docids import byte_letters, quantize
-from triever.docids.byte_letters import BLANKS, BYTES, LETTERS
+from triever.data import byte_letters
+from triever.data.byte_letters import BLANKS, BYTES, LETTERS
+from triever.docids import quantize
 from triever.docids.code_use import code_use
 from triever.docids.schemes import (
     SCHEMES,

@@ -304,13 +304,21 @@ def test_answer_at_k_warns_once_of_questions_without_answers(caplog: pytest.LogC
         values = per_query(run, JUDGED, ["Answer@1", "Answer@2"], queries=queries, texts={"a": "Paris"})
     assert values["Answer@1"] == {"q1": 1.0, "q2": 0.0}
     assert caplog.messages == ["1 of 2 judged queries have no answers: Answer@k counts them as misses"]
+    caplog.clear()
+    blank = [QUERIES[0], Query("q2", "?", answers=("", " "))]
+    with caplog.at_level(logging.WARNING, logger="triever"):
+        assert (
+            per_query(run, JUDGED, ["Answer@1"], queries=blank, texts={"a": "Paris"})["Answer@1"] == values["Answer@1"]
+        )
+    assert caplog.messages == ["1 of 2 judged queries have no answers: Answer@k counts them as misses"]
 
 
 def test_what_was_not_given_is_asked_for() -> None:
     run = {"q1": result("a", answer="x"), "q2": result("a")}
     silent = {"q1": result("a")}
     assert refusal(run, JUDGED, ["EM"]) == "EM needs answers, but no judged query has any; give queries with answers"
-    assert refusal(run, JUDGED, ["F1"], queries=[Query("q1", "?")]).startswith("F1 needs answers, but no judged query")
+    for unanswered in (Query("q1", "?"), Query("q1", "?", answers=("", " "))):
+        assert refusal(run, JUDGED, ["F1"], queries=[unanswered]).startswith("F1 needs answers, but no judged query")
     assert refusal(silent, JUDGED, ["EM"], queries=QUERIES).startswith("EM needs a run with answers")
     assert refusal(run, JUDGED, ["Answer@5"], texts={}).startswith("Answer@k needs answers, but no judged query has")
     assert refusal(run, JUDGED, ["Answer@5"], queries=QUERIES).startswith("Answer@k needs the documents' texts")

@@ -273,7 +273,7 @@ def test_nothing_is_run_twice_unless_it_is_asked_for() -> None:
     _, second = run(BM25S)
     assert (len(ran(first)), ran(second)) == (4, [])
     assert files() == before
-    _, third = run(BM25S, again=True, only="k1=2.0, b=0.0")
+    _, third = run(BM25S, again=True, only=["k1=2.0, b=0.0"])
     assert ran(third) == ["k1=2.0, b=0.0, seed 0"]
     assert {name for name in before if files()[name] != before[name]} <= {"k1=2.0-b=0.0-seed0.json"}
 
@@ -682,6 +682,10 @@ def test_the_command_line(here: Path) -> None:
     assert [line[:5] for line in done.stderr.splitlines()] == ["[1/2]", "[2/2]"]
     assert done.stdout.splitlines()[0] == "Some constants (toy, smoke; data toy)"
     assert "k1=2.0" not in done.stdout
+    both = json.loads(
+        triever("experiment", "toy.toml", "--only", "k1=0.5", "--only", "k1=2.0", "--list", "--json").stdout
+    )
+    assert both == json.loads(triever("experiment", "toy.toml", "--list", "--json").stdout)
     strict = triever("experiment", "toy.toml", "--strict")
     assert (strict.returncode, strict.stdout.count("DRIFT")) == (1, 1)
     assert triever("experiment", "toy.toml", "--report").stdout == strict.stdout

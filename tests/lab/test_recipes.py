@@ -206,7 +206,12 @@ def test_headline_cells_get_all_seeds_and_the_others_the_first(tmp_path: Path) -
         "none, k1=2.0": (3, 1),
     }
     assert [run.seed for run in found.runs()] == [3] * 6 + [1] * 4
-    assert [run.cell.label for run in found.runs(only="english, k1=1", seeds=[1])] == ["english, k1=1"]
+    assert [run.cell.label for run in found.runs(only=["english, k1=1"], seeds=[1])] == ["english, k1=1"]
+    several = found.runs(only=["english, k1=1", "k1=2.0"])  # a label, and a part of two others
+    assert {run.cell.label for run in several} == {"english, k1=1", "english, k1=2.0", "none, k1=2.0"}
+    assert [run.seed for run in several] == [3, 3, 3, 1, 1]
+    with pytest.raises(UsageError, match="no cell of toy has 'k1=7' in its label"):
+        found.runs(only=["k1=2.0", "k1=7"])
     with pytest.raises(UsageError, match="seed 4 is not a seed of toy in smoke; its seeds are 3, 1"):
         found.runs(seeds=[4])
 
@@ -519,7 +524,7 @@ def test_a_recipe_without_settings_runs_as_it_stands(tmp_path: Path, setting: st
 
 def test_labels_are_listed_in_quotes(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has 'zzzz' in its label; known: 'english, k1=0\.5', 'english, k1=1', "):
-        recipe(tmp_path, HEAD + GRID).chosen("zzzz")
+        recipe(tmp_path, HEAD + GRID).chosen(["zzzz"])
 
 
 def test_own_data_stay_in_all_settings_of_the_recipe_that_it_is_like(tmp_path: Path) -> None:
@@ -529,12 +534,15 @@ data = { documents = 30 }
 data = "python"
 """
     small = '[settings.smoke]\ndata = { name = "python", test = "dev", documents = 9, expansions = "python" }\n'
-    (tmp_path / "first.toml").write_text(HEAD + GRID.replace("[settings.smoke]\n", small) + settings, encoding="utf-8")
+    whole = 'data = { name = "python", train = "dev", expansions = "python", first = ["dev"] }'
+    text = HEAD.replace('data = "python"', whole) + GRID.replace("[settings.smoke]\n", small) + settings
+    (tmp_path / "first.toml").write_text(text, encoding="utf-8")
     like = f'like = "{tmp_path / "first.toml"}"\n'
     (tmp_path / "second.toml").write_text(like + '[data]\nname = "own"\ndocuments = 500\n', encoding="utf-8")
     for setting, documents in {"smoke": 9, "mini": 30, "paper": 500}.items():
         data = read(tmp_path / "second.toml", setting).cells[0].data
         assert (data.name, data.test, data.documents, data.expansions) == ("own", ("test",), documents, "")
+        assert (data.train, data.first) == ("dev", ())
     (tmp_path / "third.toml").write_text(f'{like}data = "own"\n{small}', encoding="utf-8")
     data = read(tmp_path / "third.toml", "smoke").cells[0].data
     assert (data.name, data.test, data.documents, data.expansions) == ("python", ("dev",), 9, "python")

@@ -248,6 +248,11 @@ def test_other_weights_are_refused(saved: tuple[Path, list[Any]], home: Path, tm
     save_file(tensors, file, {"format": "pt"})
     with pytest.raises(ArtifactError, match="was trained over other weights than those of"):
         triever.load(saved[0], backbone=tmp_path / "tiny-bert")
+    file.write_bytes(file.read_bytes()[:1000])  # as a copy that was broken off leaves it
+    with pytest.raises(
+        ArtifactError, match=r"trained over tiny-bert, and its weights cannot be used: .*cannot be loaded"
+    ):
+        triever.load(saved[0], backbone=tmp_path / "tiny-bert")
 
 
 def renamed(saved: Path, folder: Path, named: Mapping[str, Any]) -> Path:

@@ -9,7 +9,7 @@ import torch
 from tests.marks import quick
 from tests.retrievers.contract import DOCUMENTS, QUERIES, dataset
 from tests.retrievers.test_reatt import reatt
-from triever import BM25, Dense, Explanation, Fused, Generative, MultiVector, Semantic, TokenOptions
+from triever import BM25, Dataset, Dense, Document, Explanation, Fused, Generative, MultiVector, Semantic, TokenOptions
 from triever.docids.schemes import Title
 from triever.engines.panels import Beam, Matches, matched
 from triever.models.decoders import DecoderOptions
@@ -38,7 +38,7 @@ def states(encoder: torch.nn.Module, text: str) -> tuple[list[str], np.ndarray]:
     ids = encoder.tokenizer.ids([text], 256)
     with torch.inference_mode():
         read = encoder.module(input_ids=torch.tensor(ids), attention_mask=torch.ones(1, len(ids[0]), dtype=torch.long))
-    return encoder.tokenizer.pieces(ids[0]), read.last_hidden_state[0].numpy()
+    return encoder.tokenizer.shown(ids[0]), read.last_hidden_state[0].numpy()
 
 
 def test_pairs_of_tokens_add_up_to_the_cosine_of_means() -> None:
@@ -71,7 +71,7 @@ def test_links_of_late_interaction_are_the_score(score: str, punctuation: bool) 
     explanation = late.explain(QUERIES[0], 4)
     panel, encoder = matches(explanation), late.engine.encoder
     pieces, asked = vectors(late, QUERIES[0].text)
-    skipped = set() if punctuation else {*encoder.tokenizer.pieces(encoder.tokenizer.punctuation())}
+    skipped = set() if punctuation else {*encoder.tokenizer.shown(encoder.tokenizer.punctuation())}
     for hit, found in zip(explanation.result, panel.hits, strict=True):
         words, read = vectors(late, TEXTS[hit.id])
         kept = [at for at, word in enumerate(words) if word not in skipped]
@@ -103,6 +103,17 @@ def test_a_question_is_linked_with_what_it_attends_to() -> None:
         assert [pair[:2] for pair in told] == [pair[:2] for pair in attended[hit.id]]
         assert [score for *_, score in told] == pytest.approx([score for *_, score in attended[hit.id]], abs=1e-5)
         assert sum(found.weights) == pytest.approx(hit.score, abs=1e-4)
+
+
+def test_tokens_of_bytes_are_shown_as_characters() -> None:
+    documents = [Document("lodz", "Łukasz mieszka w Łodzi."), Document("tea", "Herbata jest gorąca.")]
+    fitted = reatt().fit(Dataset.of("polish", documents))
+    [answer] = fitted.ask_many(["gdzie mieszka Łukasz"])
+    shown = [word for source in answer.sources for pair in source.matches for word in pair[:2]]
+    explained = [name for parts in fitted.explain("gdzie mieszka Łukasz", 1).parts for name, _ in parts]
+    for words in (shown, explained):
+        assert "ł" in "".join(words)
+        assert not {"Å", "Ł"} & {*"".join(words)}  # the letter that stands for the first byte of ł
 
 
 def test_words_are_linked_with_themselves() -> None:

@@ -528,6 +528,9 @@ def test_what_a_search_may_not_do_is_refused_after_the_fit_too() -> None:
     symbols = Generative(backbone=BACKBONE, training=DocidTuning(steps=0)).fit(dataset())
     with pytest.raises(UsageError, match="needs a row for every node"):
         symbols.searching(normalisation="documents")
+    trie = Generative(backbone=BACKBONE, training=DocidTuning(steps=0, normalisation="trie")).fit(dataset())
+    with pytest.raises(UsageError, match=r"training.normalisation = trie trains a model that has none; leave one of"):
+        trie.searching(normalisation="documents")
 
 
 def test_what_rows_of_nodes_cannot_do_is_refused() -> None:

@@ -368,7 +368,7 @@ def test_it_is_said_how_many_questions_have_no_answers(make: type, caplog: pytes
     steps = {"steps": 1} if make is Answerer else {"steps": 1, "answer_steps": 0, "rounds": 1}
     tuning = ReaderTuning if make is Answerer else ReAttTuning
     make(backbone=SMALL, training=tuning(holdout=0.0, batch=2, close=2, **steps)).fit(data)
-    assert caplog.text.count("learning from 3 of 8 questions of train: the others have no answers") == 1
+    assert caplog.text.count("learning from 3 of 8 questions of train: the others are blank or have no answers") == 1
     caplog.clear()
     make(backbone=SMALL, training=tuning(holdout=0.0, batch=2, close=2, **steps)).fit(people())
     assert "have no answers" not in caplog.text
@@ -392,6 +392,52 @@ def test_it_is_said_where_answers_stand_in_no_document_that_is_read(
         make(backbone=SMALL, training=other).fit(data)
     make(backbone=SMALL, shape=triever.ReAttShape(copy=False), training=training).fit(data)
     assert "an answer stands in" not in caplog.text
+
+
+@pytest.mark.parametrize("make", [Answerer, ReAtt])
+def test_it_is_said_where_answers_stand_behind_what_is_read(make: type, caplog: pytest.LogCaptureFixture) -> None:
+    first = replace(PEOPLE[0], text=f"{'really ' * 20}{PEOPLE[0].text}")
+    rest = [replace(document, text=f"{'really ' * 200}{document.text}") for document in PEOPLE[1:]]
+    qrels = {query.id: {name: 1} for query, name in zip(ASKED, NAMES, strict=True)}
+    data = Dataset.of("late", [first, *rest], ASKED, {"train": qrels})
+    steps = {"steps": 1} if make is Answerer else {"steps": 1, "answer_steps": 0, "rounds": 1}
+    training = (ReaderTuning if make is Answerer else ReAttTuning)(holdout=0.0, batch=2, close=2, **steps)
+    make(backbone=SMALL, document_length=64, training=training).fit(data)
+    assert "7 of 8 texts are longer than the 64 tokens that are read of each" in caplog.text
+    assert "one of the documents that are read for only 1 of 8 questions" in caplog.text
+    caplog.clear()
+    make(backbone=SMALL, document_length=512, training=training).fit(data)
+    assert "that are read" not in caplog.text
+
+
+@pytest.mark.parametrize("make", [Answerer, ReAtt])
+def test_blank_questions_are_not_learned_and_get_no_answer(make: type, caplog: pytest.LogCaptureFixture) -> None:
+    asked = [replace(query, text=" ") if number % 2 else query for number, query in enumerate(ASKED)]
+    qrels = {query.id: {name: 1} for query, name in zip(ASKED, NAMES, strict=True)}
+    data = Dataset.of("blanks", PEOPLE, asked, {"train": qrels})
+    steps = {"steps": 1} if make is Answerer else {"steps": 1, "answer_steps": 0, "rounds": 1}
+    training = (ReaderTuning if make is Answerer else ReAttTuning)(holdout=0.0, batch=2, close=2, **steps)
+    fitted = make(backbone=SMALL, training=training).fit(data)
+    assert caplog.text.count("learning from 4 of 8 questions of train: the others are blank or have no answers") == 1
+    report = triever.compare({"one": fitted}, data, "train", ["EM", "Answer@1"])
+    right = [fitted.ask(query).written == query.answers[0] for query in asked[::2]]
+    assert report.scores["one"]["EM"].mean == pytest.approx(sum(right) / len(asked))
+    assert report.extra["one"].keys() == {"documents", "queries/s", "answers/s"}
+
+
+def test_it_is_said_where_a_model_never_answers_that_is_started_from(caplog: pytest.LogCaptureFixture) -> None:
+    fitted = reatt().fit(people())
+    reader = replace(fitted.engine.reader, known_from=NEVER)
+    never = fitted.holding(replace(fitted._checked(), engine=replace(fitted.engine, reader=reader)))
+    for options, said in (({}, 1), ({"known_from": 0.0}, 0), ({"training": SHORT}, 0)):
+        caplog.clear()
+        reatt(start=never, **options).fit(people())
+        assert caplog.text.count("answered none of its held-out questions exactly, so this one says") == said
+
+
+def test_documents_alone_are_learned_from_by_their_gaps() -> None:
+    with pytest.raises(UsageError, match=r"alone has no queries; give queries .* and masked from texts"):
+        reatt(training=SHORT).fit(Dataset.of("alone", PEOPLE))
 
 
 @pytest.mark.parametrize(

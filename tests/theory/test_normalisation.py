@@ -36,6 +36,21 @@ def expected_gap(scores: np.ndarray, k: int, proposal: np.ndarray, fixed: int | 
     return mean
 
 
+def test_what_cannot_be_drawn_has_no_bound() -> None:
+    scores = np.zeros(4)
+    for call in (lambda: gap_bound(scores, 0), lambda: gap_bound(scores[:0], 3), lambda: sampled_gaps(scores, 0)):
+        with pytest.raises(UsageError, match="documents cannot be drawn"):
+            call()
+    for row in (4, -1):
+        for call in (
+            lambda row=row: gap_bound_with_positive(scores, row, 2),
+            lambda row=row: most_with_positive(scores, row),
+            lambda row=row: sampled_gaps(scores, 2, positive=row),
+        ):
+            with pytest.raises(UsageError, match=f"positive = {row} is no row of 4 scores"):
+                call()
+
+
 @given(SCORES, st.integers(1, 4), st.randoms(use_true_random=False))
 def test_with_independent_draws_the_bound_holds_for_every_proposal(scores: np.ndarray, k: int, random) -> None:
     weights = np.array([random.random() + 1e-3 for _ in scores])

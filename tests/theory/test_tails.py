@@ -70,3 +70,10 @@ def test_what_is_no_distribution_is_refused(values: list[float]) -> None:
         relative_variance(np.array(values))
     with pytest.raises(UsageError, match="one for each value"):
         relative_variance(np.array([1.0, 2.0]), np.array([1.0]))
+
+
+@pytest.mark.parametrize(("k", "epsilon", "variance"), [(0, 1.0, 1.0), (20, -1.0, 1.0), (20, 1.0, -1.0)])
+def test_what_cannot_be_has_no_bound(k: int, epsilon: float, variance: float) -> None:
+    for bound in (printed_bound, lower_bound, lambda *given: upper_bound(*given, largest=20.0)):
+        with pytest.raises(UsageError, match=f"there is no bound for k = {k}"):
+            bound(k, epsilon, variance)

@@ -36,7 +36,13 @@ T = TypeVar("T")
 def experiment(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe: a TOML file, or its name below recipes/.")],
     setting: Annotated[str, typer.Option(help="The size of the experiment: smoke, mini or paper.")] = "smoke",
-    only: Annotated[str, typer.Option(metavar="TEXT", help="Run only cells with this text in their label.")] = "",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Run only the cell with this label, or else cells with this text in theirs; repeat for several.",
+        ),
+    ] = None,
     seeds: Annotated[str, typer.Option(metavar="0,1", help="Run only these of the recipe's seeds.")] = "",
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for results.")] = Path("results"),
     work: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for parts and checkpoints.")] = Path(
@@ -58,16 +64,16 @@ def experiment(
     from triever.lab.recipes import read
     from triever.lab.tables import aligned
 
-    chosen, wanted = read(recipe, setting), _whole_numbers(seeds)
+    chosen, wanted, named = read(recipe, setting), _whole_numbers(seeds), only or ()
     if list_:
-        rows = lab.listed(chosen, out, only, wanted)
+        rows = lab.listed(chosen, out, named, wanted)
         emit(rows if json_ else aligned(rows))
         return
     if report:
-        table = lab.table_of(chosen, out, only)
+        table = lab.table_of(chosen, out, named)
     else:
         table = lab.run_recipe(
-            chosen, out=out, work=work, only=only, seeds=wanted, again=again, models=models, tell=note
+            chosen, out=out, work=work, only=named, seeds=wanted, again=again, models=models, tell=note
         )
     emit(table.to_dict() if json_ else table.text())
     if table.failed or (strict and table.drifted):

@@ -133,11 +133,11 @@ class AttentionEngine:
 
     def _words(self, document: Document) -> list[str]:
         """The tokens of a document as they are written."""
-        return self.texts.model.tokenizer.pieces(self.texts.documents([document])[0].tolist())
+        return self.texts.model.tokenizer.shown(self.texts.documents([document])[0].tolist())
 
     def pieces(self, query: str) -> list[str]:
         """The tokens of a query as they are written."""
-        return self.texts.model.tokenizer.pieces(self.texts.questions([query])[0].tolist())
+        return self.texts.model.tokenizer.shown(self.texts.questions([query])[0].tolist())
 
     def attended(self, query: str, documents: Sequence[tuple[int, np.ndarray]]) -> list[Matches]:
         """For each token of a query the token that it attends to most in each document, given by row and tokens."""
@@ -145,7 +145,7 @@ class AttentionEngine:
         matches = []
         for row, tokens in documents:
             places, scores = self.index.matches(flat, row)
-            pieces = self.texts.model.tokenizer.pieces(tokens.tolist())
+            pieces = self.texts.model.tokenizer.shown(tokens.tolist())
             found = [pieces[place] if place >= 0 else "" for place in places.tolist()]
             matches.append(tuple(zip(asked, found, scores.tolist(), strict=True)))
         return matches

@@ -59,6 +59,11 @@ class PromptTexts:
     query_length: int
     document_length: int
 
+    @property
+    def most_of_document(self) -> int:
+        """How many tokens of a document are read at most."""
+        return self.document_length
+
     def documents(self, documents: Iterable[Document]) -> Tokens:
         """The tokens of documents, nothing before or after them."""
         bare = copy.copy(self.model.tokenizer)

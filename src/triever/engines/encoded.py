@@ -231,7 +231,7 @@ class LateEngine(_EncoderEngine[TokenIndex | ShardedTokens]):
         """For each token of the query, how well the best token of the document matches it."""
         tokens = self.reading.queries(self.encoder, [query])
         flat, _ = encode_tokens(self.encoder, tokens)
-        pieces = self.encoder.tokenizer.pieces(tokens[0].tolist())
+        pieces = self.encoder.tokenizer.shown(tokens[0].tolist())
         count = len(pieces) if self.index.options.score == "avgmax" else 1
         scores = [self.index.matches(flat, store.row(hit.id))[1] for hit in result]
         return tuple(named(pieces, (np.asarray(token_scores) / count).tolist()) for token_scores in scores)
@@ -240,14 +240,14 @@ class LateEngine(_EncoderEngine[TokenIndex | ShardedTokens]):
         """For each token of the query the token of each document that fits it best."""
         tokens = self.reading.queries(self.encoder, [query])
         flat, _ = encode_tokens(self.encoder, tokens)
-        pieces = self.encoder.tokenizer.pieces(tokens[0].tolist())
+        pieces = self.encoder.tokenizer.shown(tokens[0].tolist())
         return (token_matches(self.index, pieces, flat, store, result, self._words),)
 
     def _words(self, document: Document) -> list[str]:
         """The tokens of a document that have vectors."""
         tokens, tokenizer = self.reading.documents(self.encoder, [document]), self.encoder.tokenizer
         flat = tokens[0] if self.reading.punctuation else tokens.flat[tokens.keep(tokenizer.punctuation())]
-        return tokenizer.pieces(flat.tolist())
+        return tokenizer.shown(flat.tolist())
 
     def with_added(self, documents: Sequence[Document], store: DocumentStore) -> Self:
         """With the vectors of more documents."""
@@ -321,7 +321,7 @@ def token_shares(encoder: Encoder, tokens: Tokens) -> tuple[list[str], Tensor]:
     ids, mask = (tensor.to(encoder.device) for tensor in tokens.padded([0], encoder.tokenizer.pad))
     states = encoder.projection(encoder.states(ids, mask)[0]).float()
     length = states.mean(0).norm() if encoder.shape.unit else 1
-    return encoder.tokenizer.pieces(ids[0].tolist()), states / (len(states) * length)
+    return encoder.tokenizer.shown(ids[0].tolist()), states / (len(states) * length)
 
 
 def token_matches(

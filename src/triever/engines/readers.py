@@ -35,6 +35,11 @@ class Texts(Protocol):
         """What reads and answers."""
         ...
 
+    @property
+    def most_of_document(self) -> int:
+        """How many tokens of a document are read at most."""
+        ...
+
     def documents(self, documents: Iterable[Document]) -> Tokens:
         """The tokens of documents."""
         ...

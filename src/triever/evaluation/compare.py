@@ -83,9 +83,11 @@ def compare(
         warn_of_other_documents(name, retriever, dataset, split)
         started = time.perf_counter()
         run = search_all(retriever, queries, searched, name)
-        speed = len(queries) / (time.perf_counter() - started)
+        speeds = {"queries/s": _per_second(queries, started)}
         if isinstance(retriever, Asks) and ANSWERED & {*measures}:
+            started = time.perf_counter()
             run = with_answers(run, retriever, queries)
+            speeds["answers/s"] = _per_second(queries, started)
         if CLAIMED & {*measures} and isinstance(retriever, Retriever):  # a server's scores are what they are
             run = with_probabilities(run, retriever, queries)
         if CLAIMED & {*measures}:
@@ -93,9 +95,14 @@ def compare(
         if keep:
             keep(name, run)
         values[name] = measure(run, qrels, queries, retriever, measures)
-        extra[name] = {"documents": len(retriever), "queries/s": round(speed) if speed >= 10 else speed}
+        extra[name] = {"documents": len(retriever), **speeds}
     about = {"data": dataset.name, "split": split, "fingerprint": dataset.fingerprint[:16]}
     return Report.of(values, baseline=baseline, extra=extra, about=about)
+
+
+def _per_second(queries: Sequence[Query], started: float) -> float:
+    speed = len(queries) / (time.perf_counter() - started)
+    return round(speed) if speed >= 10 else speed
 
 
 def _check_answers(retrievers: Mapping[str, Searcher], measures: Sequence[str]) -> None:
@@ -157,11 +164,14 @@ def with_probabilities(run: Run, retriever: Retriever, queries: Sequence[Query])
 
 
 def with_answers(run: Run, retriever: Asks, queries: Sequence[Query]) -> Run:
-    """The hits of every query together with what is answered from them, however sure the model is."""
-    answers = retriever.ask_many(queries, matches=False)
-    return {
-        query.id: replace(run[query.id], answer=answer.written) for query, answer in zip(queries, answers, strict=True)
-    }
+    """The hits of every query together with what is answered from them, however sure the model is.
+
+    A blank query gets no answer.
+    """
+    asked = [query for query in queries if query.text.strip()]
+    answers = zip(asked, retriever.ask_many(asked, matches=False), strict=True)
+    written = {query.id: answer.written for query, answer in answers}
+    return {query.id: replace(run[query.id], answer=written.get(query.id, "")) for query in queries}
 
 
 def questions(dataset: Dataset, split: str) -> tuple[list[Query], Qrels]:

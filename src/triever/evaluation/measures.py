@@ -229,7 +229,9 @@ def _kilt_depth(qrels: Qrels | None, queries: Sequence[Query]) -> int | None:
 
 
 def _answers(task: Task, query: str) -> tuple[str, ...]:
-    return task.queries[query].answers if query in task.queries else ()
+    """The answers of a question; blank ones count as none."""
+    given = task.queries[query].answers if query in task.queries else ()
+    return tuple(answer for answer in given if answer.strip())
 
 
 def _need_answers(task: Task, measure: str) -> None:

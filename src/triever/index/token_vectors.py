@@ -46,7 +46,9 @@ QUERY_TOKENS = 2048
 class TokenOptions:
     """How token vectors are kept and searched: `TokenOptions(bits=4, probes=8)`."""
 
-    score: Literal["maxsim", "avgmax"] = option("maxsim", "over query tokens: maxsim (sum) or avgmax (mean)")
+    score: Literal["maxsim", "avgmax"] = option(
+        "maxsim", "over query tokens: maxsim (sum) or avgmax (mean), which is all that reatt has"
+    )
     bits: int = option(16, "bits of each number: 16 (uncompressed), 4 or 2")
     centroids: int = option(0, "clusters of tokens; 0: about four times the square root of the number of tokens")
     probes: int = option(16, "clusters searched for each query token; more find more, in more time")

@@ -56,7 +56,7 @@ def run_recipe(
     *,
     out: str | Path = "results",
     work: str | Path = "models/lab",
-    only: str = "",
+    only: Sequence[str] = (),
     seeds: Sequence[int] = (),
     again: bool = False,
     models: str | Path | None = None,
@@ -84,14 +84,14 @@ def run_recipe(
     return table_of(recipe, out, only)
 
 
-def table_of(recipe: Recipe, out: str | Path = "results", only: str = "") -> RecipeTable:
+def table_of(recipe: Recipe, out: str | Path = "results", only: Sequence[str] = ()) -> RecipeTable:
     """The table of the results that a recipe has now, for all cells or for those that `only` names."""
     whole = RecipeTable.of(recipe.plan(), results_folder(recipe, out))
     return whole.narrowed([cell.label for cell in recipe.chosen(only)])
 
 
 def listed(
-    recipe: Recipe, out: str | Path = "results", only: str = "", seeds: Sequence[int] = ()
+    recipe: Recipe, out: str | Path = "results", only: Sequence[str] = (), seeds: Sequence[int] = ()
 ) -> list[dict[str, object]]:
     """The runs of a recipe, and which of them have their result."""
     folder = results_folder(recipe, out)

@@ -93,7 +93,7 @@ class Recipe:
         """The measures that verdicts are about."""
         return sorted({self.measure, *(order.measure for order in self.order)})
 
-    def runs(self, only: str = "", seeds: Sequence[int] = ()) -> list[Run]:
+    def runs(self, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> list[Run]:
         """All runs, or those of the cells and seeds asked for. They go seed by seed, so the table is full early."""
         known = list(dict.fromkeys(seed for cell in self.cells for seed in cell.seeds))
         unknown = [seed for seed in seeds if seed not in known]
@@ -105,14 +105,18 @@ class Recipe:
         wanted = [run for run in runs if not seeds or run.seed in seeds]
         return sorted(wanted, key=lambda run: (run.cell.seeds.index(run.seed), data.index(run.cell.data)))
 
-    def chosen(self, only: str) -> list[Cell]:
-        """The cell with this label, or else all cells with this text in their label."""
-        exact = [cell for cell in self.cells if cell.label == only]
-        chosen = exact or [cell for cell in self.cells if only in cell.label]
-        if not chosen:
-            labels = [repr(cell.label) for cell in self.cells]  # in quotes, as labels have commas
-            raise UsageError(f"no cell of {self.name} has {only!r} in its label", nearest(repr(only), labels))
-        return chosen
+    def chosen(self, only: Sequence[str]) -> list[Cell]:
+        """All cells, or for each text the cell with this label, or else those with this text in their labels."""
+        wanted = {label for text in only for label in self._labels(text)}
+        return [cell for cell in self.cells if not only or cell.label in wanted]
+
+    def _labels(self, text: str) -> list[str]:
+        labels = [cell.label for cell in self.cells]
+        found = [text] if text in labels else [label for label in labels if text in label]
+        if not found:
+            quoted = map(repr, labels)  # as labels have commas
+            raise UsageError(f"no cell of {self.name} has {text!r} in its label", nearest(repr(text), [*quoted]))
+        return found
 
     def plan(self) -> Plan:
         """The rows of the table and what is expected of them: with this, results can be read without the recipe."""
@@ -235,23 +239,26 @@ def _with_likeness(path: Path, seen: tuple[Path, ...] = ()) -> Table:
             raise UsageError(f"like = {raw[LIKE]!r} leads back to this recipe", "name one that is complete by itself")
         own = {key: value for key, value in raw.items() if key != LIKE}
         likeness = _with_likeness(other, seen)
-        settings = _without_data(table_at(likeness, "settings"), _data_table(own.get("data", {})))
-        return changed(likeness, own) | {"settings": over(settings, table_at(own, "settings"))}
+        if "name" in _data_table(own.get("data", {})):
+            likeness = _without_data(likeness)
+        return changed(likeness, own) | {"settings": over(table_at(likeness, "settings"), table_at(own, "settings"))}
 
 
-def _without_data(settings: Table, own: Table) -> Table:
-    """The settings of another recipe; where own data are named, only how many documents they take of them.
+def _without_data(recipe: Table) -> Table:
+    """Another recipe for own data: of its own, only the number of documents is kept, and the splits outside settings.
 
-    The splits, expansions and first documents of a setting belong to the data that it names.
+    Expansions, first documents, and the splits of a setting belong to the data that are named beside them.
     """
-    if "name" not in own:
-        return settings
     kept: dict[str, Any] = {}
-    for name, value in settings.items():
+    for name, value in table_at(recipe, "settings").items():
         changes = table(value, f"settings.{name}")
-        size = {key: count for key, count in _data_table(changes.get("data", {})).items() if key == "documents"}
-        kept[name] = {**changes, "data": size} if "data" in changes else changes
-    return kept
+        kept[name] = _with_data_of(changes, ("documents",)) if "data" in changes else changes
+    return _with_data_of({**recipe, "settings": kept}, ("documents", "train", "test"))
+
+
+def _with_data_of(recipe: Table, keys: Sequence[str]) -> Table:
+    """A recipe or a setting with some keys of its data."""
+    return {**recipe, "data": {key: value for key, value in _data_table(recipe.get("data", {})).items() if key in keys}}
 
 
 def changed(raw: Table, setting: Table) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class AskedAnswers:
 
     queries: list[Query]
     sentences: list[str] | None = None  # what each question was made from, where several may come from one
-    unanswered: int = 0  # questions that were left out because they have no answer
+    unanswered: int = 0  # questions that were left out because they are blank or have no answer
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -64,13 +64,15 @@ def asked(task: Task, dataset: Dataset, store: DocumentStore, split: str, seed: 
 
 
 def _with_answers(dataset: Dataset, split: str) -> AskedAnswers:
-    """Queries with their answers, without space around these; blank answers count as none."""
+    """Queries with their answers, without space around these; blank queries and answers count as none."""
+    hint = 'give queries with answers, such as {"_id": "q1", "text": "…", "answers": ["…"]}; without answers, '
+    hint += "training.task=relevance learns from judged documents and masked from texts"
+    if not dataset.splits:
+        raise UsageError(f"{dataset.name} has no queries", hint)
     asked = [replace(query, answers=_stripped(query.answers)) for query in dataset.queries(split)]
-    queries = [query for query in asked if query.answers]
+    queries = [query for query in asked if query.answers and query.text.strip()]
     if not queries:
-        problem = f"no query of {dataset.name}'s {split} has an answer"
-        hint = 'give queries with answers, such as {"_id": "q1", "text": "…", "answers": ["…"]}; without answers, '
-        raise UsageError(problem, f"{hint}training.task=relevance learns from judged documents and masked from texts")
+        raise UsageError(f"no query of {dataset.name}'s {split} has an answer", hint)
     return AskedAnswers(queries, unanswered=len(asked) - len(queries))
 
 
@@ -88,7 +90,7 @@ def _with_documents(dataset: Dataset, store: DocumentStore, split: str) -> Asked
             for document, grade in judged.items()
             if document in store
         )
-        if texts:
+        if texts and query.text.strip():
             queries.append(Query(query.id, query.text, answers=texts))
     if not queries:
         raise UsageError(f"no query of {dataset.name}'s {split} has a relevant document", "train on another split")

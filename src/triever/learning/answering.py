@@ -33,7 +33,7 @@ from triever.engines.readers import NEVER, Reader, Written
 from triever.errors import UsageError
 from triever.held import Held
 from triever.learning.answer_tasks import TASKS, AskedAnswers, Task, asked
-from triever.learning.encoders import check_lengths, device_name, memory_needed, usual_length
+from triever.learning.encoders import check_lengths, device_name, memory_needed, tell_of_long_texts, usual_length
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.language_model import LanguageModel, new_language_model
 from triever.models.precision import fast_dtype
@@ -69,7 +69,11 @@ NONE_RIGHT = (
     "none of %s held-out questions was answered exactly, so this model says that it does not know: train it longer, "
     "give more questions with answers, or start from a model that can read (start)"
 )
-UNANSWERED = "learning from %s of %s questions of %s: the others have no answers"
+NEVER_RIGHT = (
+    "the model of %s answered none of its held-out questions exactly, so this one says that it does not know: train "
+    "it, or set known_from=0, which gives every answer"
+)
+UNANSWERED = "learning from %s of %s questions of %s: the others are blank or have no answers"
 NO_JUDGES = (
     "training.keep=best and training.patience have no effect, because no question is held out to judge by: raise "
     "training.holdout, or leave them out"
@@ -415,7 +419,7 @@ class AnsweringRetriever(Retriever[E]):
         some = AskedAnswers(learned.queries[:JUDGED])
         rows = close(some.texts, min(self.tuning.close, len(store)))
         found = sum(
-            any(has_answer(store.slice(row, row + 1)[0].full_text, query.answers) for row in these)
+            any(_is_read(query.answers, reader, row, store) for row in these)
             for query, these in zip(some.queries, rows, strict=True)
         )
         if found < FOUND_TOO_SELDOM * len(some):
@@ -458,8 +462,13 @@ class AnsweringRetriever(Retriever[E]):
 
     def going_on(self, reader: Reader[Any], begun: AnsweringRetriever[AnswererEngine]) -> Reader[Any]:
         """A reader with the model of a retriever that it starts from, and with what that knows besides."""
+        if self.tuning:
+            return reader
         # What was found out about a model holds as long as it stays as it is.
-        return reader if self.tuning else replace(reader, known_from=begun.engine.reader.known_from)
+        known = begun.engine.reader.known_from
+        if known >= NEVER and self.known_from is None:
+            _log.warning(NEVER_RIGHT, self.start_name)
+        return replace(reader, known_from=known)
 
     @abstractmethod
     def tell_of_nothing_learned(self, backbone: Backbone) -> None:
@@ -468,9 +477,12 @@ class AnsweringRetriever(Retriever[E]):
     def _reading(self, model: ReAttModel | LanguageModel, store: DocumentStore) -> Reader[Any]:
         lengths = self.shape.query_length, self.document_length
         if isinstance(model, LanguageModel):
-            return causal_answers.new_reader(model, *lengths, store)
-        texts = ReadTexts(model, *lengths)
-        return AnswerReader(texts, texts.documents(store))
+            reader: Reader[Any] = causal_answers.new_reader(model, *lengths, store)
+        else:
+            texts = ReadTexts(model, *lengths)
+            reader = AnswerReader(texts, texts.documents(store))
+        tell_of_long_texts(reader.documents, reader.texts.most_of_document)
+        return reader
 
     def _backbone(self, store: DocumentStore) -> Backbone:
         return load_backbone(self.backbone, texts=store.sample_texts(), fetch=self.fetch)
@@ -523,6 +535,15 @@ class AnsweringRetriever(Retriever[E]):
 def scores_of(results: Sequence[Result]) -> list[list[float]]:
     """The scores of hits."""
     return [[hit.score for hit in result] for result in results]
+
+
+def _is_read(answers: Sequence[str], reader: AnswerReader, row: int, store: DocumentStore) -> bool:
+    """Whether one of these answers stands in what is read of a document."""
+    text, most = store.slice(row, row + 1)[0].full_text, reader.texts.most_of_document
+    if not has_answer(text, answers) or reader.documents.lengths[row] < most:
+        return has_answer(text, answers)
+    tokenizer = reader.texts.model.tokenizer
+    return has_answer(tokenizer.cut([text], most - len(tokenizer.before) - len(tokenizer.after))[0], answers)
 
 
 def _texts(hits: Sequence[Hit], store: DocumentStore) -> list[str]:

@@ -112,7 +112,7 @@ class EncoderRetriever(Retriever[E]):
         """Train the encoder, if that is wanted, and make vectors of all documents."""
         encoder = self._encoder(store)
         documents = self.reading.documents(encoder, store, work / "documents" if work else None)
-        _tell_of_long_texts(documents, encoder.at_most(self.document_length))
+        tell_of_long_texts(documents, encoder.at_most(self.document_length))
         trained = self._tune(encoder, documents, dataset, store, work) if self.training.steps else {}
         return self._indexed(encoder, documents, trained, work)
 
@@ -176,7 +176,7 @@ def _likely(hit: Hit, logprob: float) -> Hit:
     return replace(hit, logprob=min(logprob, 0.0))  # above 0 by rounding alone: the sum holds the same score
 
 
-def _tell_of_long_texts(documents: Tokens, limit: int) -> None:
+def tell_of_long_texts(documents: Tokens, limit: int) -> None:
     """Say how many texts are not read to their ends."""
     if longer := int((documents.lengths >= limit).sum()):
         message = "%s of %s texts %s longer than the %s tokens that are read of each; document_length=%s reads more, "

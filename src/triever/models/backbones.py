@@ -17,6 +17,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -252,18 +253,29 @@ def _how(cls: Any) -> dict[str, Any]:
 
 def _loaded(auto: Any, folder: Path, config: Any, how: Mapping[str, Any]) -> Any:
     """A module with the weights of a folder, every one of them."""
+    from safetensors import SafetensorError
+
+    # With other shapes the library speaks of a report that is not shown here; what it lets through is refused below.
+    known = {"config": config, "local_files_only": True, "trust_remote_code": False, "ignore_mismatched_sizes": True}
     try:
         with _quiet():
-            module, info = auto.from_pretrained(
-                folder, config=config, local_files_only=True, trust_remote_code=False, output_loading_info=True, **how
-            )
-    except (OSError, RuntimeError, ValueError) as error:
+            module, info = auto.from_pretrained(folder, output_loading_info=True, **known, **how)
+    except (OSError, RuntimeError, ValueError, EOFError, UnpicklingError, SafetensorError) as error:
         problem = f"the weights in {folder} cannot be loaded: {_first_line(error)}"
         raise DataError(problem, "name a folder that save_pretrained has written") from error
     if missing := sorted(info["missing_keys"]):
         problem = f"the weights in {folder} lack {len(missing)} tensors that the model needs, such as {missing[0]}"
         raise DataError(problem, "name a folder whose config.json and weights belong together")
+    if others := sorted(info["mismatched_keys"]):
+        name, there, wanted = others[0]
+        problem = f"the weights in {folder} have other shapes than its config.json: {name} is {_size(there)}"
+        problem += f", and the model needs {_size(wanted)}"
+        raise DataError(problem, "name a folder whose config.json and weights belong together")
     return module
+
+
+def _size(shape: Iterable[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _uninitialised() -> AbstractContextManager[Any]:

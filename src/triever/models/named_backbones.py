@@ -58,8 +58,16 @@ class NamedBackbone:
 
     def tensors(self, given: str | None, artifact: Path) -> dict[str, Tensor]:
         """The weights, from a folder that is given or from where the name leads; refused if they are others."""
-        backbone = self._found(given, artifact)
-        tensors = backbone.encoder_module().state_dict()
+        try:
+            backbone = self._found(given)
+            tensors = backbone.encoder_module().state_dict() if backbone else None
+        except TrieverError as error:
+            problem = f"{artifact} was trained over {self.name}, and its weights cannot be used: {error.problem}"
+            raise ArtifactError(problem, error.hint) from error
+        if tensors is None:
+            problem = f"{artifact} was trained over a backbone in a folder {self.name}, which it does not hold"
+            hint = f'{self.needed}, or in Python name it: triever.load("{artifact}", backbone="FOLDER")'
+            raise ArtifactError(problem, hint)
         if weights_hash(tensors) != self.sha256:
             here = given or self.name
             problem = f"{artifact} was trained over other weights than those of {here} on this machine"
@@ -68,20 +76,13 @@ class NamedBackbone:
             raise ArtifactError(problem, hint)
         return tensors
 
-    def _found(self, given: str | None, artifact: Path) -> Backbone:
-        try:
-            if given:
-                return load_backbone(given)
-            if self.found != "folder":
-                return load_backbone(self.name, folders=False)
-            if folder := self._in_variable():
-                return load_backbone(str(folder))
-        except TrieverError as error:
-            problem = f"{artifact} was trained over {self.name}, and its weights cannot be used: {error.problem}"
-            raise ArtifactError(problem, error.hint) from error
-        problem = f"{artifact} was trained over a backbone in a folder {self.name}, which it does not hold"
-        hint = f'{self.needed}, or in Python name it: triever.load("{artifact}", backbone="FOLDER")'
-        raise ArtifactError(problem, hint)
+    def _found(self, given: str | None) -> Backbone | None:
+        if given:
+            return load_backbone(given)
+        if self.found != "folder":
+            return load_backbone(self.name, folders=False)
+        folder = self._in_variable()
+        return load_backbone(str(folder)) if folder else None
 
     def _in_variable(self) -> Path | None:
         """The folder of this name in the folder for weights, if there are both."""

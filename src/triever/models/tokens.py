@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from triever.arrays import places
+from triever.data import byte_letters
 from triever.errors import DataError, UsageError
 from triever.files import atomic
 from triever.validation import opened_tokenizer, require
@@ -128,6 +129,13 @@ class TextTokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Each number as the tokenizer writes it."""
         return [self._tokenizer.id_to_token(number) or "" for number in ids]
+
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        """Each number as a person reads it: where tokens stand for bytes, the characters that these make."""
+        pieces = self.pieces(ids)
+        if not byte_letters.has_bytes(self._tokenizer):
+            return pieces
+        return [byte_letters.readable(piece) if byte_letters.are_bytes(piece) else piece for piece in pieces]
 
     def number(self, piece: str) -> int | None:
         """The number of a piece, if there is such a piece."""

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from triever.data.byte_letters import BYTES
 from triever.data.words import is_unspaced
-from triever.docids.byte_letters import BYTES
 from triever.models.tokens import TextTokenizer
 
 KEPT = 4

@@ -130,12 +130,13 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
     def new_reader(self, store: DocumentStore, seed: int) -> AnswerReader:
         """A model that has learned nothing yet, and the tokens of documents."""
         reader = super().new_reader(store, seed)
-        if not isinstance(reader, AnswerReader):
-            raise UsageError(f"the model of {self.start_name} {NOT_FOUND_BY}", INSTEAD)
+        assert isinstance(reader, AnswerReader)
         return reader
 
     def going_on(self, reader: Reader[Any], begun: AnsweringRetriever[AnswererEngine]) -> Reader[Any]:
         """A reader with the model of a retriever that it starts from, and with what that knows besides."""
+        if not isinstance(reader, AnswerReader):
+            raise UsageError(f"the model of {self.start_name} {NOT_FOUND_BY}", INSTEAD)
         if self.tuning is None and not isinstance(begun, ReAtt):
             _log.warning(NOT_LEARNED_TO_FIND, self.start_name, begun.kind)
         return super().going_on(reader, begun)

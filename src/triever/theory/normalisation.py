@@ -50,6 +50,7 @@ def gap_bound(scores: np.ndarray, k: int, proposal: np.ndarray | None = None) ->
     >>> round(gap_bound(np.zeros(2000), 64), 2)
     3.44
     """
+    scores = _drawn_from(scores, k)
     return math.log(len(scores) / k) - proposal_bias(scores, proposal)
 
 
@@ -67,7 +68,7 @@ def gap_bound_with_positive(scores: np.ndarray, positive: int, k: int, proposal:
     >>> round(gap_bound_with_positive(scores, 0, 64), 2)
     0.0
     """
-    scores = np.asarray(scores, np.float64)
+    scores = _drawn_from(scores, k, positive)
     proposal = uniform(len(scores), without=positive) if proposal is None else _checked(proposal, len(scores))
     drawn = math.log(k - 1) + _log_mean(scores, proposal) if k > 1 else -math.inf
     return float(log_sum(scores) - np.logaddexp(scores[positive], drawn))
@@ -79,7 +80,8 @@ def most_with_positive(scores: np.ndarray, positive: int) -> float:
     >>> round(most_with_positive(np.zeros(8), 0), 4) == round(math.log(8), 4)
     True
     """
-    return float(log_sum(scores) - np.asarray(scores, np.float64)[positive])
+    scores = _drawn_from(scores, 1, positive)
+    return float(log_sum(scores) - scores[positive])
 
 
 def sampled_gaps(
@@ -99,12 +101,7 @@ def sampled_gaps(
     >>> [round(float(gap), 2) for gap in gaps]
     [3.44, 3.44, 3.44]
     """
-    scores, chance = np.asarray(scores, np.float64), np.random.default_rng(seed)
-    others = len(scores) - (positive is not None and proposal is None)
-    if k < 1 or not len(scores) or (k > 1 and others < 1):
-        raise UsageError(
-            f"{k} of {len(scores)} documents cannot be drawn", "give at least one, and two with a positive"
-        )
+    scores, chance = _drawn_from(scores, k, positive, proposal), np.random.default_rng(seed)
     drawn = _drawn(len(scores), (draws, k - (positive is not None)), positive, proposal, chance)
     candidates = scores[drawn]
     if positive is not None:
@@ -122,6 +119,21 @@ def uniform(documents: int, without: int | None = None) -> np.ndarray:
     if without is not None:
         likely[without] = 0.0
     return likely / max(1.0, likely.sum())
+
+
+def _drawn_from(
+    scores: np.ndarray, k: int, positive: int | None = None, proposal: np.ndarray | None = None
+) -> np.ndarray:
+    """The scores of documents, of which k can be drawn, of which one is the positive if there is one."""
+    scores = np.asarray(scores, np.float64)
+    others = len(scores) - (positive is not None and proposal is None)
+    if k < 1 or not len(scores) or (k > 1 and others < 1):
+        raise UsageError(
+            f"{k} of {len(scores)} documents cannot be drawn", "give at least one, and two with a positive"
+        )
+    if positive is not None and not 0 <= positive < len(scores):
+        raise UsageError(f"positive = {positive} is no row of {len(scores)} scores", "rows are counted from 0")
+    return scores
 
 
 def _drawn(

@@ -67,6 +67,9 @@ def _bernstein(k: int, share: float, relative_variance: float, furthest: float) 
 
     `furthest` is how far a single one may be off in that direction, as a share of the expectation too.
     """
+    if k < 1 or share < 0 or relative_variance < 0:
+        given = f"k = {k}, relative_variance = {relative_variance:g} and a distance of {share:g}"
+        raise UsageError(f"there is no bound for {given}", "k is 1 or more, and nothing is below 0")
     spread = relative_variance + furthest * share / 3
     return math.exp(-k * share**2 / (2 * spread)) if spread > 0 else float(share == 0)
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from triever import config
 from triever.config import option
+from triever.data import byte_letters
 from triever.data.records import Document
 from triever.data.store import LEARNED
-from triever.docids import byte_letters
 from triever.docids.docid_list import DocidList
 from triever.docids.quantize import Device
 from triever.docids.schemes.base import Docid, Scheme
@@ -80,7 +80,7 @@ class Pieces:
 
     @cached_property
     def _by_bytes(self) -> bool:
-        return "ByteLevel" in repr(self.tokenizer.decoder)
+        return byte_letters.has_bytes(self.tokenizer)
 
     def _in_context(self, behind: str, names: Sequence[str]) -> Iterator[list[int]]:
         """The tokens that titles have behind a text, which are others than those of a title that begins a text."""

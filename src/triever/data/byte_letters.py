@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 def _byte_letters() -> dict[str, int]:
@@ -18,8 +22,13 @@ BLANKS = "".join(letter for letter, byte in BYTES.items() if byte < 128 <= ord(l
 """What stands for spaces and all else in ASCII that cannot be seen: Ġ, Ċ and others. It is shown as it is."""
 
 
+def has_bytes(tokenizer: Tokenizer) -> bool:
+    """Whether the tokens of a tokenizer stand for bytes."""
+    return "ByteLevel" in repr(tokenizer.decoder)
+
+
 def are_bytes(token: str) -> bool:
-    """Whether a token can be read so; those that were added, such as one that ends a text, stand for themselves."""
+    """Whether one can be read so; those that were added, such as one that ends a text, stand for themselves."""
     return BYTES.keys() >= set(token)
 
 
