@@ -6,19 +6,22 @@ import dataclasses
 import functools
 import inspect
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import triever
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES, dataset
 from triever import BM25, Dataset, Document, Query, Report, Retriever, TrieverError, UsageError
+from triever.data.formats.json_text import parse_json
 from triever.data.store import SCHEMA, DocumentStore
+from triever.errors import Flaw
 
 LONG = "x" * 5000
 ODD: tuple[Any, ...] = (
@@ -218,6 +221,7 @@ def test_calls(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             "search_many takes a list of queries, not Query; for a single query",
         ),  # ty: ignore[invalid-argument-type]
         (lambda: fitted().delete(5), "delete takes a list of ids, not int"),  # ty: ignore[invalid-argument-type]
+        (lambda: fitted().delete([5]), "delete takes ids, but one of them is 5; give strings"),  # ty: ignore[invalid-argument-type]
         (lambda: fitted().save(5), "5 is not a path; give a string or a pathlib.Path"),  # ty: ignore[invalid-argument-type]
         (lambda: fitted().save("a\0b"), "holds a NUL character or half of a surrogate pair; rename it"),
         (lambda: fitted().save("x" * 5000), "is too long; give a shorter path"),
@@ -263,11 +267,23 @@ plain = st.recursive(
 
 
 @given(st.dictionaries(st.text(), plain | st.sets(st.integers()) | st.binary(), max_size=4))
-def test_metadata_are_taken_if_they_can_be_written(metadata: dict[str, Any]) -> None:
+@example({"x": "\0"})
+@example({"x": ["\\u0000", {"\ud800": 1}]})
+@example({"x": math.nan})
+@example({"x": (math.inf, 10**400)})
+@example({"x": 10**5000})
+def test_metadata_are_taken_if_a_file_that_has_them_can_be_read(metadata: dict[str, Any]) -> None:
     try:
-        json.dumps(metadata)
-    except TypeError:
+        parse_json(json.dumps(metadata, allow_nan=False))
+    except (TypeError, ValueError, Flaw):
         with pytest.raises(UsageError, match="cannot be written as JSON"):
             Document("d", "t", metadata=metadata)
     else:
         assert Document("d", "t", metadata=metadata).metadata is metadata
+
+
+@pytest.mark.parametrize("bad", ["a\0b", "a\ud800b"])
+def test_texts_that_no_file_can_hold_are_refused(bad: str) -> None:
+    for make in (lambda: Document("d", bad), lambda: Document("d", "x", bad), lambda: Query("d", bad)):
+        with pytest.raises(UsageError, match="of d holds a NUL character or half of a surrogate pair; remove it"):
+            make()

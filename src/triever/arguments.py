@@ -78,7 +78,7 @@ def listed(values: Iterable[T], kind: type[T], where: str, noun: str) -> list[T]
     for value in checked:
         if not isinstance(value, kind):
             problem = f"{where} takes {noun}, but one of them is {brief(value)}"
-            raise UsageError(problem, f"give triever.{kind.__name__}(...)")
+            raise UsageError(problem, "give strings" if kind is str else f"give triever.{kind.__name__}(...)")
     return checked
 
 

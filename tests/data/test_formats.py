@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import gzip
 import json
+import math
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +26,7 @@ from triever.data.readers import (
     read_run,
 )
 from triever.data.records import Document, Hit, Query, normalise
-from triever.errors import DataError
+from triever.errors import BadRecord, DataError
 from triever.parquet import pages as parquet_pages
 
 DSI_LINES = [
@@ -327,6 +331,57 @@ def test_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), path)
     assert sniff(path).format is Format.PARQUET
     assert list(read_documents(path)) == [Document("1", "A cat.", "Cats"), Document("2", "A dog.")]
+
+
+def test_columns_of_parquet_with_other_names_are_metadata(tmp_path: Path, caplog: Any) -> None:
+    new_year, nothing = datetime.datetime(2024, 1, 1), pa.nulls(1)
+    further = {
+        "Year": (pa.array([1999]), 1999),
+        "share": (pa.array([0.1], pa.float32()), 0.1),
+        "none": (pa.array([math.nan]), None),
+        "price": (pa.array([decimal.Decimal("1.50")]), 1.5),
+        "cut": (pa.array([True]), True),
+        "kind": (pa.array(["pet"]).dictionary_encode(), "pet"),
+        "tags": (pa.array([["a", "b"]]), ["a", "b"]),
+        "day": (pa.array([new_year.date()]), "2024-01-01"),
+        "when": (pa.array([new_year], pa.timestamp("ns")), "2024-01-01T00:00:00"),
+        "where": (pa.array([new_year], pa.timestamp("s", "Asia/Tokyo")), "2024-01-01T00:00:00Z"),
+    }
+    not_read = {"picture": pa.array([b"\xff"]), "embedding": pa.array([[0.5]]), "empty": nothing, "parts": [{"a": 1}]}
+    columns = {"_id": ["1"], "text": ["A cat."], **{name: column for name, (column, _) in further.items()}, **not_read}
+    pq.write_table(pa.table({**columns, "__index_level_0__": [7]}), tmp_path / "x")
+    expected = {name: value for name, (_, value) in further.items() if value is not None}
+    assert list(read_documents(tmp_path / "x")) == [Document("1", "A cat.", metadata=expected)]
+    assert not caplog.records
+
+
+def test_numbers_without_a_value_in_json_are_malformed_in_parquet(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"_id": ["1", "2"], "text": ["a", "b"], "share": [0.5, math.inf]}), tmp_path / "x")
+    with pytest.raises(BadRecord, match="x:2: the metadata of 2 cannot be written as JSON"):
+        list(read_documents(tmp_path / "x"))
+
+
+def test_further_columns_that_take_too_much_memory_are_left_out_and_named(tmp_path: Path, caplog: Any) -> None:
+    table = pa.table({"_id": ["1"], "text": ["A cat."], **{f"column {number}": [1] for number in range(300)}})
+    pq.write_table(table, tmp_path / "x")
+    assert list(read_documents(tmp_path / "x")) == [Document("1", "A cat.")]
+    [said] = [record.getMessage() for record in caplog.records]
+    assert re.search(
+        "the columns column 0, column 1, .*, … are not read as metadata, since the columns have 302 parts", said
+    )
+
+
+def test_two_columns_of_one_name_are_refused(put: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table([["1"], ["a"], ["b"]], names=["_id", "text", "text"]), tmp_path / "y")
+    for path in (tmp_path / "y", put("id\ttext\ttext\n1\ta\tb\n")):
+        with pytest.raises(DataError, match="2 columns are called text; give every column its own name"):
+            list(read_documents(path))
+
+
+def test_the_names_of_columns_may_be_quoted_hold_the_delimiter_and_keep_their_case(put: Any) -> None:
+    table = ',ID,"Text, as found",Text,"Year"\n0,1,x;y,"a, b",1999\n'  # pandas gives its numbers of rows no name
+    expected = Document("1", "a, b", metadata={"Text, as found": "x;y", "Year": "1999"})
+    assert list(read_documents(put(table))) == [expected]
 
 
 def test_parquet_of_queries_and_qrels(tmp_path: Path) -> None:

@@ -532,6 +532,14 @@ def test_show_proposes_the_nearest_ids(folder: Path) -> None:
         assert f"triever: docs has no document with the id {wrong}; {hint}" in refused.stderr
 
 
+def test_show_tells_an_id_and_a_title_in_the_metadata_from_those_of_the_document(tmp_path: Path) -> None:
+    record = {"_id": "d1", "title": "Cats", "text": "A cat.", "metadata": {"id": "other", "title": "Dogs"}}
+    write(tmp_path, {"corpus.jsonl": json.dumps(record)})
+    lines = [line.split() for line in run(["data", "show", "corpus.jsonl", "d1"], tmp_path).stdout.splitlines()]
+    for row in (["id", "d1"], ["title", "Cats"], ["id", "other"], ["title", "Dogs"]):
+        assert row in lines
+
+
 def test_show_takes_records_and_skips_bad_ones(tmp_path: Path) -> None:
     good = {"_id": "d2", "title": "Cats", "text": "A cat.", "year": 1999, "expansions": ["what purrs"]}
     write(tmp_path, {"corpus.jsonl": f"{CORPUS.splitlines()[0]}\nnonsense\n{json.dumps(good)}\n"})

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sys
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -312,6 +313,14 @@ def test_evaluate_measures_one_run() -> None:
     assert report.scores["mine"]["EM"].mean == (1 + 0) / 2
     assert report.scores["mine"]["RR@10"].p is None
     assert report.caption() == "2 queries; 95% bootstrap intervals"
+
+
+def test_evaluate_knows_an_id_in_every_spelling_of_unicode() -> None:
+    apart = unicodedata.normalize("NFD", "caf\u00e9")
+    assert apart != "caf\u00e9"
+    for found, judged in ((apart, "caf\u00e9"), ("caf\u00e9", apart)):
+        report = evaluate({found: {found: 1.0}}, {judged: {judged: 1}}, ["RR@10"])
+        assert report.scores["run"]["RR@10"].mean == 1
 
 
 def test_evaluate_takes_the_runs_of_pytrec_eval() -> None:

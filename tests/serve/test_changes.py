@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import threading
 import time
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,17 @@ def test_changes_are_seen_by_the_next_request_and_are_on_disk(tmp_path: Path, sa
         assert server.client.get("/v1/retrievers/m").json()["documents"] == 10
     on_disk = {*triever.load(tmp_path / "m").documents.ids}
     assert ("y" in on_disk, "tea" in on_disk) == ((True, False) if saved else (False, True))
+
+
+def test_an_id_is_known_in_every_spelling_of_unicode(tmp_path: Path) -> None:
+    bm25().save(tmp_path / "m")
+    name, apart = "caf\u00e9", unicodedata.normalize("NFD", "caf\u00e9")
+    with running({"m": tmp_path / "m"}, options(poll=60)) as server:
+        server.client.post("/v1/documents", json={"documents": [{"id": apart, "text": "A bar."}]}, headers=HEADERS)
+        got = server.client.get("/v1/documents", params={"id": [apart, name]}).json()
+        assert [document["id"] for document in got["documents"]] == [name]
+        gone = server.client.delete("/v1/documents", params={"id": [apart, name]}, headers=HEADERS).json()
+        assert gone["deleted"] == 1
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from triever.data.dataset import Digest
-from triever.data.records import Document
+from triever.data.records import Document, normalise
 from triever.disk_arrays import GrowingArray
 from triever.errors import DataError, UsageError, nearest
 from triever.memory_parts import Product, Products, Stored, Thing, counted, scaled
@@ -144,7 +144,7 @@ class DocumentStore:
             yield from map(_document, batch.to_pylist())
 
     def __contains__(self, document_id: object) -> bool:
-        return isinstance(document_id, str) and self._rows.find(document_id) is not None
+        return isinstance(document_id, str) and self._rows.find(normalise(document_id)) is not None
 
     @property
     def ids(self) -> Ids:
@@ -174,7 +174,7 @@ class DocumentStore:
 
     def row(self, document_id: str) -> int:
         """The row of the document with this id."""
-        row = self._rows.find(document_id)
+        row = self._rows.find(normalise(document_id))
         if row is None:
             hint = nearest(document_id, [*self.ids], listed=0) if len(self) <= 10_000 else "check the id"
             raise UsageError(f"there is no document with id {document_id!r}", hint)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from triever import plugins
 from triever.arguments import brief, listed, table, text
 from triever.data.answers import exact_match, f1, has_answer
-from triever.data.records import Hit, Qrels, Query, Result, ranked
+from triever.data.records import Hit, Qrels, Query, Result, normalise, ranked
 from triever.errors import MissingExtra, TrieverError, UsageError, close_name
 from triever.evaluation.calibration import claim
 
@@ -121,9 +121,9 @@ class Task:
 def _task(run: AnyRun, qrels: Qrels, queries: Iterable[Query], texts: Texts | None) -> Task:
     if not table(qrels, "qrels", '{"q1": {"d1": 1}}'):
         raise UsageError("no query is judged", "give qrels with at least one query")
-    grades = {query: _whole(query, judged) for query, judged in qrels.items()}
-    table(run, "the run", '{"q1": {"d1": 0.5}}')
-    results = {query: _result(query, run[query]) for query in qrels if query in run}
+    grades = {_id(query, "query"): _whole(query, judged) for query, judged in qrels.items()}
+    found = {_id(query, "query"): result for query, result in table(run, "the run", '{"q1": {"d1": 0.5}}').items()}
+    results = {query: _result(query, found[query]) for query in grades if query in found}
     asked = listed(queries, Query, "evaluate", "queries")
     if texts is not None and not callable(texts):
         table(texts, "texts", '{"d1": "what it says"}')
@@ -138,7 +138,7 @@ def _result(query: str, result: Result | Mapping[str, float]) -> Result:
     if isinstance(result, Result):
         return result
     scores = table(result, f"the run of {query}", '{"d1": 0.5}')
-    return Result(tuple(Hit(text(document, "an id"), _score(query, score)) for document, score in scores.items()))
+    return Result(tuple(Hit(_id(document, "document"), _score(query, score)) for document, score in scores.items()))
 
 
 def _score(query: str, score: float) -> float:
@@ -150,12 +150,15 @@ def _score(query: str, score: float) -> float:
 
 def _whole(query: str, grades: Mapping[str, float]) -> dict[str, int]:
     """The grades as whole numbers: trec_eval knows no others and would cut a half to nothing."""
-    text(query, "the id of a query")
     for document, grade in table(grades, f"what is judged for {query}", '{"d1": 1}').items():
-        text(document, "the id of a document")
         if not isinstance(grade, Real) or not float(grade).is_integer():
             raise UsageError(f"query {query!r}: document {document!r} has the grade {grade!r}", "give whole numbers")
-    return {document: int(grade) for document, grade in grades.items()}
+    return {_id(document, "document"): int(grade) for document, grade in grades.items()}
+
+
+def _id(value: str, what: str) -> str:
+    """An id in the form in which Triever holds all of them."""
+    return normalise(text(value, f"the id of a {what}"))
 
 
 def _ranked(query: str, hits: Iterable[Hit]) -> tuple[Hit, ...]:

@@ -23,7 +23,7 @@ import triever.serve.front as front
 import triever.serve.result_routes as result_routes
 from triever.arguments import table
 from triever.data.filters import Filter
-from triever.data.records import Document
+from triever.data.records import Document, normalise
 from triever.errors import TrieverError, UsageError
 from triever.printable import an
 from triever.remote import document_values
@@ -205,8 +205,9 @@ async def get_documents(shelf: Shelved, ids: Ids, retriever: RetrieverName = Non
     served = shelf.ready(retriever)
     held = served.retriever
     store = held.documents
-    known = [document_values(store.document(key)) for key in dict.fromkeys(ids) if key in store]
-    missing = [key for key in dict.fromkeys(ids) if key not in store]
+    asked = dict.fromkeys(map(normalise, ids))
+    known = [document_values(store.document(key)) for key in asked if key in store]
+    missing = [key for key in asked if key not in store]
     if not known:
         raise _unknown(missing[0])
     return _json(to_json({**_state(served, held), "documents": known, "missing": missing}))
@@ -253,7 +254,7 @@ async def replace_documents(body: bodies.WriteRequest, shelf: Shelved, _key: Key
 )
 async def delete_documents(shelf: Shelved, _key: Key, ids: Ids, retriever: RetrieverName = None) -> Response:
     """Delete documents by their ids; if one of them is not there, none is deleted."""
-    gone = [*dict.fromkeys(ids)]
+    gone = [*dict.fromkeys(map(normalise, ids))]
 
     def change(held: Retriever) -> dict[str, int]:
         for key in gone:

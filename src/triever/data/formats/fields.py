@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from triever.data.formats.json_text import as_object, is_texts, kind_of, parse_json
@@ -79,6 +81,13 @@ def _only(fields: Mapping[str, Json]) -> str:
 def names_shown(names: Sequence[str]) -> str:
     """The first names of fields or columns, for a message."""
     return ", ".join(map(shorten, names[:_NAMED])) + (", …" if len(names) > _NAMED else "")
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise a Flaw if two columns of a table have one name; columns without a name are not read."""
+    name, times = max(Counter(filter(None, names)).items(), key=itemgetter(1), default=("", 0))
+    if times > 1:
+        raise Flaw(f"{times} columns are called {shorten(name)}", "give every column its own name")
 
 
 def make_query(row: Json) -> Query:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 import os
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -18,6 +21,8 @@ from triever.data.formats.fields import (
     OTHER_TEXTS,
     QUERY_IDS,
     QUERY_TEXTS,
+    check_names,
+    names_shown,
 )
 from triever.data.formats.json_text import unclean
 from triever.data.formats.lines import MAX_LINE, grows_too_much, growth, open_plain, too_long
@@ -35,6 +40,8 @@ _PIECE = 4 * 2**20  # bytes that become Python's strings at once
 _BUFFER = 2**20  # bytes of the file that a column reads ahead
 _BUFFERS = 16 * 2**20
 _MOST_LEAVES = 256
+_INDEX = re.compile(r"__index_level_[0-9]+__")  # the numbers of rows that pandas writes
+_log = logging.getLogger("triever")
 _IDS = frozenset((*DOCUMENT_IDS, *QUERY_IDS, *JUDGED_QUERIES, *JUDGED_DOCUMENTS))
 _TEXTS = frozenset((*DOCUMENT_TEXTS, *QUERY_TEXTS, "title"))
 _OTHERS = frozenset((*GRADES, "metadata", "answers", "evidence", "expansions"))
@@ -46,7 +53,10 @@ Row: TypeAlias = dict[str, Any]
 
 
 def parquet_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, Row]]:
-    """Row numbers (from 1) and rows; columns with unknown names are not read."""
+    """Row numbers (from 1) and rows.
+
+    Of columns with unknown names, those are read that hold texts, numbers, dates, truth values or lists of texts.
+    """
     import pyarrow
 
     number = grown = 0
@@ -69,7 +79,7 @@ def parquet_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, Ro
 
 
 def parquet_columns(path: str | Path) -> list[str]:
-    """The names of the columns that are read."""
+    """The columns whose names Triever knows."""
     with _Table(path) as table:
         return table.columns
 
@@ -84,8 +94,9 @@ class _Table:
         try:
             self.size = os.fstat(self._raw.fileno()).st_size
             self._footer, self._file = self._checked()
+            check_names(self._file.schema_arrow.names)
             self.columns = _known_columns(path, self._file)
-            self._leaves = self._known_leaves()
+            self._leaves = self._leaves_of(self.columns)
             self._file = self._open(metadata=self._file.metadata)  # with buffers for as many columns
         except Flaw as flaw:
             self._raw.close()
@@ -107,14 +118,42 @@ class _Table:
 
     def pieces(self) -> Iterator[tuple[RecordBatch, int]]:
         """Small batches of rows, or single rows, with their sizes in bytes."""
-        for number in range(self._file.metadata.num_row_groups):
-            chunks = {leaf: self._footer.chunk(number, leaf) for leaf in self._leaves}
-            rows, dictionaries = batch_rows(self._raw, self.size, chunks)
+        names, plans = self._with_metadata() or (self.columns, map(self._plan, range(self._groups)))
+        for number, (rows, dictionaries) in enumerate(plans):
             file = self._file
             if dictionaries:
                 file = self._open(metadata=file.metadata, read_dictionary=dictionaries)
-            for batch in file.iter_batches(rows, row_groups=[number], columns=self.columns):
+            for batch in file.iter_batches(rows, row_groups=[number], columns=names):
                 yield from _split(batch, _size(batch))
+
+    @property
+    def _groups(self) -> int:
+        return self._file.metadata.num_row_groups
+
+    def _plan(self, group: int) -> tuple[int, list[str]]:
+        """How many rows of a row group to read at once, and the paths of leaves to read as dictionaries."""
+        chunks = {leaf: self._footer.chunk(group, leaf) for leaf in self._leaves}
+        return batch_rows(self._raw, self.size, chunks)
+
+    def _with_metadata(self) -> tuple[list[str], list[tuple[int, list[str]]]] | None:
+        """The columns with those of metadata, and the plan of each row group; None if there are none to add.
+
+        A file is not refused for what its further columns need: it is read without them, and a warning says so.
+        """
+        more = [field.name for field in self._file.schema_arrow if _is_metadata(field)]
+        if not more:
+            return None
+        known = self._leaves
+        try:
+            self._leaves = self._leaves_of([*self.columns, *more])
+            plans = list(map(self._plan, range(self._groups)))
+        except Flaw as flaw:
+            self._leaves = known
+            left = "%s: the columns %s are not read as metadata, since %s"
+            _log.warning(left, self._path, names_shown(more), flaw.problem)
+            return None
+        self._file = self._open(metadata=self._file.metadata)
+        return [*self.columns, *more], plans
 
     def _checked(self) -> tuple[Footer, ParquetFile]:
         import pyarrow
@@ -135,8 +174,8 @@ class _Table:
         buffer = min(_BUFFER, _BUFFERS // max(1, len(self._leaves)))
         return parquet.ParquetFile(self._path, buffer_size=buffer, pre_buffer=False, **options)
 
-    def _known_leaves(self) -> list[Leaf]:
-        leaves = leaves_of(self._file, self.columns)
+    def _leaves_of(self, columns: list[str]) -> list[Leaf]:
+        leaves = leaves_of(self._file, columns)
         if len(leaves) > _MOST_LEAVES:
             raise Flaw(
                 f"the columns have {len(leaves):,} parts", f"leave columns out: at most {_MOST_LEAVES} parts are read"
@@ -206,9 +245,30 @@ def _values(name: str, column: Array) -> tuple[list[object], bool]:
     if types.is_dictionary(column.type):
         column = column.dictionary.take(column.indices)
     try:
-        return column.to_pylist(), False
+        return (column.to_pylist() if _is_named(name) else _json_values(column)), False
     except _UNREADABLE:
         return [_value(name, value) for value in column], True
+
+
+def _json_values(column: Array) -> list[object]:
+    """The values of a column of metadata as JSON has them: moments as texts, and None where there is no number."""
+    from pyarrow import float32, timestamp, types
+
+    kind = column.type
+    if types.is_date(kind):
+        return [day and day.isoformat() for day in column.to_pylist()]
+    if types.is_timestamp(kind):
+        zone = "Z" if kind.tz else ""
+        return [moment and moment.isoformat() + zone for moment in column.cast(timestamp("us"), safe=False).to_pylist()]
+    if types.is_decimal(kind):
+        return [None if value is None else float(value) for value in column.to_pylist()]
+    if types.is_float64(kind):
+        return [None if value is None or math.isnan(value) else value for value in column.to_pylist()]
+    if types.is_floating(kind):  # .1 in half as many bits is .1, and not .10000000149
+        return [
+            None if text in (None, "nan") else float(text) for text in column.cast(float32()).cast("str").to_pylist()
+        ]
+    return column.to_pylist()
 
 
 def _value(name: str, scalar: Scalar) -> object:
@@ -239,9 +299,25 @@ def _known_columns(path: str | Path, file: ParquetFile) -> list[str]:
 
 
 def _is_known(field: Field) -> bool:
-    """Whether a column is read; a `document` or `context` is read only if it is a text, and no structure."""
-    name = field.name.lower()
-    return name in _IDS | _TEXTS | _OTHERS and (name not in OTHER_TEXTS or _is_text(field.type))
+    """Whether a column has a meaning; a `document` or `context` has one only if it is a text, and no structure."""
+    return _is_named(field.name) and (field.name.lower() not in OTHER_TEXTS or _is_text(field.type))
+
+
+def _is_named(name: str) -> bool:
+    return name.lower() in _IDS | _TEXTS | _OTHERS
+
+
+def _is_metadata(field: Field) -> bool:
+    """Whether a column of an unknown name holds what JSON can; pictures, vectors and structures are not read."""
+    from pyarrow import types
+
+    if _is_named(field.name) or _INDEX.fullmatch(field.name):
+        return False
+    if types.is_list(field.type) or types.is_large_list(field.type):
+        return _is_text(field.type.value_type) and not types.is_dictionary(field.type.value_type)
+    number = types.is_integer(field.type) or types.is_floating(field.type) or types.is_decimal(field.type)
+    moment = types.is_date(field.type) or types.is_timestamp(field.type)
+    return number or moment or types.is_boolean(field.type) or _is_text(field.type)
 
 
 def _is_text(kind: DataType) -> bool:

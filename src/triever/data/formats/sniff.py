@@ -172,7 +172,8 @@ def unknown(path: str | Path) -> DataError:
         return DataError(f"{path} is empty", "write it again, or name another file")
     if named := _column_names(path):
         parts = {"ids": DOCUMENT_IDS, "texts": (*DOCUMENT_TEXTS, "title")}
-        missing = " and ".join(part for part, known in parts.items() if not _any(named, known))
+        lower = {name.lower() for name in named}
+        missing = " and ".join(part for part, known in parts.items() if not _any(lower, known))
         problem = f"{path} has no columns with {missing or 'ids and texts'}: its columns are {names_shown(named)}"
         return DataError(problem, "name its columns _id, title and text in the first line")
     return DataError(f"{path} is not in a format that Triever knows", _EXPECTED)

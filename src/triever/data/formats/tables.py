@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from triever.data.formats.fields import clean_id, shorten
+from triever.data.formats.fields import check_names, clean_id, shorten
 from triever.data.formats.json_text import MAX_VALUES
 from triever.data.formats.lines import MAX_LINE, read_lines
 from triever.data.formats.problems import Problems
@@ -55,11 +56,16 @@ def marco_document(line: str) -> Document:
 def header(line: str) -> tuple[str, list[str]]:
     """The delimiter of a table and the names of its columns, if the line is its header.
 
-    >>> header('"ID","Text"')
-    (',', ['id', 'text'])
+    >>> header('ID,"Text, cleaned"')
+    (',', ['ID', 'Text, cleaned'])
     """
-    delimiter = "\t" if "\t" in line else max(",;", key=line.count)  # the semicolon is Excel's in half of Europe
-    return delimiter, [name.strip(' "').lower() for name in line.split(delimiter, MAX_COLUMNS)]
+    bare = _QUOTED.sub("", line)
+    delimiter = "\t" if "\t" in line else max(",;", key=bare.count)  # the semicolon is Excel's in half of Europe
+    names = _by_tabs(line) if delimiter == "\t" else _parsed(line, delimiter) or line.split(delimiter, MAX_COLUMNS)
+    return delimiter, [name.strip(' "') for name in names]
+
+
+_QUOTED = re.compile('"[^"]*"')
 
 
 def table_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict[str, str]]]:
@@ -70,13 +76,18 @@ def table_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict
     if len(names) > MAX_COLUMNS:
         problems.report_end(path, 1, *_TOO_WIDE)
         return
+    try:
+        check_names(names)
+    except Flaw as flaw:
+        problems.report_end(path, 1, flaw.problem, flaw.hint)
+        return
     parted, named = f"{_PARTED[delimiter]}-separated columns are:", ", ".join(names)
     for number, line in lines:
         cells = _cells(number, line, lines, delimiter, len(names))
         if cells is None:
             problems.report(path, number, *_UNCLOSED)
         elif len(cells) == len(names):
-            yield number, dict(zip(names, cells, strict=True))
+            yield number, {name: cell for name, cell in zip(names, cells, strict=True) if name}
         else:
             problems.report(
                 path, number, f"the line has {count(cells)} instead of {len(names)}", f"{parted} {shorten(named)}"
