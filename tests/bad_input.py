@@ -260,7 +260,7 @@ TEXT = [
 
 JSON = [
     Case("invalid JSON", corpus(GOOD, '{"_id": "d2" "text": "x"}'), documents, "corpus.jsonl:2: invalid JSON at column 14: Expecting ',' delimiter; write one", 1),
-    Case("invalid JSON in the first line", corpus('{"_id": "d1', GOOD), documents, "corpus.jsonl:1: invalid JSON at column 9: Unterminated string", 1),
+    Case("invalid JSON in the first line", corpus('{"_id": "d1', GOOD), documents, "corpus.jsonl:1: invalid JSON at column 9: Unterminated string starting at; write one JSON object per line; if the file was cut short, copy it again", 1),
     Case("two objects on one line", corpus(GOOD, '{"_id": "d2", "text": "x"}{"_id": "d3", "text": "y"}'), documents, "corpus.jsonl:2: invalid JSON at column 27: Extra data", 1),
     Case("an object over several lines", file("corpus.jsonl", json.dumps(GOOD, indent=1)), documents, "corpus.jsonl:1: invalid JSON at column 2: Expecting property name"),
     Case("JSON that is not an object", corpus(GOOD, '["d2", "x"]'), documents, "corpus.jsonl:2: the record is a list, not a JSON object", 1),

@@ -88,6 +88,14 @@ def test_more_than_half_is_deleted_only_if_that_is_said(folder: Path) -> None:
     assert len(triever.load(folder / "model")) == 1
 
 
+def test_it_is_said_that_what_is_left_out_counts_as_gone(folder: Path) -> None:
+    (folder / "notes" / "tea.md").write_bytes(b"\x00\x01\xff")
+    code, plan, said = synced(folder, "--skip-bad")
+    assert (code, plan["deleted"]) == (0, ["tea.md"])
+    assert "left out 1 bad record" in said
+    assert "what was left out counts as gone: tea.md is deleted; mend its file and sync again" in said
+
+
 def test_it_watches_a_folder_until_it_is_interrupted(folder: Path) -> None:
     words = ["sync", "model", "notes", "--watch", "--every", "0.1", "--json"]
     code = [sys.executable, "-c", "from triever.cli import main; main()", *words]

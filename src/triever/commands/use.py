@@ -414,19 +414,23 @@ def _synced(
     documents = list(dataset.stream(problems))
     _note_left_out(problems)
     if dry_run:
-        return Plan.of(load(model).documents, documents)
-    with edit(model, wait=wait) as retriever:
-        plan = Plan.of(retriever.documents, documents)
-        if plan.deletes_much and not yes:
-            problem = f"{len(plan.deleted):,} of {len(retriever):,} documents of {model} are not in {folder}"
-            raise UsageError(f"{problem}, and would be deleted", "check the folder, or say --yes")
-        plan.carry_out(retriever)
+        plan = Plan.of(load(model).documents, documents)
+    else:
+        with edit(model, wait=wait) as retriever:
+            plan = Plan.of(retriever.documents, documents)
+            if plan.deletes_much and not yes:
+                problem = f"{len(plan.deleted):,} of {len(retriever):,} documents of {model} are not in {folder}"
+                raise UsageError(f"{problem}, and would be deleted", "check the folder, or say --yes")
+            plan.carry_out(retriever)
+    if problems.count and plan.deleted:
+        first, done = plan.deleted[0], "would be" if dry_run else "is"
+        note(f"what was left out counts as gone: {first} {done} deleted; mend its file and sync again to keep it")
     return plan
 
 
 def _note_left_out(problems: Problems) -> None:
     if problems.count:
-        note(f"left out {problems.count:,} bad records, such as {problems.examples[0]}")
+        note(f"left out {count_of(problems.count, 'bad record')}, such as {problems.examples[0]}")
 
 
 def _other_root(retriever: Retriever, root: str, new_id: str) -> str:

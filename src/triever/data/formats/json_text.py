@@ -67,7 +67,11 @@ def invalid_json(error: Exception, column: int = 0) -> Flaw:
     if isinstance(error, RecursionError):
         return Flaw("the JSON is nested too deeply", "flatten the record")
     if isinstance(error, json.JSONDecodeError):
-        return Flaw(f"invalid JSON at column {column}: {error.msg}", hint)
+        breaks_off = error.msg.startswith("Unterminated") or error.pos >= len(error.doc.rstrip())
+        return Flaw(
+            f"invalid JSON at column {column}: {error.msg}",
+            f"{hint}; if the file was cut short, copy it again" if breaks_off else hint,
+        )
     if "digits" in str(error):
         return Flaw("invalid JSON: a number has too many digits", "write it as a string")
     return Flaw(f"invalid JSON: {error}", "leave the field out, or write null")
