@@ -53,7 +53,7 @@ def wrong_id(value: str, field: str = "id") -> tuple[str, str] | None:
         return f"the {field} {brief(value)} holds a tab or line break", "put an underscore in its place"
     if _UNCLEAN.search(value):
         return (
-            f"the {field} {brief(value)} holds {_UNCLEAN_MARKS}",
+            f"the {field} {brief(value)} holds a NUL character or half of a surrogate pair",
             "put an underscore in its place",
         )
     return None
@@ -61,15 +61,6 @@ def wrong_id(value: str, field: str = "id") -> tuple[str, str] | None:
 
 _BREAKS = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _UNCLEAN = re.compile("[\0\ud800-\udfff]")
-_UNCLEAN_MARKS = "a NUL character or half of a surrogate pair"
-
-
-def is_clean(text: str) -> bool:
-    """Whether files can hold the text: it has no NUL character and no half of a surrogate pair."""
-    try:
-        return "\0" not in text and (text.isascii() or bool(text.encode()))
-    except UnicodeEncodeError:  # far faster than to look for such a half
-        return False
 
 
 # Functions that set fields of a frozen record while it is made.
@@ -84,8 +75,6 @@ def _take_id(record: Document | Query) -> None:
 def _take_text(record: Document | Query, name: str) -> None:
     value = getattr(record, name)
     clean = normalise(value)
-    if name != "id" and not is_clean(clean):
-        raise UsageError(f"the {name} of {record.id} holds {_UNCLEAN_MARKS}", "remove it")
     if clean is not value:
         object.__setattr__(record, name, clean)
 
@@ -109,24 +98,19 @@ def _check_metadata(record: Document | Query) -> None:
         raise UsageError(f"metadata = {brief(value)} should be a mapping", 'for example: metadata={"year": 1999}')
     try:
         if value and not _is_plain(value):
-            written = json.dumps(dict(value), allow_nan=False, ensure_ascii=False)
-            if not is_clean(written) or _ESCAPED_NUL.search(written):
-                raise ValueError(f"it holds {_UNCLEAN_MARKS}")
+            json.dumps(dict(value), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         hint = "use texts, finite numbers, lists and dicts of them"
         raise UsageError(f"the metadata of {record.id} cannot be written as JSON: {error}", hint) from None
 
 
-_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-_PLAIN = frozenset((bool, type(None)))
-_LONG = 2**63  # whole numbers beyond have more digits than some readers of JSON take
+_PLAIN = frozenset((str, bool, type(None)))
+_LONG = 2**63  # whole numbers beyond may have more digits than Python writes
 
 
 def _is_plain(value: Any) -> bool:
     """Whether the value is certainly JSON; this is far faster than writing it."""
     kind = type(value)
-    if kind is str:
-        return is_clean(value)
     if kind in _PLAIN:
         return True
     if kind is float:
@@ -134,7 +118,7 @@ def _is_plain(value: Any) -> bool:
     if kind is int:
         return -_LONG < value < _LONG
     if kind is dict:
-        return all(type(key) is str and is_clean(key) and _is_plain(item) for key, item in value.items())
+        return all(type(key) is str and _is_plain(item) for key, item in value.items())
     return kind is list and all(map(_is_plain, value))
 
 
