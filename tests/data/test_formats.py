@@ -361,6 +361,17 @@ def test_numbers_without_a_value_in_json_are_malformed_in_parquet(tmp_path: Path
         list(read_documents(tmp_path / "x"))
 
 
+def test_a_moment_that_python_cannot_hold_costs_its_own_row_alone(tmp_path: Path) -> None:
+    when = pa.array([0, 2**62, None], pa.timestamp("us"))
+    pq.write_table(pa.table({"_id": ["1", "2", "3"], "text": ["a", "b", "c"], "when": when}), tmp_path / "x")
+    problems = Problems(skip_bad=True)
+    expected = [Document("1", "a", metadata={"when": "1970-01-01T00:00:00"}), Document("3", "c")]
+    assert list(read_documents(tmp_path / "x", problems)) == expected
+    assert [line.rpartition(": ")[2] for line in problems.examples] == [
+        "when holds a value that Python cannot hold; write the column again as strings"
+    ]
+
+
 def test_further_columns_that_take_too_much_memory_are_left_out_and_named(tmp_path: Path, caplog: Any) -> None:
     table = pa.table({"_id": ["1"], "text": ["A cat."], **{f"column {number}": [1] for number in range(300)}})
     pq.write_table(table, tmp_path / "x")

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -32,7 +32,7 @@ from triever.files import atomic
 from triever.parquet.pages import Footer, Leaf, batch_rows, check_rows, leaves_of, read_footer
 
 if TYPE_CHECKING:
-    from pyarrow import Array, DataType, Field, RecordBatch, Scalar, Schema
+    from pyarrow import Array, DataType, Field, RecordBatch, Schema
     from pyarrow.parquet import ParquetFile
 
 _ROW_GROUP = 10_000
@@ -44,7 +44,7 @@ _INDEX = re.compile(r"__index_level_[0-9]+__")  # the numbers of rows that panda
 _log = logging.getLogger("triever")
 _IDS = frozenset((*DOCUMENT_IDS, *QUERY_IDS, *JUDGED_QUERIES, *JUDGED_DOCUMENTS))
 _TEXTS = frozenset((*DOCUMENT_TEXTS, *QUERY_TEXTS, "title"))
-_OTHERS = frozenset((*GRADES, "metadata", "answers", "evidence", "expansions"))
+_NAMED = _IDS | _TEXTS | frozenset((*GRADES, "metadata", "answers", "evidence", "expansions"))
 _DAMAGED = ("the Parquet data is damaged", "the file is damaged: download or copy it again")
 
 
@@ -118,7 +118,8 @@ class _Table:
 
     def pieces(self) -> Iterator[tuple[RecordBatch, int]]:
         """Small batches of rows, or single rows, with their sizes in bytes."""
-        names, plans = self._with_metadata() or (self.columns, map(self._plan, range(self._groups)))
+        groups = range(self._file.metadata.num_row_groups)
+        names, plans = self._with_metadata(groups) or (self.columns, (self._plan(one, self._leaves) for one in groups))
         for number, (rows, dictionaries) in enumerate(plans):
             file = self._file
             if dictionaries:
@@ -126,16 +127,12 @@ class _Table:
             for batch in file.iter_batches(rows, row_groups=[number], columns=names):
                 yield from _split(batch, _size(batch))
 
-    @property
-    def _groups(self) -> int:
-        return self._file.metadata.num_row_groups
-
-    def _plan(self, group: int) -> tuple[int, list[str]]:
+    def _plan(self, group: int, leaves: list[Leaf]) -> tuple[int, list[str]]:
         """How many rows of a row group to read at once, and the paths of leaves to read as dictionaries."""
-        chunks = {leaf: self._footer.chunk(group, leaf) for leaf in self._leaves}
+        chunks = {leaf: self._footer.chunk(group, leaf) for leaf in leaves}
         return batch_rows(self._raw, self.size, chunks)
 
-    def _with_metadata(self) -> tuple[list[str], list[tuple[int, list[str]]]] | None:
+    def _with_metadata(self, groups: range) -> tuple[list[str], list[tuple[int, list[str]]]] | None:
         """The columns with those of metadata, and the plan of each row group; None if there are none to add.
 
         A file is not refused for what its further columns need: it is read without them, and a warning says so.
@@ -143,17 +140,17 @@ class _Table:
         more = [field.name for field in self._file.schema_arrow if _is_metadata(field)]
         if not more:
             return None
-        known = self._leaves
+        names = [*self.columns, *more]
         try:
-            self._leaves = self._leaves_of([*self.columns, *more])
-            plans = list(map(self._plan, range(self._groups)))
+            leaves = self._leaves_of(names)
+            plans = [self._plan(group, leaves) for group in groups]
         except Flaw as flaw:
-            self._leaves = known
             left = "%s: the columns %s are not read as metadata, since %s"
             _log.warning(left, self._path, names_shown(more), flaw.problem)
             return None
+        self._leaves = leaves
         self._file = self._open(metadata=self._file.metadata)
-        return [*self.columns, *more], plans
+        return names, plans
 
     def _checked(self) -> tuple[Footer, ParquetFile]:
         import pyarrow
@@ -238,16 +235,18 @@ def _first_flaw(values: tuple[object, ...]) -> Flaw | None:
 
 def _values(name: str, column: Array) -> tuple[list[object], bool]:
     """Python's values, with a Flaw instead of each bad one; and whether there may be any Flaw."""
-    from pyarrow import types
+    from pyarrow import Array, types
 
     if types.is_nested(column.type):
-        return [_value(name, value) for value in column], True
+        return [_value(name, value.as_py) for value in column], True
     if types.is_dictionary(column.type):
         column = column.dictionary.take(column.indices)
+    read = Array.to_pylist if _is_named(name) else _json_values
     try:
-        return (column.to_pylist() if _is_named(name) else _json_values(column)), False
+        return read(column), False
     except _UNREADABLE:
-        return [_value(name, value) for value in column], True
+        rows = (column.slice(row, 1) for row in range(len(column)))
+        return [_value(name, lambda row=row: read(row)[0]) for row in rows], True
 
 
 def _json_values(column: Array) -> list[object]:
@@ -271,9 +270,9 @@ def _json_values(column: Array) -> list[object]:
     return column.to_pylist()
 
 
-def _value(name: str, scalar: Scalar) -> object:
+def _value(name: str, read: Callable[[], object]) -> object:
     try:
-        value = scalar.as_py()
+        value = read()
     except UnicodeDecodeError as error:
         problem = f"{name} holds the byte 0x{error.object[error.start]:02x}, which is not UTF-8"
         return Flaw(problem, f"write the column again as UTF-8{OR_SKIP}")
@@ -304,7 +303,7 @@ def _is_known(field: Field) -> bool:
 
 
 def _is_named(name: str) -> bool:
-    return name.lower() in _IDS | _TEXTS | _OTHERS
+    return name.lower() in _NAMED
 
 
 def _is_metadata(field: Field) -> bool:
