@@ -36,11 +36,11 @@ def data_show(
 
     document = find_document(open_data(data, skip_bad, read_as), doc_id)
     names = {"id": document.id, "title": document.title}
-    rows = [*names.items(), *document.metadata.items()]  # the metadata may have an id and a title, too
     if json_:
         expansions = {"expansions": list(document.expansions)} if document.expansions else {}
         emit({**names, "metadata": dict(document.metadata), **expansions, "text": document.text})
         return
+    rows = [*names.items(), *document.metadata.items()]  # the metadata may have an id and a title, too
     emit(table([{"what": name, "value": _shown(value)} for name, value in rows]))
     emit("\n".join(["", document.text, *document.expansions]))
 

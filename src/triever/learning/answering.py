@@ -540,8 +540,10 @@ def scores_of(results: Sequence[Result]) -> list[list[float]]:
 def _is_read(answers: Sequence[str], reader: AnswerReader, row: int, store: DocumentStore) -> bool:
     """Whether one of these answers stands in what is read of a document."""
     text, most = store.slice(row, row + 1)[0].full_text, reader.texts.most_of_document
-    if not has_answer(text, answers) or reader.documents.lengths[row] < most:
-        return has_answer(text, answers)
+    if not has_answer(text, answers):
+        return False
+    if reader.documents.lengths[row] < most:
+        return True
     tokenizer = reader.texts.model.tokenizer
     return has_answer(tokenizer.cut([text], most - len(tokenizer.before) - len(tokenizer.after))[0], answers)
 

@@ -94,12 +94,11 @@ class NodeRetriever(DocidRetriever[R]):
         if self.adapter != AdapterOptions():
             problem = "an adapter is part of a model with rows of symbols, but nodes have rows here"
             raise UsageError(problem, "set decoder.rows=symbols, or the adapter of the encoder: vectors.adapter.kind")
-        if self.training.normalisation == "trie" and self.decoder.rows == "auto" and self.teacher is None:
-            problem = (
-                "search_options.normalisation = documents needs a row for every node, and training.normalisation = "
-            )
-            raise UsageError(f"{problem}trie trains a model that has none", "leave one of the two out")
         if self.training.normalisation == "trie":
+            if self.decoder.rows == "auto" and self.teacher is None:
+                problem = "search_options.normalisation = documents needs a row for every node, and "
+                problem += "training.normalisation = trie trains a model that has none"
+                raise UsageError(problem, "leave one of the two out")
             problem = "training.normalisation = trie, but rows of nodes are trained over all documents"
             raise UsageError(problem, "leave training.normalisation out")
         if self.training.add_steps:

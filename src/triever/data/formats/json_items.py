@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from triever.data.formats.json_text import DECODER, check_escapes, check_values, invalid_json
+from triever.data.formats.json_text import DECODER, breaks_off, check_escapes, check_values, invalid_json
 from triever.data.formats.lines import CHUNK, MAX_LINE, read_text, too_long
 from triever.data.formats.problems import Problems
 from triever.errors import DataError, Flaw
@@ -183,7 +183,7 @@ class _Window:
     def _flaw(self, error: Exception) -> Flaw:
         if not isinstance(error, json.JSONDecodeError):
             return invalid_json(error)
-        if error.msg.startswith("Unterminated") or error.pos >= len(self._text.rstrip()):
+        if breaks_off(error):
             return Flaw(*_CUT_SHORT)
         self.line += self._text.count("\n", self._at, error.pos)
         near = self._text[max(self._at, error.pos - 12) : error.pos + 12]

@@ -67,14 +67,16 @@ def invalid_json(error: Exception, column: int = 0) -> Flaw:
     if isinstance(error, RecursionError):
         return Flaw("the JSON is nested too deeply", "flatten the record")
     if isinstance(error, json.JSONDecodeError):
-        breaks_off = error.msg.startswith("Unterminated") or error.pos >= len(error.doc.rstrip())
-        return Flaw(
-            f"invalid JSON at column {column}: {error.msg}",
-            f"{hint}; if the file was cut short, copy it again" if breaks_off else hint,
-        )
+        again = "; if the file was cut short, copy it again" if breaks_off(error) else ""
+        return Flaw(f"invalid JSON at column {column}: {error.msg}", f"{hint}{again}")
     if "digits" in str(error):
         return Flaw("invalid JSON: a number has too many digits", "write it as a string")
     return Flaw(f"invalid JSON: {error}", "leave the field out, or write null")
+
+
+def breaks_off(error: json.JSONDecodeError) -> bool:
+    """Whether the text ends inside a value, as that of a file that was cut short."""
+    return error.msg.startswith("Unterminated") or error.pos >= len(error.doc.rstrip())
 
 
 def _refuse(constant: str) -> NoReturn:
