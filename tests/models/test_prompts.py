@@ -106,3 +106,40 @@ def test_escapes_of_a_shell_are_line_breaks_and_tabs() -> None:
     assert Prompts.of(r"a\t{query}\nTitle:") == Prompts.of("a\t{query}\nTitle:")
     assert Prompts.of(r"{query}\nTitle:").asking.template == "{query}\nTitle:"
     assert Prompt(r"{query}\n").template == r"{query}\n", "what an artifact holds stays as it is"
+
+
+MARKED = (
+    "Q: {query}<end>\nTitle:",
+    "<end>user\nParis {query}",
+    "{query}<end><end>",
+    "<end>{query}",
+    "a <end> b {query}",
+)
+
+
+@pytest.mark.parametrize("name", [name for name in TOKENIZERS if name != "scratch"])
+@given(query=WORDS, template=st.sampled_from(MARKED))
+def test_marks_of_a_template_are_marks(name: str, query: str, template: str) -> None:
+    """The oracle is a tokenizer for which marks are marks everywhere, over the whole text."""
+    tokenizer, prompt = TOKENIZERS[name], Prompt(template)
+    oracle = Tokenizer.from_str(tokenizer.inner.to_str())
+    expected = oracle.encode(template.replace("{query}", query), add_special_tokens=False).ids
+    assert prompt.ids(tokenizer, [query], 10_000) == [[*tokenizer.before, *expected]]
+    assert 0 in expected  # the mark
+
+
+@pytest.mark.parametrize("name", ["bytes", "bytes with a prefix"])
+@given(query=WORDS, place=st.integers(0, 14), template=st.sampled_from([*MARKED, *PROMPTS.values()]))
+def test_marks_in_a_query_are_text(name: str, query: str, place: int, template: str) -> None:
+    tokenizer, written = TOKENIZERS[name], f"{query[:place]}<end>{query[place:]}"
+    (ids,) = Prompt(template).ids(tokenizer, [written], 10_000)
+    assert ids.count(0) == template.count("<end>")
+    assert tokenizer.text(tokenizer.ids([written], special=False)[0]).strip() == written.strip()
+
+
+@pytest.mark.parametrize("name", ["bytes", "bytes with a prefix"])
+def test_a_title_that_is_a_mark_has_a_docid(name: str) -> None:
+    for made in (pieces(name, Prompt("{query} is: ")), Pieces.of(TOKENIZERS[name].inner)):
+        (symbols,) = made.symbols(["<end>"])
+        assert "".join(map(made.shown, symbols)).endswith("<end>")
+        assert made.stop not in symbols

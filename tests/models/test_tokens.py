@@ -211,3 +211,14 @@ def test_numbers_are_written_as_in_a_text_that_has_them(tokenizer: TextTokenizer
     assert tokenizer.text_in(tokenizer.ids(["lazy fox"], special=False)[0], text) is None
     assert tokenizer.text_in([], text) is None
     assert tokenizer.text_in(tokenizer.ids(["fox"], special=False)[0], "") is None
+
+
+def test_a_text_that_looks_like_a_mark_is_text(tokenizer: TextTokenizer) -> None:
+    marks = {tokenizer.number(mark) for mark in ("[CLS]", "[SEP]", "[MASK]", "[PAD]")}
+    assert None not in marks
+    (ids,) = tokenizer.ids(["what is [SEP] in [CLS] [MASK][PAD]?"], special=False)
+    assert not marks & {*ids}
+    assert tokenizer.ids(["[SEP]"]) != tokenizer.ids([""])
+    assert tokenizer.mark_ids(["[SEP] fox"]) == [[tokenizer.number("[SEP]"), *tokenizer.ids(["fox"], special=False)[0]]]
+    again = TextTokenizer.from_str(tokenizer.to_str())
+    assert again.ids(["the [SEP]"]) == tokenizer.ids(["the [SEP]"])

@@ -118,12 +118,12 @@ def test_weights_of_words_are_shared_and_an_output_layer_of_its_own_is_kept(fold
     assert tied.symbols is tied.encoder.module.get_input_embeddings()  # ty: ignore[call-non-callable]
 
 
-def test_a_title_with_the_mark_of_the_end_or_with_lines_is_one_line_without_it(folders: dict[str, str]) -> None:
+def test_a_title_with_the_mark_of_the_end_or_with_lines_is_one_line_of_text(folders: dict[str, str]) -> None:
     odd = [triever.Document("odd", "text", f"Two\n lines {END} here"), *DOCUMENTS]
     engine = titled(folders["llama"]).fit(dataset(odd)).engine.docids
     docid, tokenizer = engine.docid(0), engine.model.encoder.tokenizer
     assert docid.count(engine.scheme.stop) == 1
-    assert tokenizer.text(docid) == " Two lines  here"
+    assert tokenizer.text(docid) == f" Two lines {END} here"
 
 
 def test_prompts_have_the_sentences_of_the_paper() -> None:

@@ -62,7 +62,7 @@ class Prompt:
     def around(self, tokenizer: TextTokenizer) -> tuple[list[int], list[int]]:
         """The tokens before and behind a query that is there as tokens already."""
         head, tail = self._around
-        before, after = tokenizer.ids([head.rstrip(" "), tail], special=False)
+        before, after = tokenizer.mark_ids([head.rstrip(" "), tail])
         return [*tokenizer.before, *before], after
 
     def ids(self, tokenizer: TextTokenizer, queries: Sequence[str], limit: int) -> list[list[int]]:
@@ -86,8 +86,7 @@ class Prompt:
 
     def _whole(self, tokenizer: TextTokenizer, queries: Sequence[str]) -> list[list[int]]:
         head, tail = self._around
-        rows = tokenizer.ids([f"{head}{query}{tail}" for query in queries], special=False)
-        return [[*tokenizer.before, *ids] for ids in rows]
+        return [[*tokenizer.before, *ids] for ids in tokenizer.framed_ids(head, queries, tail)]
 
     def tokens(self, tokenizer: TextTokenizer, queries: Sequence[str], limit: int) -> Tokens:
         """The same side by side."""

@@ -39,7 +39,7 @@ class Sampling:
 
 def framed(tokenizer: TextTokenizer, before: str, after: str) -> TextTokenizer:
     """The tokenizer with the words of a prompt around every text; these, and no end of text, stand behind it."""
-    head, tail = tokenizer.ids([before, after], special=False)
+    head, tail = tokenizer.mark_ids([before, after])
     made = copy.copy(tokenizer)
     made.before, made.after = [*tokenizer.before, *head], tail
     return made

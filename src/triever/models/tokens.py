@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,11 +35,16 @@ HEADER = 128
 
 
 class TextTokenizer:
-    """A tokenizer of the tokenizers library, with the numbers that stand before and after every text."""
+    """A tokenizer of the tokenizers library, with the numbers that stand before and after every text.
+
+    What a text says is text, even where it looks like a mark such as [SEP] or <|im_end|>; marks are what stands before
+    and after, and in a frame that is put around texts.
+    """
 
     def __init__(self, tokenizer: Any, *, pad: int, before: Sequence[int] = (), after: Sequence[int] = ()) -> None:
         tokenizer.no_padding()  # some files ask for both
         tokenizer.no_truncation()
+        tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         self.pad = pad
         self.before, self.after = list(before), list(after)
@@ -91,6 +97,41 @@ class TextTokenizer:
             raise UsageError(f"limit = {limit} leaves no room for a text", f"set it to more than {added} tokens")
         room = None if limit is None else limit - added
         return [[*before, *encoding.ids[:room], *after] for encoding in self._encoded(list(texts))]
+
+    def framed_ids(self, head: str, texts: Sequence[str], tail: str) -> list[list[int]]:
+        """The numbers of texts with words around each of them, in which marks count as such."""
+        before, inner_head = _parted(head, self._last_mark(head))
+        inner_tail, after = _parted(tail, self._first_mark(tail))
+        first, last = self.mark_ids([before, after])
+        inner = self.ids([f"{inner_head}{text}{inner_tail}" for text in texts], special=False)
+        return [[*first, *ids, *last] for ids in inner]
+
+    def mark_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The numbers of words that stand around a text, in which marks count as such."""
+        if not any(map(self._marks.search, texts)):
+            return self.ids(texts, special=False)
+        encoded = self._knowing_marks.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encoded]
+
+    @functools.cached_property
+    def _knowing_marks(self) -> Any:
+        """The same tokenizer, for which marks are marks: to switch them in this one would touch what others read."""
+        return type(self._tokenizer).from_str(self._tokenizer.to_str())
+
+    @functools.cached_property
+    def _marks(self) -> re.Pattern[str]:
+        """What finds the marks of the vocabulary in a text, longer ones first; nothing where there are none."""
+        marks = [added.content for added in self._tokenizer.get_added_tokens_decoder().values() if added.special]
+        return re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True))) or r"(?!)")
+
+    def _last_mark(self, text: str) -> int:
+        """The place behind the last mark, 0 where there is none."""
+        return max((found.end() for found in self._marks.finditer(text)), default=0)
+
+    def _first_mark(self, text: str) -> int:
+        """The place of the first mark, the end of the text where there is none."""
+        found = self._marks.search(text)
+        return found.start() if found else len(text)
 
     def cut(self, texts: Sequence[str], limit: int) -> list[str]:
         """The texts, each of them cut behind its first so many tokens."""
@@ -147,6 +188,10 @@ class TextTokenizer:
         numbers = range(self.size)
         texts = self._tokenizer.decode_batch([[number] for number in numbers], skip_special_tokens=True)
         return [number for number, text in zip(numbers, texts, strict=True) if _is_punctuation(text)]
+
+
+def _parted(text: str, place: int) -> tuple[str, str]:
+    return text[:place], text[place:]
 
 
 def _listed(state: Mapping[str, Any], name: str) -> list[Any]:

@@ -57,6 +57,9 @@ class Pieces:
         """With a stop symbol that follows the last piece; some tokenizers have gaps in their ids."""
         return cls(tokenizer, 1 + max(tokenizer.get_vocab().values(), default=-1))
 
+    def __post_init__(self) -> None:
+        self.tokenizer.encode_special_tokens = True  # a title that looks like a mark, such as [SEP], is a title
+
     @cached_property
     def width(self) -> int:
         """How many symbols there are."""
