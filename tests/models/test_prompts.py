@@ -38,10 +38,20 @@ def with_blanks() -> TextTokenizer:
     return TextTokenizer(tokenizer, pad=0, before=[0], after=[0])
 
 
+def with_first_blanks() -> TextTokenizer:
+    """As Mistral has it: a blank is put before a text, and not behind a mark."""
+    tokenizer = with_blanks().inner
+    tokenizer.normalizer = None
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    tokenizer.add_special_tokens(["<end>"])
+    return TextTokenizer(tokenizer, pad=0, before=[0], after=[0])
+
+
 TOKENIZERS = {
     "bytes": byte_level(False),
     "bytes with a prefix": byte_level(True),
     "blanks": with_blanks(),
+    "first blanks": with_first_blanks(),
     "scratch": learn_tokenizer(TEXTS, 400),
 }
 WORDS = st.text("PParis Hlton(),'New\n?", max_size=14)

@@ -76,6 +76,45 @@ def test_the_loss_is_the_sum_over_documents_that_are_read_alone() -> None:
     assert loss == pytest.approx(np.mean(expected), rel=1e-4)
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_gradients_of_few_questions_at_once_are_those_of_all(at_once: int) -> None:
+    course = course_of(rag().fit(people()))
+    batch = course.batches(course.learned, course.close, 0)[0]
+    model, given = course.model.eval(), []
+    for loss in (RagLoss(0.1), RagLoss(0.1, at_once)):
+        model.zero_grad()
+        value = loss(model, batch)["answer"]
+        value.backward()
+        given.append((value.detach(), [weight.grad for weight in model.parameters() if weight.grad is not None]))
+    (whole, expected), (pieces, found) = given
+    torch.testing.assert_close(pieces, whole)
+    assert len(expected) > 10
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_a_training_reads_as_many_questions_at_once_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    most: list[int] = []
+    mean = RagLoss._mean
+
+    def noted(self: RagLoss, model: RagModel, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        most.append(len(batch["query_ids"]))
+        return mean(self, model, batch)
+
+    monkeypatch.setattr(RagLoss, "_mean", noted)
+    rag(replace(SHORT, steps=2, at_once=1)).fit(people())
+    assert max(most) == 1
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_what_reads_queries_and_does_not_learn_reads_them_as_in_a_search(rate: float) -> None:
+    course = course_of(rag().fit(people()))
+    course.share(rate)
+    course.model.train()
+    assert course.both is not None
+    assert course.both.reader.training
+    assert course.asking.training == (rate > 0)
+
+
 def test_documents_count_by_how_probable_they_are() -> None:
     fitted = rag().fit(people())
     answer = fitted.ask(ASKED[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -324,6 +326,21 @@ def test_it_knows_from_where_right_answers_are_found_best(
     probabilities: list[float], right: list[bool], expected: float
 ) -> None:
     assert known_from(probabilities, right) == expected
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.1, 0.5, 0.9, 1.0]), st.booleans()), min_size=1, max_size=9))
+def test_no_other_probability_would_find_right_answers_better(claims: list[tuple[float, bool]]) -> None:
+    """The oracle gives all answers from each probability on, and counts."""
+
+    def quality(least: float) -> float:
+        shown = [right for probability, right in claims if probability >= least]
+        return 2 * sum(shown) / (len(shown) + sum(right for _, right in claims))
+
+    chosen = known_from(*zip(*claims, strict=True))
+    if any(right for _, right in claims):
+        assert quality(chosen) == max(quality(probability) for probability, _ in claims)
+    else:
+        assert chosen == NEVER
 
 
 @pytest.mark.parametrize("kind", ["reatt", "answerer"])
@@ -733,6 +750,62 @@ def test_a_round_finds_documents_for_the_questions_that_it_asks_and_no_others() 
     assert 1 <= len(looked_up) <= 2
     assert {tuple(row) for row in asked_in} == {tuple(tokens[number].tolist()) for number in range(len(looked_up))}
     assert all((batches[step]["document_rows"] == torch.tensor([0, 1])).all() for step in range(2))
+
+
+def test_stages_ask_other_questions() -> None:
+    fitted = reatt().fit(people())
+    options = ReAttTuning(steps=8, rounds=1, batch=2, close=2, seed=3)
+    course = ReadingCourse(
+        fitted.engine.reader, AskedAnswers(ASKED), AskedAnswers([]), options, lambda texts, _: [[0] for _ in texts]
+    )
+
+    def drawn(course: ReadingCourse, number: int) -> list[list[list[int]]]:
+        batches = course.batches(course.learned, course.close, number)
+        assert all((batches[step]["document_rows"][:, 0] == 0).all() for step in range(8)), (
+            "looked up, as they are asked"
+        )
+        return [batches[step]["query_ids"].tolist() for step in range(8)]
+
+    rounds = [drawn(replace(course, stage=stage), number) for stage in (0, 1) for number in (0, 1)]
+    assert all(one != other for one, other in itertools.combinations(rounds, 2))
+    assert drawn(replace(course, stage=1), 0) == rounds[2]
+
+
+def test_both_stages_of_a_training_do_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages: list[int] = []
+    run = ReadingCourse.run
+
+    def noted(course: ReadingCourse, *args: Any) -> Any:
+        stages.append(course.stage)
+        return run(course, *args)
+
+    monkeypatch.setattr(ReadingCourse, "run", noted)
+    reatt(training=replace(SHORT, answer_steps=1, steps=1)).fit(people())
+    assert stages == [0, 1]
+
+
+@pytest.mark.parametrize("at_once", [0, 1, 3])
+def test_held_out_questions_are_judged_as_many_at_once_as_are_learned(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted = reatt().fit(people())
+    options, asked = ReAttTuning(batch=4, close=2, at_once=at_once), AskedAnswers(ASKED)
+    course = ReadingCourse(
+        fitted.engine.reader, asked, asked, options, lambda texts, _: [[0, 1] for _ in texts], device="cpu"
+    )
+    judges = course.batches(asked, course.close, 0, np.arange(len(ASKED)))
+    sizes: list[int] = []
+    batch = type(judges).batch
+    monkeypatch.setattr(
+        type(judges),
+        "batch",
+        lambda self, numbers, answers: sizes.append(len(numbers)) or batch(self, numbers, answers),
+    )
+    told = course._likelihood(judges)
+    assert max(sizes) <= (at_once or 4)
+    assert sum(sizes) == len(ASKED)
+    whole = replace(course, options=replace(options, batch=len(ASKED), at_once=0))._likelihood(judges)
+    assert told == pytest.approx(whole, rel=1e-3)
 
 
 @pytest.mark.parametrize("make", [reatt, Answerer])

@@ -57,6 +57,8 @@ Attended = Callable[[str, Sequence[tuple[int, np.ndarray]]], Sequence[Matches]]
 """From a question and documents, each by its row and tokens, to the tokens that fit best in each."""
 WATCH = LIKELIHOOD
 """The measure on held-out questions: the mean log-probability of a token of their answers."""
+ROUNDS = 2**20
+"""More rounds than any stage of a training has."""
 JUDGED = 512
 """Held-out questions that are answered, at most."""
 LESS_MEMORY = "set training.at_once=1 or a little more: it reads so many questions at a time, with the same gradients"
@@ -161,6 +163,7 @@ class AnswerCourse(ABC, Generic[R]):
     close: Close  # finds documents for the first round, and for judging
     renewed: Close | None = None  # finds documents for every further round
     device: str = "auto"
+    stage: int = 0  # which training of a model it is: each draws other questions
 
     @property
     @abstractmethod
@@ -223,6 +226,10 @@ class AnswerCourse(ABC, Generic[R]):
         """What finds documents for a round."""
         return self.renewed if number and self.renewed else self.close
 
+    def drawn_as(self, number: int) -> int:
+        """The number by which a round draws its questions: no two stages of a training have one in common."""
+        return number + self.stage * ROUNDS
+
     def found(self, asked: AskedAnswers, close: Close, number: int, which: np.ndarray | None = None) -> np.ndarray:
         """(questions, K) the rows that `close` finds, -1 where there are no more, or where a round does not ask."""
         depth = min(self.options.close, len(self.reader.documents))
@@ -234,7 +241,7 @@ class AnswerCourse(ABC, Generic[R]):
 
     def _asked_in(self, number: int, questions: int) -> np.ndarray:
         """The numbers of the questions that a round asks: with many, each round asks but some of them."""
-        plan = TuningBatches(self.options, self.options.batches, number)
+        plan = TuningBatches(self.options, self.options.batches, self.drawn_as(number))
         drawn = [_drawn(plan.chance(step), questions, self.options.batch) for step in range(len(plan))]
         return np.unique(np.concatenate(drawn)) if drawn else np.zeros(0, np.int64)
 
@@ -244,7 +251,8 @@ class AnswerCourse(ABC, Generic[R]):
         model, loss, device = self.model, self.judging, self.reader.texts.model.device
         numbers = np.arange(min(len(self.judged), JUDGED))
         dtype, total = fast_dtype(device), 0.0
-        for part in np.array_split(numbers, -(-len(numbers) // self.options.batch)):
+        at_once = min(self.options.at_once or self.options.batch, self.options.batch)
+        for part in np.array_split(numbers, -(-len(numbers) // at_once)):
             batch = judges.batch(part, [self.judged.queries[number].answers[0] for number in part])
             there = {name: tensor.to(device) for name, tensor in batch.items()}
             with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
@@ -274,7 +282,7 @@ class ReadingCourse(AnswerCourse[AnswerReader]):
         options, rows = self.options, self.found(asked, close, number, which)
         questions = self.reader.texts.questions(asked.texts)
         given = asked, rows, options.answer_length, self.reader, questions
-        return ReadingBatches(options, options.batches, number, *given)
+        return ReadingBatches(options, options.batches, self.drawn_as(number), *given)
 
 
 def _drawn(chance: np.random.Generator, questions: int, batch: int) -> np.ndarray:
@@ -298,8 +306,10 @@ def known_from(probabilities: Sequence[float], right: Sequence[bool]) -> float:
         return 0.0
     if not hits[-1]:
         return NEVER
+    claimed = np.asarray(probabilities)[order]
     quality = 2 * hits / (np.arange(1, len(hits) + 1) + hits[-1])
-    return float(np.asarray(probabilities)[order][int(quality.argmax())])
+    last = np.append(claimed[1:] < claimed[:-1], True)  # equal probabilities are given or kept back together
+    return float(claimed[int(np.where(last, quality, -1).argmax())])
 
 
 @dataclass(eq=False)

@@ -100,6 +100,8 @@ class TextTokenizer:
 
     def framed_ids(self, head: str, texts: Sequence[str], tail: str) -> list[list[int]]:
         """The numbers of texts with words around each of them, in which marks count as such."""
+        if not any(map(self._marks.search, texts)):
+            return self.mark_ids([f"{head}{text}{tail}" for text in texts])
         before, inner_head = _parted(head, self._last_mark(head))
         inner_tail, after = _parted(tail, self._first_mark(tail))
         first, last = self.mark_ids([before, after])

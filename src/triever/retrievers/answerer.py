@@ -33,6 +33,7 @@ from triever.retrievers.bm25 import BM25
 from triever.retrievers.dense import Dense
 from triever.training.continuations import AnswerLoss
 from triever.training.loop import Trained
+from triever.training.rag_loss import RagLoss
 from triever.training.reatt_loss import ReAttLoss
 from triever.training.tuning import summary
 
@@ -169,7 +170,8 @@ class Answerer(AnsweringRetriever[AnswererEngine]):
             return first, course.run(ReAttLoss(0.0, at_once=training.at_once), folder)
         assert isinstance(first, DenseEngine)
         marginal = MarginalCourse.of(course, first, training.temperature)
-        trained = marginal.run(marginal.judging, folder, share=marginal.share(training.query_rate))
+        loss = RagLoss(training.temperature, training.at_once)
+        trained = marginal.run(loss, folder, share=marginal.share(training.query_rate))
         return replace(first, asking=marginal.asking.eval()) if training.query_rate else first, trained
 
     def read(self, snapshot: artifact.Snapshot) -> AnswererEngine:

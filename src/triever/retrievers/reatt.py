@@ -117,7 +117,7 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
         if self.training.steps:
             training = self.training
             loss = ReAttLoss(training.alpha, training.in_batch, training.at_once)
-            second = replace(course, renewed=renewed if training.renew else None)
+            second = replace(course, renewed=renewed if training.renew else None, stage=1)
             told |= summary(second.run(loss, work / "training" if work else None))
         return self.with_threshold(self._indexed(replace(reader, trained=told), work), judged, store)
 

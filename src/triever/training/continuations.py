@@ -16,7 +16,7 @@ from torch.nn import functional
 from triever.models.language_model import LanguageModel
 from triever.models.sampling import left_padded, read
 from triever.models.tokens import Tokens
-from triever.training.reatt_loss import Gradients
+from triever.training.piecewise import mean_in_pieces
 
 Numbers = Sequence[int] | np.ndarray
 """The tokens of a text."""
@@ -60,12 +60,5 @@ class AnswerLoss:
     def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The mean loss of answers."""
         assert isinstance(model, LanguageModel)
-        if not self.at_once or not torch.is_grad_enabled():
-            return {"answer": mean_loss(model.module, batch)}
-        gradients, count = Gradients(model), len(batch["length"])
-        total = torch.zeros((), device=model.device)
-        for rows in torch.arange(count, device=model.device).split(self.at_once):
-            share = mean_loss(model.module, {name: part[rows] for name, part in batch.items()}) * len(rows) / count
-            gradients.add(share)
-            total = total + share.detach()
-        return {"answer": gradients.behind(total)}
+        module = model.module
+        return {"answer": mean_in_pieces(model, batch, self.at_once, lambda piece: mean_loss(module, piece))}

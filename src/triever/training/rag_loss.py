@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from triever.models.encoder import Encoder
 from triever.models.reatt import PairStates, ReAttModel
+from triever.training.piecewise import mean_in_pieces
 
 
 class RagModel(nn.Module):
@@ -23,22 +25,33 @@ class RagModel(nn.Module):
         super().__init__()
         self.reader, self.asking = reader, asking
 
+    def train(self, mode: bool = True) -> RagModel:
+        """As for every module; but what reads questions and does not learn reads them as in a search."""
+        super().train(mode)
+        self.asking.train(mode and any(weight.requires_grad for weight in self.asking.parameters()))
+        return self
+
 
 @dataclass(frozen=True)
 class RagLoss:
-    """`RagLoss(temperature=0.05)(model, batch)`, with a batch that has asked_ids, asked_mask and vectors besides."""
+    """`RagLoss(temperature=0.05, at_once=4)(model, batch)`, whose batch has asked_ids, asked_mask and vectors too."""
 
     temperature: float
+    at_once: int = 0
+    """Questions that are read at once, with their documents; 0 is all of them."""
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Minus the log-probability of answers over all of their documents, by the tokens of each, as a mean."""
         assert isinstance(model, RagModel)
+        return {"answer": mean_in_pieces(model, batch, self.at_once, partial(self._mean, model))}
+
+    def _mean(self, model: RagModel, batch: Mapping[str, Tensor]) -> Tensor:
         asked = model.asking(batch["asked_ids"], batch["asked_mask"])
         products = torch.einsum("qd,qkd->qk", asked.float(), batch["vectors"].float())
         prior = log_prior(products, batch["document_mask"].any(2), self.temperature)
         each = answer_logprobs_apart(model.reader, batch)
         tokens = (batch["answers"] >= 0).sum(1).clamp(min=1)
-        return {"answer": (-(prior + each).logsumexp(1) / tokens).mean()}
+        return (-(prior + each).logsumexp(1) / tokens).mean()
 
 
 def log_prior(products: Tensor, is_there: Tensor, temperature: float) -> Tensor:

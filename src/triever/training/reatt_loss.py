@@ -15,9 +15,8 @@ from there. What comes out is what the whole batch would have given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +24,7 @@ from torch.nn import functional
 
 from triever.models.reatt import ReAttModel
 from triever.training.losses import distillation
+from triever.training.piecewise import Gradients
 
 Encode = Callable[[Tensor, Tensor], Tensor]
 
@@ -152,46 +152,6 @@ class BatchTexts:
     def spread(self, target: Tensor) -> Tensor:
         """The target of close documents (questions, K) over all documents (questions, documents), zero elsewhere."""
         return target.new_zeros(len(self), len(self.document_ids)).scatter_add(1, self.close, target)
-
-
-class Gradients:
-    """The gradients of a model's parameters, added up piece by piece."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.total: list[Tensor | None] = [None] * len(self.parameters)
-
-    def add(self, value: Tensor, leaves: Sequence[Tensor] = (), gradient: Tensor | None = None) -> list[Tensor]:
-        """Add what a value gives; returned is what it gives to the leaves. `gradient` is that of the value, if not 1.
-
-        Its graph is gone afterwards.
-        """
-        given = torch.autograd.grad(value, [*self.parameters, *leaves], gradient, allow_unused=True)
-        count = len(self.parameters)
-        for number, part in enumerate(given[:count]):
-            if part is not None:
-                total = self.total[number]
-                self.total[number] = part if total is None else total.add_(part)
-        of_leaves = zip(leaves, given[count:], strict=True)
-        return [torch.zeros_like(leaf) if part is None else part for leaf, part in of_leaves]
-
-    def behind(self, value: Tensor) -> Tensor:
-        """The value, with these gradients behind it: `backward` gives them to the parameters."""
-        return _Known.apply(value, self.total, *self.parameters)
-
-
-class _Known(torch.autograd.Function):
-    """A value whose gradients were computed before."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: list[Tensor | None], *_parameters: Tensor) -> Tensor:
-        ctx.gradients = gradients
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *outside: Tensor) -> tuple[Tensor | None, ...]:
-        given = (None if gradient is None else gradient * outside[0] for gradient in ctx.gradients)
-        return None, None, *given
 
 
 class ReadTwice:
