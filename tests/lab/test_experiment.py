@@ -16,7 +16,7 @@ import pytest
 
 from tests import warm
 from tests.retrievers.contract import DOCUMENTS, dataset
-from triever import BM25, Dataset, Dense, Generative, Query, compare, config, evaluate, load, load_dataset
+from triever import BM25, Answerer, Dataset, Dense, Generative, Query, compare, config, evaluate, load, load_dataset
 from triever.data.cutting import Cut
 from triever.data.readers import read_run
 from triever.data.writers import write_dataset
@@ -29,6 +29,8 @@ from triever.lab.pages import pages, write_pages
 from triever.lab.recipes import MEASURES, Recipe, read
 from triever.lab.tables import RecipeTable
 from triever.printable import mean_text
+from triever.retrievers.answerer import ReaderTuning
+from triever.training.fit_fingerprints import of_folder
 
 SMALL = "scratch:hidden=32,layers=1,heads=2,vocabulary=500"
 BM25S = """
@@ -262,6 +264,22 @@ def test_a_system_that_does_not_answer_has_no_measures_of_answers(here: Path) ->
     assert bm25 is None
     assert reader is not None
     assert [row.measured("test", "Success@1") is None for row in table.rows] == [False, False]
+
+
+def test_a_result_says_which_model_it_began_with(here: Path) -> None:
+    answered = [Query(query.id, query.text, ("harbour",)) for query in dataset().queries("test")]
+    qrels = {"test": dataset().qrels("test"), "train": dataset().qrels("test")}
+    data = Dataset.of("answered", DOCUMENTS, answered, qrels)
+    write_dataset(here / "answered", data)
+    text, found = READ.replace('kind = "answerer"', 'kind = "answerer"\nstart = "began"'), []
+    for seed in (0, 1):
+        Answerer(backbone=SMALL, training=ReaderTuning(steps=0, seed=seed)).fit(data).save(here / "began", replace=True)
+        run(text, only=["reader"], again=True)
+        (path,) = here.rglob("reader-seed0.json")
+        result = json.loads(path.read_text())
+        assert result["start"] == of_folder(str(here / "began"))[:16]
+        found.append(result["start"])
+    assert found[0] != found[1]
 
 
 # --- again and again ------------------------------------------------------------------------------------------

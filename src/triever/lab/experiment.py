@@ -40,6 +40,7 @@ from triever.lab.tables import PLAN, RecipeTable, read_result
 from triever.memory_parts import index_size
 from triever.printable import mean_text
 from triever.retriever import Retriever, learned_splits, load
+from triever.training.fit_fingerprints import of_folder
 
 WARM = 8  # queries that are asked before the time is taken: the first ones prepare things
 COUNTED = 500
@@ -134,7 +135,7 @@ def _result(recipe: Recipe, run: Run, workshop: Workshop, folder: Path) -> RunRe
             spent = {} if system.is_part else fit_in(workshop.folder_of(run), retriever, dataset)
             workshop.keep(run, retriever)
             outcome = _measured(recipe, run, retriever, dataset, folder)
-        outcome |= {"system": system.to_dict(), **spent, "parts": workshop.spent(system.parts)}
+        outcome |= {"system": system.to_dict(), **_start(system), **spent, "parts": workshop.spent(system.parts)}
     except Exception as error:
         log.debug("%s, seed %d failed", run.cell.label, run.seed, exc_info=True)
         outcome = {"problem": sentence(error)}
@@ -142,6 +143,13 @@ def _result(recipe: Recipe, run: Run, workshop: Workshop, folder: Path) -> RunRe
     command = ["experiment", recipe.name, "--setting", recipe.setting, "--only", run.cell.label]
     record = {**_about(recipe, run), **outcome}
     return results.run_record(record, command=[*command, "--seeds", str(run.seed)], seconds=seconds)
+
+
+def _start(system: System) -> dict[str, object]:
+    """The fingerprint of the saved model that a system starts from, since its folder may be written anew."""
+    start = system.options.get("start")
+    found = of_folder(start)[:16] if isinstance(start, str) else ""
+    return {"start": found} if found else {}
 
 
 def _about(recipe: Recipe, run: Run) -> dict[str, object]:
@@ -308,7 +316,7 @@ class Workshop:
         data, dataset = self._dataset
         # Without the questions, in which recipes that share parts differ. The training split is the system's option.
         learned = {"name": data.name, "documents": data.documents, "first": data.first, "skip_bad": data.skip_bad}
-        made: dict[str, object] = {"system": system.to_dict(), "data": learned, "fingerprint": dataset.fingerprint}
+        made = {"system": system.to_dict(), **_start(system), "data": learned, "fingerprint": dataset.fingerprint}
         if data.expansions:
             file = expansions_file(data.expansions)
             made["expansions"] = hashlib.sha256(file.read_bytes() if file else data.expansions.encode()).hexdigest()
