@@ -167,6 +167,31 @@ def test_run_then_evaluate_gives_what_compare_gives(folder: Path) -> None:
         assert together["scores"]["fresh"][measure]["mean"] == expected
 
 
+def test_a_file_of_another_kind_is_not_replaced(folder: Path) -> None:
+    before = (folder / "toy" / "corpus.jsonl.gz").read_bytes()
+    (folder / "corpus.jsonl").write_text('{"_id": "a", "text": "mine"}\n')
+    tiny = (
+        "--set",
+        "backbone=scratch:causal=true,hidden=32,layers=1,heads=2,vocabulary=500",
+        "--set",
+        "training.steps=1",
+    )
+    for out in ("corpus.jsonl", "toy/corpus.jsonl.gz"):
+        for kind, words in (
+            ("TREC run", ("run", "model", "toy")),
+            ("file of written questions", ("write-queries", "toy", *tiny)),
+        ):
+            done = triever(folder, *words, "--out", out)
+            assert done.returncode == 2
+            assert (
+                f"{out} is there already and is no {kind}; name another file, or remove this one first" in done.stderr
+            )
+    assert (folder / "corpus.jsonl").read_text() == '{"_id": "a", "text": "mine"}\n'
+    assert (folder / "toy" / "corpus.jsonl.gz").read_bytes() == before
+    for _ in range(2):  # a run may be written anew
+        ok(folder, "run", "model", "toy", "--out", "again.run.gz")
+
+
 def test_a_result_file_says_how_it_was_made(folder: Path) -> None:
     ok(folder, "compare", "bm25:k1=0.9,b=0.4", "--data", "toy", "--out", "results/toy.json", "--plot", "toy.png")
     result = json.loads((folder / "results" / "toy.json").read_text())
@@ -396,9 +421,12 @@ def ranking(query: str, count: int) -> str:
     return "".join(f"{query} Q0 {one} {rank} {-rank} x\n" for rank, one in enumerate(ids, start=1))
 
 
+OTHERS = ranking("q3", 1) + ranking("q4", 1)
+
+
 @pytest.mark.parametrize("data", ["toy", "toy/qrels/test.tsv"])
 def test_a_run_that_is_too_shallow_is_measured_with_a_warning(folder: Path, data: str) -> None:
-    (folder / "shallow.run").write_text(ranking("q1", 3) + ranking("q2", 2))
+    (folder / "shallow.run").write_text(ranking("q1", 3) + ranking("q2", 2) + OTHERS)
     words = ("evaluate", "shallow.run", data, "-m", "nDCG@10", "-m", "R@100", "-m", "AP", "--json")
     done = triever(folder, *words)
     assert done.stderr.splitlines() == [
@@ -409,8 +437,8 @@ def test_a_run_that_is_too_shallow_is_measured_with_a_warning(folder: Path, data
 
 
 def test_a_run_is_deep_enough_when_one_query_is_or_there_is_no_more(folder: Path) -> None:
-    (folder / "deep.run").write_text(ranking("q1", 3) + ranking("q2", 1))
-    (folder / "whole.run").write_text(ranking("q1", len(DOCUMENTS)))
+    (folder / "deep.run").write_text(ranking("q1", 3) + ranking("q2", 1) + OTHERS)
+    (folder / "whole.run").write_text(ranking("q1", len(DOCUMENTS)) + ranking("q2", 1) + OTHERS)
     for words in (["deep.run", "toy", "-m", "R@3", "-m", "AP"], ["whole.run", "toy", "-m", "R@100"]):
         done = triever(folder, "evaluate", *words, "--json")
         assert done.stderr == ""

@@ -267,6 +267,18 @@ def test_splits_without_judgements_are_written_too(layout: str, tmp_path: Path) 
     assert [again.queries(split) for split in again.splits] == [asked["eval"], [Query("q1", "a")]]
 
 
+@pytest.mark.parametrize("titles", [("", "Cats"), ("Cats", ""), ("Cats", "Dogs"), ("", "")])
+def test_titles_are_kept_whichever_document_has_one(titles: tuple[str, str], tmp_path: Path) -> None:
+    documents = [Document(f"d{at}", "what it says", title) for at, title in enumerate(titles)]
+    write_dataset(
+        tmp_path / "out", Dataset.of("x", documents, [Query("q1", "a")], {"test": {"q1": {"d1": 1}}}), "msmarco"
+    )
+    again = load_dataset(tmp_path / "out")
+    assert [(document.title, document.text) for document in again.documents()] == [
+        (title, "what it says") for title in titles
+    ]
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     for name in ("there.json", "new.json"):

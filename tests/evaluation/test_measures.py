@@ -131,6 +131,14 @@ def test_a_run_without_the_judged_queries_gives_zeros_and_a_warning(caplog: pyte
     assert "no results for any of the 2 judged queries" in caplog.text
 
 
+def test_judged_queries_that_a_run_lacks_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="triever"):
+        per_query({"q1": {"d1": 1.0}, "q3": {}}, {"q1": {"d1": 1}, "q2": {"d1": 1}, "q3": {"d1": 1}}, ["RR@10"])
+    assert [record.message for record in caplog.records] == [
+        "the run has no results for 1 of 3 judged queries: they count as misses"
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tests.retrievers.contract import QUERIES, dataset
 from triever import BM25, UsageError
 from triever.data.writers import write_run
+from triever.evaluation.compare import check_answers
 from triever.lab.systems import labels, ready_runs, ready_systems, split_settings
 
 KNOWN = ("backbone", "size", "training", "systems", "method", "depth", "k1", "b")
@@ -49,6 +51,12 @@ def test_all_words_are_understood_before_anything_is_fitted(monkeypatch: pytest.
     monkeypatch.setattr(BM25, "fit", lambda *_: pytest.fail("it was fitted"))
     with pytest.raises(UsageError, match="k2 is not an option of BM25"):
         ready_systems(["bm25", "other=bm25:k2=1"], dataset())
+
+
+def test_what_cannot_answer_is_refused_before_anything_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BM25, "fit", lambda *_: pytest.fail("it was fitted"))
+    with pytest.raises(UsageError, match="EM needs answers, and bm25 only finds documents"):
+        ready_systems(["bm25"], dataset(), partial(check_answers, measures=["RR@10", "EM"]))
 
 
 def test_a_path_to_nothing_is_not_called_a_system() -> None:

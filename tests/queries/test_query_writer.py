@@ -237,6 +237,15 @@ def test_a_filter_without_a_cross_encoder_is_refused(make: Make, tmp_path: Path)
         next(make(filter=str(tmp_path / "bm25")).write(DOCUMENTS))
 
 
+def test_a_filter_that_cannot_be_used_is_refused_before_anything_is_tuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    BM25().fit(dataset()).save(tmp_path / "bm25")
+    monkeypatch.setattr(query_writer, "tune", lambda *_: pytest.fail("it was tuned"))
+    with pytest.raises(UsageError, match="which has no cross-encoder"):
+        QueryWriter(backbone=SMALL, training=TUNING, filter=str(tmp_path / "bm25")).fit(animals())
+
+
 # Files
 
 

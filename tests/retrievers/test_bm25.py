@@ -106,7 +106,10 @@ def test_stemming_by_language() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("Die Müllabfuhr kommt am Dienstag und holt auch das Altglas", "look German.*language=german is for them"),
+        (
+            "Die Müllabfuhr kommt am Dienstag und holt auch das Altglas",
+            "look German.*option language=german is for them",
+        ),
         ("図書館の本は二週間借りることができます", "do not look English.*language=none is for them"),
         ("the library lends books for two weeks", "^$"),
     ],

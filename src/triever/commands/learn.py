@@ -24,7 +24,15 @@ from triever.commands.options import (
     Workers,
     WorkOn,
 )
-from triever.commands.shared import check_parents, is_first_process, is_launched, open_data
+from triever.commands.shared import (
+    check_file,
+    check_parents,
+    check_replaced,
+    is_first_process,
+    is_launched,
+    is_questions_line,
+    open_data,
+)
 from triever.errors import UsageError
 from triever.printable import count_of
 from triever.terminal import emit, note, table
@@ -261,6 +269,8 @@ def write_queries(
     from triever.queries.query_files import work_of, write_file
     from triever.queries.query_writer import QueryWriter
 
+    check_file(out)
+    check_replaced(out, "file of written questions", is_questions_line)
     settings = assignments(set_ or ())
     chosen = QueryWriter.load(writer, settings) if writer else build(QueryWriter, settings)
     dataset = open_data(data, skip_bad, read_as)

@@ -96,8 +96,8 @@ def compare(
     expansions: Expansions = None,
 ) -> None:
     """Measure several retrievers on the same questions; the others are tested against the first."""
+    from triever.evaluation.compare import check_answers, questions
     from triever.evaluation.compare import compare as measure_all
-    from triever.evaluation.compare import questions
     from triever.evaluation.measures import DEFAULT_MEASURES
     from triever.lab import results
     from triever.lab.systems import ready_searchers
@@ -106,7 +106,8 @@ def compare(
     measures = measure or DEFAULT_MEASURES
     told.check(measures)
     questions(dataset, asked.split)
-    retrievers = ready_searchers(systems, dataset.with_expansions(expansions) if expansions else dataset)
+    learned = dataset.with_expansions(expansions) if expansions else dataset
+    retrievers = ready_searchers(systems, learned, partial(check_answers, measures=measures))
     report = measure_all(retrievers, dataset, asked.split, measures, k=k)
     if told.out:
         about = {name: _about(retriever) for name, retriever in retrievers.items()}

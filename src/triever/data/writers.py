@@ -33,11 +33,12 @@ _BREAKS = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _COMPRESSED = re.compile(r"\.(gz|zst|zstd)$")
 
 
-def write_documents(path: str | Path, documents: Iterable[Document]) -> None:
+def write_documents(path: str | Path, documents: Iterable[Document], *, titled: bool | None = None) -> None:
     """Write documents as JSON lines, Parquet or MS MARCO's TSV.
 
     TSV cannot hold line breaks, expansions and metadata: breaks become spaces, the rest is lost. It has the
-    columns `id url title body` if the first document has a title, else `id text`.
+    columns `id url title body` if documents have titles, else `id text`; where `titled` says nothing, the first one
+    decides.
     """
     checked = _checked(documents, "document")
     form = _format(path)
@@ -45,7 +46,8 @@ def write_documents(path: str | Path, documents: Iterable[Document]) -> None:
         write_parquet(path, map(document_row, checked), "documents")
     elif form == ".tsv":
         first = next(checked, None)
-        render = _marco_line if first and first.title else _pair_line
+        has_titles = bool(first and first.title) if titled is None else titled
+        render = _marco_line if has_titles else _pair_line
         _write_lines(path, chain([first] if first else [], checked), render)
     else:
         _write_lines(path, checked, lambda document: _json_line(document_row(document)))
@@ -133,7 +135,8 @@ def _parquet(root: Path, dataset: Dataset) -> None:
 
 
 def _msmarco(root: Path, dataset: Dataset) -> None:
-    write_documents(root / "collection.tsv", dataset.documents())
+    titled = any(document.title for document in dataset.documents())
+    write_documents(root / "collection.tsv", dataset.documents(), titled=titled)
     for split in dataset.splits:
         write_queries(root / f"queries.{split}.tsv", dataset.queries(split))
         if dataset.is_judged(split):

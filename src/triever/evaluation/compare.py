@@ -73,7 +73,7 @@ def compare(
         raise UsageError(f"keep = {brief(keep)} should be a function", "it is called with a name and a run")
     check(measures)
     whole(k, "k")
-    _check_answers(retrievers, measures)
+    check_answers(retrievers, measures)
     queries, qrels = questions(dataset, split)
     _check_probabilities(retrievers, measures, queries[:PROBES])
     read = depth(measures, qrels)
@@ -105,7 +105,7 @@ def _per_second(queries: Sequence[Query], started: float) -> float:
     return round(speed) if speed >= 10 else speed
 
 
-def _check_answers(retrievers: Mapping[str, Searcher], measures: Sequence[str]) -> None:
+def check_answers(retrievers: Mapping[str, Searcher], measures: Sequence[str]) -> None:
     """Refuse a measure of answers for a system that gives none, before any work is done for it."""
     asked = [measure for measure in measures if measure in ANSWERED]
     silent = [name for name, retriever in retrievers.items() if not isinstance(retriever, Asks)]

@@ -131,6 +131,9 @@ def _task(run: AnyRun, qrels: Qrels, queries: Iterable[Query], texts: Texts | No
     answers = {query: result.answer for query, result in results.items() if result.answer is not None}
     if not hits and not answers:
         logger.warning("the run has no results for any of the %d judged queries: all count as misses", len(qrels))
+    elif lacking := grades.keys() - found.keys():
+        message = "the run has no results for %d of %d judged queries: they count as misses"
+        logger.warning(message, len(lacking), len(grades))
     return Task(hits, answers, grades, {query.id: query for query in asked}, texts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
 from triever import config
@@ -17,6 +17,10 @@ from triever.remote import Searcher, connect, is_address
 from triever.retriever import Retriever, is_kind, load, system
 
 _log = logging.getLogger("triever")
+
+
+Check = Callable[[Mapping[str, Searcher]], None]
+"""What refuses systems that cannot do what is asked of them."""
 
 
 def new_system(system_or_file: str, settings: Sequence[str]) -> Retriever:
@@ -77,18 +81,23 @@ def ready_runs(words: Sequence[str], dataset: Dataset, split: str, k: int) -> di
     return {label: runs[label] for label in named}
 
 
-def ready_systems(words: Sequence[str], dataset: Dataset) -> dict[str, Retriever]:
-    """Retrievers by their labels: saved ones are loaded, and systems are fitted here once all words are understood."""
+def ready_systems(words: Sequence[str], dataset: Dataset, check: Check | None = None) -> dict[str, Retriever]:
+    """Retrievers by their labels: saved ones are loaded, and systems are fitted here once all words are understood.
+
+    `check` sees them before anything is fitted.
+    """
     opened = {label: _opened(_local(source)) for label, source in labels(words).items()}
+    if check:
+        check({label: retriever for label, (retriever, _) in opened.items()})
     return {label: retriever.fit(dataset) if new else retriever for label, (retriever, new) in opened.items()}
 
 
-def ready_searchers(words: Sequence[str], dataset: Dataset) -> dict[str, Searcher]:
+def ready_searchers(words: Sequence[str], dataset: Dataset, check: Check | None = None) -> dict[str, Searcher]:
     """The same where a server is as good: it is named by its address, such as http://127.0.0.1:8000/NAME."""
     sources = labels(words)
     remote = {label: connect(source) for label, source in sources.items() if is_address(source)}
     local = [word for word, label in zip(words, sources, strict=True) if label not in remote]
-    own = ready_systems(local, dataset)
+    own = ready_systems(local, dataset, check)
     return {label: remote[label] if label in remote else own[label] for label in sources}
 
 

@@ -165,6 +165,7 @@ class QueryWriter:
 
     def learn(self, dataset: Dataset, store: DocumentStore, work: str | Path | None = None) -> Self:
         """Fit to a dataset whose documents are already in a store, in a work folder that is already claimed."""
+        self._judge()  # a filter that cannot be used is refused now, and not after hours of tuning
         if not self.training.steps:
             return self._as_it_comes()
         backbone = self._backbone(store)

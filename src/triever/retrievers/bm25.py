@@ -64,5 +64,5 @@ def _tell_of_language(store: DocumentStore) -> None:
     """Say that words of another language are compared by English stems."""
     language = language_of(store.sample_texts())
     if language != "english":
-        message = "the texts %s, and their words are compared by English stems; language=%s is for them"
+        message = "the texts %s, and BM25 compares their words by English stems; its option language=%s is for them"
         _log.warning(message, how_texts_look(language), language or "none")

@@ -189,7 +189,7 @@ class Title(Scheme):
         return self._docids([_name(document)])[0]
 
     def tied_hint(self, length: int) -> str:
-        cut = f"these titles are cut behind {self.most} pieces: raise docids.most if they differ later, or else "
+        cut = f"these titles are cut behind {self.most} pieces: raise docids.most if they differ later; "
         return (cut if length > self.most else "") + self.if_tied
 
     def readable(self, docid: Docid) -> str:
