@@ -188,8 +188,8 @@ def test_a_file_of_another_kind_is_not_replaced(folder: Path) -> None:
             )
     assert (folder / "corpus.jsonl").read_text() == '{"_id": "a", "text": "mine"}\n'
     assert (folder / "toy" / "corpus.jsonl.gz").read_bytes() == before
-    for _ in range(2):  # a run may be written anew
-        ok(folder, "run", "model", "toy", "--out", "again.run.gz")
+    for again in ("again.run", "again.run.gz", "again.run.zst") * 2:  # a run may be written anew
+        ok(folder, "run", "model", "toy", "--out", again)
 
 
 def test_a_result_file_says_how_it_was_made(folder: Path) -> None:

@@ -30,7 +30,6 @@ from triever.commands.shared import (
     check_replaced,
     is_first_process,
     is_launched,
-    is_questions_line,
     open_data,
 )
 from triever.errors import UsageError
@@ -266,11 +265,12 @@ def write_queries(
 ) -> None:
     """Write questions that the documents answer. If it is interrupted, the same command goes on where it stopped."""
     from triever.config import assignments, build
+    from triever.data.formats.sniff import Format
     from triever.queries.query_files import work_of, write_file
     from triever.queries.query_writer import QueryWriter
 
     check_file(out)
-    check_replaced(out, "file of written questions", is_questions_line)
+    check_replaced(out, "file of written questions", Format.EXPANSIONS)
     settings = assignments(set_ or ())
     chosen = QueryWriter.load(writer, settings) if writer else build(QueryWriter, settings)
     dataset = open_data(data, skip_bad, read_as)

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import logging
-import math
 import os
 import sys
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from triever.arguments import as_path
-from triever.errors import UsageError, nearest
+from triever.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
     from triever.data.datasets import Dataset
+    from triever.data.formats.sniff import Format
 
 _log = logging.getLogger("triever")
 READ_AS = ("text", "records")
-GZIP = b"\x1f\x8b"
-"""The beginning of every file that gzip has packed."""
-LONGEST_LINE = 2**20
-"""Bytes of a first line that are looked at."""
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")
 """The variables that torchrun and accelerate launch set for their processes; batch systems set some of them too."""
 
@@ -65,45 +58,18 @@ def check_file(path: Path) -> None:
     check_parents(path)
 
 
-def check_replaced(path: Path, kind: str, is_one: Callable[[bytes], bool]) -> None:
-    """Refuse to replace a file that is none of this kind, by its first line: it was probably named by mistake."""
+def check_replaced(path: Path, kind: str, form: Format) -> None:
+    """Refuse to replace a file that has another format: it was probably named by mistake."""
+    from triever.data.formats.sniff import recognise
+
     if not path.is_file() or not path.stat().st_size:
         return
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == GZIP
-        with gzip.open(path) if packed else path.open("rb") as file:
-            known = is_one(file.readline(LONGEST_LINE))
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        known = False
-    if not known:
+        found = recognise(path)
+    except DataError:  # it is damaged
+        found = None
+    if found is None or found.format is not form:
         raise UsageError(f"{path} is there already and is no {kind}", "name another file, or remove this one first")
-
-
-def is_run_line(line: bytes) -> bool:
-    """Whether a line is one of a TREC run.
-
-    >>> is_run_line(b"q1 Q0 d1 1 0.5 bm25"), is_run_line(b"how to write a file at once")
-    (True, False)
-    """
-    try:
-        _, _, _, rank, score, _ = line.split()
-        return int(rank) >= 0 and not math.isnan(float(score))
-    except ValueError:
-        return False
-
-
-def is_questions_line(line: bytes) -> bool:
-    """Whether a line is one of a file of questions that were written for documents.
-
-    >>> is_questions_line(b'{"_id": "d1", "texts": []}'), is_questions_line(b'{"_id": "d1", "text": "a"}')
-    (True, False)
-    """
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(found, dict) and {"_id", "texts"} <= found.keys()
 
 
 def check_parents(path: Path) -> None:

@@ -27,7 +27,7 @@ from triever.commands.options import (
     Wait,
     Where,
 )
-from triever.commands.shared import check_file, check_replaced, is_run_line, open_data
+from triever.commands.shared import check_file, check_replaced, open_data
 from triever.errors import UsageError
 from triever.printable import an, count_of, shortened
 from triever.terminal import answered, emit, emit_line, note, said, table
@@ -250,11 +250,12 @@ def run(
     skip_bad: SkipBad = False,
 ) -> None:
     """Search for every question of a split and write the hits as a TREC run."""
+    from triever.data.formats.sniff import Format
     from triever.data.writers import write_run
     from triever.evaluation.compare import search_all
 
     check_file(out)
-    check_replaced(out, "TREC run", is_run_line)
+    check_replaced(out, "TREC run", Format.RUN)
     queries = open_data(data, skip_bad, read_as).queries(split)
     tag = "-".join(model.resolve().name.split()) or "triever"
     retriever = _opened(model, set_, on)

@@ -189,7 +189,7 @@ class AnswerCourse(ABC, Generic[R]):
         return train(
             self.model,
             loss,
-            lambda number: self.batches(self.learned, self._close(number), number),
+            lambda number: self.batches(self.learned, self._close(number), self.drawn_as(number)),
             self.options,
             evaluate=(lambda _model: self._likelihood(judges)) if judges else None,
             watch=WATCH if judges else "",
@@ -241,7 +241,7 @@ class AnswerCourse(ABC, Generic[R]):
 
     def _asked_in(self, number: int, questions: int) -> np.ndarray:
         """The numbers of the questions that a round asks: with many, each round asks but some of them."""
-        plan = TuningBatches(self.options, self.options.batches, self.drawn_as(number))
+        plan = TuningBatches(self.options, self.options.batches, number)
         drawn = [_drawn(plan.chance(step), questions, self.options.batch) for step in range(len(plan))]
         return np.unique(np.concatenate(drawn)) if drawn else np.zeros(0, np.int64)
 
@@ -251,8 +251,7 @@ class AnswerCourse(ABC, Generic[R]):
         model, loss, device = self.model, self.judging, self.reader.texts.model.device
         numbers = np.arange(min(len(self.judged), JUDGED))
         dtype, total = fast_dtype(device), 0.0
-        at_once = min(self.options.at_once or self.options.batch, self.options.batch)
-        for part in np.array_split(numbers, -(-len(numbers) // at_once)):
+        for part in np.array_split(numbers, -(-len(numbers) // self.asked_at_once)):
             batch = judges.batch(part, [self.judged.queries[number].answers[0] for number in part])
             there = {name: tensor.to(device) for name, tensor in batch.items()}
             with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
@@ -282,7 +281,7 @@ class ReadingCourse(AnswerCourse[AnswerReader]):
         options, rows = self.options, self.found(asked, close, number, which)
         questions = self.reader.texts.questions(asked.texts)
         given = asked, rows, options.answer_length, self.reader, questions
-        return ReadingBatches(options, options.batches, self.drawn_as(number), *given)
+        return ReadingBatches(options, options.batches, number, *given)
 
 
 def _drawn(chance: np.random.Generator, questions: int, batch: int) -> np.ndarray:

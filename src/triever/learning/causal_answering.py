@@ -56,4 +56,4 @@ class CausalCourse(AnswerCourse[CausalReader]):
         options, rows = self.options, self.found(asked, close, number, which)
         questions = self.reader.texts.questions(asked.texts)
         given = asked, rows, options.answer_length, self.reader, questions
-        return PromptBatches(options, options.batches, self.drawn_as(number), *given)
+        return PromptBatches(options, options.batches, number, *given)

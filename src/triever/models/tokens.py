@@ -102,11 +102,10 @@ class TextTokenizer:
         """The numbers of texts with words around each of them, in which marks count as such."""
         if not any(map(self._marks.search, texts)):
             return self.mark_ids([f"{head}{text}{tail}" for text in texts])
-        before, inner_head = _parted(head, self._last_mark(head))
-        inner_tail, after = _parted(tail, self._first_mark(tail))
-        first, last = self.mark_ids([before, after])
-        inner = self.ids([f"{inner_head}{text}{inner_tail}" for text in texts], special=False)
-        return [[*first, *ids, *last] for ids in inner]
+        begin, end = self._last_mark(head), self._first_mark(tail)
+        before, after = self.mark_ids([head[:begin], tail[end:]])
+        inner = self.ids([f"{head[begin:]}{text}{tail[:end]}" for text in texts], special=False)
+        return [[*before, *ids, *after] for ids in inner]
 
     def mark_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The numbers of words that stand around a text, in which marks count as such."""
@@ -190,10 +189,6 @@ class TextTokenizer:
         numbers = range(self.size)
         texts = self._tokenizer.decode_batch([[number] for number in numbers], skip_special_tokens=True)
         return [number for number, text in zip(numbers, texts, strict=True) if _is_punctuation(text)]
-
-
-def _parted(text: str, place: int) -> tuple[str, str]:
-    return text[:place], text[place:]
 
 
 def _listed(state: Mapping[str, Any], name: str) -> list[Any]:

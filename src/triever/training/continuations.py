@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -60,5 +61,4 @@ class AnswerLoss:
     def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The mean loss of answers."""
         assert isinstance(model, LanguageModel)
-        module = model.module
-        return {"answer": mean_in_pieces(model, batch, self.at_once, lambda piece: mean_loss(module, piece))}
+        return {"answer": mean_in_pieces(model, batch, self.at_once, partial(mean_loss, model.module))}

@@ -13,12 +13,12 @@ Batch = Mapping[str, Tensor]
 
 def mean_in_pieces(model: nn.Module, batch: Batch, at_once: int, mean: Callable[[Batch], Tensor]) -> Tensor:
     """The mean loss of a batch whose rows do not depend on each other, read so many at a time; 0 is all of them."""
-    rows = len(next(iter(batch.values())))
     if not at_once or not torch.is_grad_enabled():
         return mean(batch)
-    gradients, total = Gradients(model), torch.zeros((), device=next(iter(batch.values())).device)
-    for piece in torch.arange(rows, device=total.device).split(at_once):
-        share = mean({name: part[piece] for name, part in batch.items()}) * len(piece) / rows
+    first = next(iter(batch.values()))
+    gradients, total = Gradients(model), torch.zeros((), device=first.device)
+    for piece in torch.arange(len(first), device=first.device).split(at_once):
+        share = mean({name: part[piece] for name, part in batch.items()}) * len(piece) / len(first)
         gradients.add(share)
         total = total + share.detach()
     return gradients.behind(total)
