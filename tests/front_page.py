@@ -22,8 +22,8 @@ PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
 MARKED = re.compile(r"<!-- made: results -->\n.*?<!-- end -->", re.DOTALL)
 SQUAD, NQ, ENTITIES = "squad-partial docseen_dev", "wiki60k dev.nq", "wiki60k dev.entityq"
 SYSTEMS = ROOT / "results" / "systems"
-COSTLY = """One training of each system by one recipe (`triever experiment systems/wiki --setting mini`), with how sure
-it is of what it finds (`Brier`, where lower is better) and what it costs:"""
+COSTLY = """One training of each system (`triever experiment systems/squad --setting mini`, and `systems/wiki`), with
+how sure it is of what it finds (`Brier`, where lower is better) and what it costs:"""
 ALONE = "\\*"
 """Behind a number: the system was trained on the questions of nq alone."""
 

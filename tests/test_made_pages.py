@@ -62,7 +62,7 @@ def test_the_first_page_shows_costs_once_there_are_some(tmp_path: Path, systems:
     assert head in shown
     assert "| dense | 0.700 | 0.700 | 0.700 | 0.700 | 1 | 2.50 | 1,536 | 1.5 |" in shown
     assert "made-up, dev.nq:" in shown
-    assert "beside other work on the same machine, so they are longer than alone: all." in shown
+    assert "All times were taken beside other work on the same machine, so they are longer than alone." in shown
     assert front_page.render(shown, tmp_path) == shown
     assert front_page.render(shown, tmp_path / "nothing") == without
 

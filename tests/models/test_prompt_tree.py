@@ -154,3 +154,16 @@ def test_a_model_that_heeds_no_mask_has_a_copy_for_every_prefix(kind: str, form:
     cache, _ = generator.prefill(prompts(TEXTS))
     _, states = generator.extend(cache, torch.tensor([1, 1]), torch.tensor([[3], [4]]))
     torch.testing.assert_close(generator.logits(states)[1, 0], scores(kind, [*TEXTS[1], 4], 1)[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"), [("llama", CausalGenerator), ("gpt2", CausalGenerator), ("bloom", CopyingGenerator)]
+)
+def test_layers_may_compute_in_bfloat16_and_what_is_scored_stays_in_float32(kind: str, form: type) -> None:
+    exact, rounded = form(decoder(kind), tokenise), form(decoder(kind), tokenise, torch.bfloat16)
+    (tree, hidden), (fast, near) = exact.prefill(prompts(TEXTS)), rounded.prefill(prompts(TEXTS))
+    rows, symbols = torch.tensor([0, 0, 2]), torch.tensor([[3, 4], [5, 6], [7, 8]])
+    states, close = exact.extend(tree, rows, symbols)[1], rounded.extend(fast, rows, symbols)[1]
+    for whole, other in ((hidden, near), (states, close)):
+        assert other.dtype == torch.float32
+        assert 0 < float((other - whole).norm()) < 0.05 * float(whole.norm())

@@ -86,6 +86,32 @@ def test_an_untrained_model_scores_titles_as_the_language_model_does(
             assert hit.score == pytest.approx(truth, abs=1e-3)
 
 
+def test_titles_are_searched_in_bfloat16_if_asked_where_that_is_faster(
+    folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted = titled(folders["llama"], search_options=WIDE).fit(dataset())
+    whole = scored(fitted)
+    assert scored(fitted.searching(precision="bfloat16")) == whole, "this processor is not said to be faster in it"
+    monkeypatch.setattr("triever.models.precision.has_matrix_unit", lambda: True)
+    assert scored(fitted) == whole
+    rounded = fitted.searching(precision="bfloat16")
+    near, engine = scored(rounded), rounded.engine
+    assert near != whole
+    assert near == [pytest.approx(each, abs=0.2) for each in whole]
+    steady = engine.made_steady()
+    recorded = steady.search([query.text for query in QUERIES], engine.search_options.beam(50), 50)
+    assert [sorted(score for _, score in found) for found in recorded] == [
+        pytest.approx(sorted(each.values()), abs=0.2) for each in whole
+    ]
+    thoughtful = rounded.searching(think=4)
+    assert thoughtful.search(QUERIES[0], 3)[0].score != fitted.searching(think=4).search(QUERIES[0], 3)[0].score
+
+
+def scored(fitted: Generative) -> list[dict[str, float]]:
+    """The score of every document for every query."""
+    return [{hit.id: hit.score for hit in fitted.search(query, len(DOCUMENTS))} for query in QUERIES]
+
+
 @pytest.mark.parametrize("kind", quick("llama", of=["llama", "gpt2"]))
 def test_lora_teaches_titles_and_leaves_the_language_model_as_it_is(
     folders: dict[str, str], kind: str, tmp_path: Path

@@ -427,3 +427,19 @@ def test_late_interaction_learns_without_the_punctuation_it_searches_without(pun
                 assert float(found[row, column]) == pytest.approx(expected, abs=1e-5)
     tokens = set(documents.flat.tolist())
     assert punctuation or len(tokens & skipped) > 4, "there was no punctuation to leave out"
+
+
+def test_a_training_needs_memory_for_texts_as_long_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One long text among short ones does not make all of a batch long, which is read in pieces."""
+    needed: list[int] = []
+    monkeypatch.setattr(encoding, "check", lambda bytes_, _device: needed.append(bytes_))
+    short, long = "a few words", "many words " * 60
+    for texts in ([short] * 8, [short] * 5 + [long] * 3, [long] * 8):
+        documents = [Document(f"d{number}", text) for number, text in enumerate(texts)]
+        queries = [Query(f"q{number}", f"word {number}") for number in range(8)]
+        judged = {"train": {f"q{number}": {f"d{number}": 1} for number in range(8)}}
+        data = Dataset.of("texts", documents, queries, judged)
+        Dense(backbone=SMALL, training=Tuning(steps=1, batch=8, rounds=1)).fit(data)
+    few, some, all_long = needed
+    assert few < some < all_long
+    assert some < 0.8 * all_long

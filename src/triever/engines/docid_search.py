@@ -55,8 +55,8 @@ class SearchOptions:
     )
     precision: Precision = option(
         "float32",
-        "numbers of a search that is recorded, or that runs on a processor with a unit for bfloat16 (AMX); with "
-        "bfloat16 it is faster, and near documents may change places",
+        "numbers of a search on a GPU that is recorded or that a language model makes, or on a processor with a unit "
+        "for bfloat16 (AMX); with bfloat16 it is faster, and near documents may change places",
     )
     think: int = option(
         0,
@@ -99,6 +99,11 @@ class SearchOptions:
     def rounds_on(self, device: torch.device) -> bool:
         """Whether a search step by step is to compute in bfloat16, where that is faster on a device."""
         return self.precision == "bfloat16" and device.type == "cpu" and fast_dtype(device) == torch.bfloat16
+
+    def dtype_on(self, device: torch.device) -> torch.dtype | None:
+        """The numbers in which a language model is to compute on a device, if others than its weights have."""
+        fast = self.precision == "bfloat16" and fast_dtype(device) == torch.bfloat16
+        return torch.bfloat16 if fast else None
 
     @property
     def steady(self) -> bool:

@@ -32,7 +32,7 @@ from triever.errors import UsageError
 from triever.memory_parts import Product, Products, Stored, Thing, scaled, weight_products, weights_in
 from triever.models import decoders
 from triever.models import encoder as encoders
-from triever.models.causal import ROOM, CausalGenerator
+from triever.models.causal import ROOM, CausalDecoder, CausalGenerator
 from triever.models.cross_decoder import CrossDecoder, Seq2SeqGenerator
 from triever.models.decoders import DecoderOptions, takes_vectors
 from triever.models.docid_model import DocidModel, laid_out
@@ -129,7 +129,8 @@ class Docids(Generic[M]):
             kind = FusedGenerator if can_fuse(self.model, self.walk.longest) else EvenSeq2SeqGenerator
             return SteadySearch(kind(generator.model, generator.tokenise, dtype), self.walk)
         if isinstance(generator, CausalGenerator):
-            return SteadySearch(EvenCausalGenerator(generator.model, generator.tokenise), self.walk)
+            dtype = options.dtype_on(self.model.device)
+            return SteadySearch(EvenCausalGenerator(generator.model, generator.tokenise, dtype), self.walk)
         return None
 
     def docid(self, number: int) -> Docid:
@@ -157,14 +158,19 @@ class Docids(Generic[M]):
         """How queries are read: how many tokens of each, and what stands before it."""
         return self.model.at_most(self.query_length), self.reading.query_prefix
 
-    def generator(self, more: int = 0) -> Generator:
-        """What reads queries and scores symbols; in a prompt queries may have so many more tokens of a thought."""
+    def generator(self, more: int = 0, dtype: torch.dtype | None = None) -> Generator:
+        """What reads queries and scores symbols; in a prompt queries may have so many more tokens of a thought.
+
+        The layers of a language model may compute in other numbers than its weights have.
+        """
         length, prefix = self.queries
-        if not isinstance(self.model, TokenDecoder):
+        if not isinstance(self.model, CausalDecoder):
             return self.model.generator(length, prefix)
+        if not isinstance(self.model, TokenDecoder):
+            return self.model.writing(self.model.tokeniser(length, prefix), dtype)
         pad = self.model.encoder.tokenizer.pad
         return self.model.writing(
-            lambda texts: self.reading.query_tokens(self.model, texts, length + more).all_padded(pad)
+            lambda texts: self.reading.query_tokens(self.model, texts, length + more).all_padded(pad), dtype
         )
 
     def check_thought(self, limit: int) -> None:
@@ -339,7 +345,7 @@ class DocidEngine:
 
     def _generator(self) -> Generator:
         # A thought may have a token more or less as a part of a prompt.
-        return self._computing.generator(more=2 * self.options.think)
+        return self._computing.generator(2 * self.options.think, self.options.dtype_on(self.docids.model.device))
 
     @property
     def _computing(self) -> Docids[DocidModel]:

@@ -583,8 +583,10 @@ def _timing(rows: Sequence[Row]) -> str:
     if alone == {None}:
         return f"{queries} Whether other work ran beside it was not recorded."
     crowded = [row.cell for row in rows if any(was_alone(result) is False for result in row.results)]
-    which = "all" if len(crowded) == len(rows) else ", ".join(crowded) or "none"
-    return f"{queries} Times were taken beside other work on the same machine, so they are longer than alone: {which}."
+    if len(crowded) == len(rows):
+        return f"{queries} All times were taken beside other work on the same machine, so they are longer than alone."
+    which = ", ".join(crowded) or "none"
+    return f"{queries} Times were taken beside other work on the same machine, and so are longer than alone: {which}."
 
 
 def _brief(measured: Measured | None) -> str:

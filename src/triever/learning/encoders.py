@@ -157,15 +157,14 @@ class EncoderRetriever(Retriever[E]):
         return lambda pairs: teacher.teaching({LABELLED: pairs.texts}, pairs, self.training)
 
     def _check_memory(self, encoder: Encoder, training: PairTraining) -> None:
-        """Refuse a training that cannot fit, by texts as long as nearly all of them are."""
+        """Refuse a training that cannot fit, by texts as long as they are in a batch."""
         query, document = (usual_length(tokens) for tokens in (training.query_tokens, training.documents))
         queries = min(self.training.batch, len(training.query_tokens))
         taught = TAUGHT if self.teacher is not None and self.training.teacher_weight else 0
         documents = queries * (1 + self.negatives.count + taught) + self.negatives.shared
-        scores = self._scored(queries * query, documents * document)
-        check_memory(
-            encoder, self.training, queries + documents, max(query, document), str(encoder.device), scores=scores
-        )
+        rows, scores = queries + documents, self._scored(queries * query, documents * document)
+        length = -(-(queries * query + documents * padded_length(training.documents)) // rows)
+        check_memory(encoder, self.training, rows, length, str(encoder.device), scores=scores)
 
     def _scored(self, query_tokens: int, document_tokens: int) -> int:
         """How many scores of tokens with tokens a training batch makes, on the way to those of its texts."""
@@ -202,6 +201,14 @@ def new_encoder(
 def usual_length(tokens: Tokens) -> int:
     """How long a text is at most, but for one in a hundred."""
     return int(np.percentile(tokens.lengths, 99)) if len(tokens) else 1
+
+
+def padded_length(tokens: Tokens) -> int:
+    """How many tokens a text takes on average where a batch is read in pieces, each padded to its longest text.
+
+    Of two pieces one is as long as the longest texts, and the other as those in the middle.
+    """
+    return -(-(usual_length(tokens) + int(np.median(tokens.lengths))) // 2) if len(tokens) else 1
 
 
 def check_memory(

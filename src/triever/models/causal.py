@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from triever.models.docid_model import DocidModel, SymbolShape, Tokenise
 from triever.models.generator import Generator
+from triever.models.precision import computing_in
 from triever.models.prompt_tree import Growth, PromptTree, selected, shared
 
 ROOM = 64
@@ -23,6 +24,8 @@ SMALL = 0.02
 """The spread of new rows of symbols, as language models begin with."""
 CLOSE = 1e-3
 """How far, as a share, states may be from each other that should be the same."""
+BLOCKED = torch.finfo(torch.bfloat16).min
+"""What is added to the scores of places that are not seen: a number in float32 and in bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class CausalDecoder(DocidModel[CausalShape]):
         """A tree of prefixes with one or more symbols (n, t) behind each, and their states (n, t, d_model)."""
         sees = growth.sees()
         # As numbers that are added to scores, which all ways to compute attention take.
-        mask = torch.zeros_like(sees, dtype=self.dtype).masked_fill(~sees, torch.finfo(self.dtype).min)
+        mask = torch.zeros_like(sees, dtype=self.dtype).masked_fill(~sees, BLOCKED)
         out = self.language_model(
             inputs_embeds=self.symbol_rows(growth.laid_out(symbols)),
             attention_mask=mask,
@@ -130,9 +133,10 @@ class CausalDecoder(DocidModel[CausalShape]):
         """What a search asks."""
         return self.writing(self.tokeniser(length, prefix))
 
-    def writing(self, tokenise: Tokenise) -> Generator:
-        """The same for texts that are tokenised in this way."""
-        return CausalGenerator(self, tokenise) if self.shares_texts else CopyingGenerator(self, tokenise)
+    def writing(self, tokenise: Tokenise, dtype: torch.dtype | None = None) -> Generator:
+        """The same for texts that are tokenised in this way; layers may compute in other numbers than the weights'."""
+        kind = CausalGenerator if self.shares_texts else CopyingGenerator
+        return kind(self, tokenise, dtype)
 
 
 @torch.inference_mode()
@@ -168,9 +172,10 @@ def _places(mask: Tensor, count: int) -> dict[str, Tensor]:
 class _Writing:
     """What generators of causal models have in common."""
 
-    def __init__(self, model: CausalDecoder, tokenise: Tokenise) -> None:
+    def __init__(self, model: CausalDecoder, tokenise: Tokenise, dtype: torch.dtype | None = None) -> None:
         self.model = model.eval()
         self.tokenise = tokenise
+        self.dtype = dtype
         self.width = model.shape.width
         self.device = model.device
 
@@ -182,8 +187,13 @@ class _Writing:
     def _read(self, prompts: list[str], past: Any = None) -> tuple[Any, Tensor, Tensor]:
         """What the model remembers of texts, their mask, and the state of the last token of each."""
         ids, mask = (tensor.to(self.device) for tensor in self.tokenise(prompts))
-        out = self.model.continued(ids, mask, past)
-        return out.past_key_values, mask, last_states(out.last_hidden_state, mask)
+        with computing_in(self.device, self.dtype):
+            out = self.model.continued(ids, mask, past)
+        return out.past_key_values, mask, self._whole(last_states(out.last_hidden_state, mask))
+
+    def _whole(self, states: Tensor) -> Tensor:
+        """States in the numbers of the weights, in which symbols are scored."""
+        return states.to(self.model.dtype)
 
 
 class CausalGenerator(_Writing):
@@ -201,7 +211,9 @@ class CausalGenerator(_Writing):
     @torch.inference_mode()
     def extend(self, cache: PromptTree, parents: Tensor, tokens: Tensor) -> tuple[PromptTree, Tensor]:
         """Follow prefixes by symbols."""
-        return self.model.grown(Growth.of(cache.followed(parents), tokens.shape[1]), tokens)
+        with computing_in(self.device, self.dtype):
+            tree, states = self.model.grown(Growth.of(cache.followed(parents), tokens.shape[1]), tokens)
+        return tree, self._whole(states)
 
     def only(self, cache: PromptTree, texts: Tensor) -> PromptTree:
         """What `prefill` remembers of some of the texts that it has read."""
@@ -229,8 +241,9 @@ class CopyingGenerator(_Writing):
     def extend(self, cache: CausalCache, parents: Tensor, tokens: Tensor) -> tuple[CausalCache, Tensor]:
         """Follow prefixes by symbols."""
         mask = torch.cat([cache.mask[parents], torch.ones_like(tokens)], 1)
-        out = self.model.continued(tokens, mask, selected(cache.past, parents), symbols=True)
-        return CausalCache(out.past_key_values, mask), out.last_hidden_state
+        with computing_in(self.device, self.dtype):
+            out = self.model.continued(tokens, mask, selected(cache.past, parents), symbols=True)
+        return CausalCache(out.past_key_values, mask), self._whole(out.last_hidden_state)
 
     def only(self, cache: CausalCache, texts: Tensor) -> CausalCache:
         """What `prefill` remembers of some of the texts that it has read."""

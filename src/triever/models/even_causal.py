@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triever.models.causal import CausalDecoder, last_states
+from triever.models.causal import BLOCKED, CausalDecoder, last_states
 from triever.models.docid_model import Tokenise, versions
+from triever.models.precision import computing_in
 from triever.models.prompt_tree import shared
 
 
@@ -26,11 +27,15 @@ class EvenTree:
 
 
 class EvenCausalGenerator:
-    """`EvenCausalGenerator(model, tokenise)`: docids that follow texts, of each text equally many, lying together."""
+    """`EvenCausalGenerator(model, tokenise)`: docids that follow texts, of each text equally many, lying together.
 
-    def __init__(self, model: CausalDecoder, tokenise: Tokenise) -> None:
+    Its layers may compute in other numbers than the weights'.
+    """
+
+    def __init__(self, model: CausalDecoder, tokenise: Tokenise, dtype: torch.dtype | None = None) -> None:
         self.model = model.eval()
         self.tokenise = tokenise
+        self.dtype = dtype
         self.width, self.device = model.shape.width, model.device
         self.scores_each = self.width
         self.longest: int = getattr(model.reader, "longest", None) or 0
@@ -42,7 +47,7 @@ class EvenCausalGenerator:
 
     def renewed(self) -> EvenCausalGenerator:
         """One of the weights as they are now."""
-        return EvenCausalGenerator(self.model, self.tokenise)
+        return EvenCausalGenerator(self.model, self.tokenise, self.dtype)
 
     @torch.inference_mode()
     def prefill(self, prompts: list[str]) -> tuple[EvenTree, Tensor]:
@@ -83,11 +88,11 @@ class EvenCausalGenerator:
 
     def _passed(self, rows: Tensor, sees: Tensor, positions: Tensor, past: Any) -> tuple[Any, Tensor]:
         """What the language model makes of vectors (texts, t, d) that see some places (texts, t, length + t)."""
-        dtype = self.model.dtype
-        mask = torch.zeros_like(sees, dtype=dtype).masked_fill(~sees, torch.finfo(dtype).min)[:, None]
+        mask = torch.zeros_like(sees, dtype=self.model.dtype).masked_fill(~sees, BLOCKED)[:, None]
         given = {"attention_mask": mask, "position_ids": positions, "past_key_values": past, "use_cache": True}
-        out = self.model.language_model(inputs_embeds=rows, **given)
-        return out.past_key_values, out.last_hidden_state
+        with computing_in(self.device, self.dtype):
+            out = self.model.language_model(inputs_embeds=rows, **given)
+        return out.past_key_values, out.last_hidden_state.to(self.model.dtype)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, candidates: Tensor | None = None) -> Tensor:

@@ -72,6 +72,12 @@ def fast_dtype(device: str | torch.device = "cpu") -> torch.dtype:
     return torch.bfloat16 if kind == "cpu" and has_matrix_unit() else torch.float32
 
 
+def computing_in(device: torch.device, dtype: torch.dtype | None) -> torch.autocast:
+    """Layers that run inside compute in these numbers; None changes nothing. What they give may have either type."""
+    # Without torch's own memory of rounded weights, which a recorded search could not read again.
+    return torch.autocast(device.type, dtype, enabled=dtype is not None, cache_enabled=False)
+
+
 @cache
 def has_matrix_unit() -> bool:
     """Whether the processor multiplies matrices of bfloat16 by itself (AMX); others are slower in it.
