@@ -441,6 +441,8 @@ def test_a_part_is_made_once_for_each_seed(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     run(ENCODED.replace('name = "toy"', 'name = "toy"\ntest = ["train"]'))
     assert seeds == [0, 1], "what is asked makes no other part"
+    run(ENCODED.replace("steps = 2", "steps = 2, checkpoint_every = 7"))
+    assert seeds == [0, 1], "neither does what changes speed or logging alone"
     run(ENCODED.replace("steps = 2", "steps = 3"))
     assert seeds == [0, 1, 0, 1]
 

@@ -114,12 +114,13 @@ class Cell(Named):
         """
         usual = config.options(Data)
         data = {key: value for key, value in asdict(self.data).items() if value != usual[key].default}
-        return {"data": data, "system": _decisive(self.system.to_dict())}
+        return {"data": data, "system": decisive(self.system.to_dict())}
 
 
-def _decisive(options: Table) -> dict[str, object]:
+def decisive(options: Table) -> dict[str, object]:
+    """Options without those that only change speed or logging."""
     return {
-        key: _decisive(value) if isinstance(value, Mapping) else value
+        key: decisive(value) if isinstance(value, Mapping) else value
         for key, value in options.items()
         if key not in BESIDES
     }

@@ -33,7 +33,7 @@ from triever.evaluation.compare import compare, measurable, measure, questions
 from triever.evaluation.seen import SeenScores, seen_scores
 from triever.files import atomic, locked
 from triever.lab import results
-from triever.lab.cells import Data, System, digest, file_name
+from triever.lab.cells import Data, System, decisive, digest, file_name
 from triever.lab.recipes import Recipe, Run
 from triever.lab.run_results import RunResult, packed
 from triever.lab.tables import PLAN, RecipeTable, read_result
@@ -311,12 +311,13 @@ class Workshop:
         return {name: json.loads(_beside(self._part_folders[name], "json").read_bytes()) for name in parts}
 
     def _part_folder(self, system: System) -> Path:
-        """The folder of a part; other options, another seed or other data give another folder."""
+        """The folder of a part; other options, another seed or other data give another folder, another speed none."""
         assert self._dataset is not None  # parts are asked for after `begin`
         data, dataset = self._dataset
         # Without the questions, in which recipes that share parts differ. The training split is the system's option.
         learned = {"name": data.name, "documents": data.documents, "first": data.first, "skip_bad": data.skip_bad}
-        made = {"system": system.to_dict(), **_start(system), "data": learned, "fingerprint": dataset.fingerprint}
+        options = decisive(system.to_dict())
+        made = {"system": options, **_start(system), "data": learned, "fingerprint": dataset.fingerprint}
         if data.expansions:
             file = expansions_file(data.expansions)
             made["expansions"] = hashlib.sha256(file.read_bytes() if file else data.expansions.encode()).hexdigest()
