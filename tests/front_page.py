@@ -24,8 +24,8 @@ SQUAD, NQ, ENTITIES = "squad-partial docseen_dev", "wiki60k dev.nq", "wiki60k de
 SYSTEMS = ROOT / "results" / "systems"
 COSTLY = """One training of each system (`triever experiment systems/squad --setting mini`, and `systems/wiki`), with
 how sure it is of what it finds (`Brier`, where lower is better) and what it costs:"""
-OTHERS = """Success@1 of other trainings, each by a recipe of its own. On wiki60k these have learned the questions of nq,
-entityq and opentrivia at once, but for what is marked:"""
+OTHERS = """Success@1 of other trainings, each by a recipe of its own. On wiki60k these have learned the questions of
+nq, entityq and opentrivia at once, but for what is marked:"""
 ALONE = "\\*"
 """Behind a number: the system was trained on the questions of nq alone."""
 

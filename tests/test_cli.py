@@ -230,6 +230,13 @@ def test_expansions_that_nothing_reads_are_kept_with_a_warning(folder: Path) -> 
     assert "expansions" not in triever(folder, "fit", "fused", *words, "--out", "read").stderr
 
 
+def test_a_measure_of_answers_is_refused_before_a_training_where_no_question_has_one(folder: Path) -> None:
+    done = triever(folder, "compare", f"dense:{SMALL},training.steps=10000", "--data", "toy", "-m", "Answer@5")
+    assert done.returncode == 2
+    assert "Answer@k needs answers, but no judged query has any; give queries with answers" in done.stderr
+    assert "steps" not in done.stderr
+
+
 def test_a_system_s_options_may_have_commas_of_their_own(folder: Path) -> None:
     small = f"small=dense:{SMALL},size=16,training.steps=0"
     ok(folder, "compare", small, "fused:systems=bm25,bm25,method=rrf", "--data", "toy", "--out", "commas.json")

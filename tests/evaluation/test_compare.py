@@ -38,6 +38,14 @@ def test_a_measure_of_answers_names_the_systems_that_have_none() -> None:
         triever.compare({"words": BM25().fit(judged)}, judged, measures=["RR@10", "EM"])
 
 
+def test_a_measure_of_answers_needs_questions_that_have_some_before_any_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = data(q1=1)
+    words = BM25().fit(judged)
+    monkeypatch.setattr(BM25, "search_many", lambda *_: pytest.fail("it was searched"))
+    with pytest.raises(UsageError, match="Answer@k needs answers, but no judged query has any; give queries with"):
+        triever.compare({"words": words}, judged, measures=["RR@10", "Answer@5"])
+
+
 class Claiming(BM25):
     """One that gives the same probability to every hit."""
 

@@ -98,14 +98,14 @@ def compare(
     """Measure several retrievers on the same questions; the others are tested against the first."""
     from triever.evaluation.compare import check_answers, questions
     from triever.evaluation.compare import compare as measure_all
-    from triever.evaluation.measures import DEFAULT_MEASURES
+    from triever.evaluation.measures import DEFAULT_MEASURES, check_questions
     from triever.lab import results
     from triever.lab.systems import ready_searchers
 
     dataset = asked.dataset()
     measures = measure or DEFAULT_MEASURES
     told.check(measures)
-    questions(dataset, asked.split)
+    check_questions(measures, *questions(dataset, asked.split))  # as `compare` does, but before anything is trained
     learned = dataset.with_expansions(expansions) if expansions else dataset
     retrievers = ready_searchers(systems, learned, partial(check_answers, measures=measures))
     report = measure_all(retrievers, dataset, asked.split, measures, k=k)

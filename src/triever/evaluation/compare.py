@@ -13,7 +13,7 @@ from triever.data.datasets import Dataset
 from triever.data.records import Qrels, Query, Result, Run
 from triever.errors import UsageError
 from triever.evaluation.calibration import claims
-from triever.evaluation.measures import DEFAULT_MEASURES, check, depth, per_query
+from triever.evaluation.measures import DEFAULT_MEASURES, check, check_questions, depth, per_query
 from triever.evaluation.report import Report
 from triever.printable import mean_text
 from triever.progress import track
@@ -75,6 +75,7 @@ def compare(
     whole(k, "k")
     check_answers(retrievers, measures)
     queries, qrels = questions(dataset, split)
+    check_questions(measures, queries, qrels)
     _check_probabilities(retrievers, measures, queries[:PROBES])
     read = depth(measures, qrels)
     searched = max(k, DEEP if read is None else read)

@@ -73,6 +73,14 @@ def check(measures: Sequence[str]) -> None:
     _parsed(measures)
 
 
+def check_questions(measures: Sequence[str], queries: Sequence[Query], qrels: Qrels) -> None:
+    """Refuse a measure that needs more of the judged queries than they have, before any of them is searched for."""
+    task = Task({}, {}, qrels, {query.id: query for query in queries}, None)
+    for measure in _parsed(measures).values():
+        if isinstance(measure, Measure) and measure.needs:
+            measure.needs(task)
+
+
 def depth(measures: Sequence[str], qrels: Qrels | None = None, queries: Sequence[Query] = ()) -> int | None:
     """How many hits of a query the measures read; None where one of them reads all there are, as AP does.
 
