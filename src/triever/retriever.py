@@ -637,11 +637,16 @@ def load(path: str | Path, *, backbone: str | Path | None = None, on: str | None
             with artifact.opening(path, snapshot.manifest.kind):
                 return _opened(replace(snapshot, backbone=given), opens_shards)
         except UnknownKind as error:  # its own kind, or that of a part of it
+            if error.kind == WRITER:
+                problem = f"{path} holds a query writer, which writes questions and does not search"
+                raise ArtifactError(problem, "use it with: triever write-queries DATA --writer FOLDER") from error
             problem = f"{path} holds a {error.kind!r}, which neither this Triever nor an installed package knows"
             hint = "install the package that brings it, or run: pip install --upgrade triever"
             raise ArtifactError(problem, hint) from error
 
 
+WRITER = "query-writer"
+"""The kind of artifact that is no retriever."""
 OpensShards = Callable[[artifact.Snapshot, Bounds], Shards]
 """Opens the shards of an artifact."""
 

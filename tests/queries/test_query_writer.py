@@ -193,6 +193,12 @@ def test_another_artifact_is_no_writer(tmp_path: Path) -> None:
         QueryWriter.load(tmp_path / "bm25")
 
 
+def test_a_writer_is_no_retriever(make: Make, tmp_path: Path) -> None:
+    make().save(tmp_path / "writer")
+    with pytest.raises(ArtifactError, match=r"holds a query writer, .*; use it with: triever write-queries DATA"):
+        triever.load(tmp_path / "writer")
+
+
 # The filter
 
 

@@ -188,13 +188,20 @@ def test_a_backbone_that_is_not_frozen_learns_with_its_adapter(home: Path, make:
 
 
 @pytest.mark.long
-def test_adapters_of_a_generator_learn_at_the_full_rate(home: Path) -> None:
-    options = replace(generative(home, JOINT), training=DocidTuning(**LITTLE, reader=0.25))
+@pytest.mark.parametrize(
+    ("adapter", "share", "expected"), [(JOINT, 0.25, 0.25), (JOINT, 0.0, 1.0), (FROZEN, 0.25, 1.0)]
+)
+def test_adapters_of_a_generator_learn_as_what_they_lie_in_or_alone_at_the_full_rate(
+    home: Path, adapter: AdapterOptions, share: float, expected: float
+) -> None:
+    options = replace(generative(home, adapter), training=DocidTuning(**LITTLE, reader=share))
     model = options.fit(dataset()).engine.docids.model
     assert isinstance(model, DocidModel)
-    share = DocidTeaching(options, likelihood).rate_share(model, options.training)
-    for name, _ in model.named_parameters():
-        assert share(name) == (0.25 if name.startswith("reader.") and not is_new(name) else 1.0)
+    rate = DocidTeaching(options, likelihood).rate_share(model, options.training)
+    shares = {name: rate(name) for name, _ in model.named_parameters()}
+    assert {value for name, value in shares.items() if is_new(name)} == {expected}
+    assert {value for name, value in shares.items() if name.startswith("reader.") and not is_new(name)} == {share}
+    assert {value for name, value in shares.items() if not name.startswith("reader.")} == {1.0}
 
 
 def test_without_a_name_a_frozen_backbone_is_saved_whole(tmp_path: Path) -> None:

@@ -368,8 +368,8 @@ class DocidTeaching(Generic[E]):
     def rate_share(self, model: DocidModel, options: DocidTuning) -> Callable[[str], float]:
         """The reader's share of the learning rate; one that is to stay as it is learns nothing.
 
-        An encoder that goes through the training beside the model learns as the reader does. An adapter is new, and
-        learns at the full rate.
+        An encoder that goes through the training beside the model learns as the reader does. So does an adapter: what a
+        wide one adds grows with its width and the rate. Where what it lies in stays as it is, it learns at the full rate.
         """
         share = 1.0 if self.options.begins_anew else options.reader_share
         model.encoder.let_learn(backbone=share > 0)
@@ -377,7 +377,8 @@ class DocidTeaching(Generic[E]):
         whole = not model.has_own_symbols  # then all of it but an adapter came with the backbone
         if whole and not model.shape.tied:
             model.output.requires_grad_(share > 0 and not self.options.adapter.freezes)
-        return lambda name: share if (whole or name.startswith(readers)) and not is_new(name) else 1.0
+        alone = self.options.adapter.freezes or not share  # the adapter learns, and nothing around it
+        return lambda name: share if (whole or name.startswith(readers)) and not (alone and is_new(name)) else 1.0
 
     # Adding
 
