@@ -369,7 +369,7 @@ class DocidTeaching(Generic[E]):
         """The reader's share of the learning rate; one that is to stay as it is learns nothing.
 
         An encoder that goes through the training beside the model learns as the reader does. So does an adapter: what a
-        wide one adds grows with its width and the rate. Where what it lies in stays as it is, it learns at the full rate.
+        wide one adds grows with its width and the rate. It learns at the full rate if what it lies in stays as it is.
         """
         share = 1.0 if self.options.begins_anew else options.reader_share
         model.encoder.let_learn(backbone=share > 0)
