@@ -782,6 +782,16 @@ def test_results_that_the_list_of_cells_lacks_are_on_the_page() -> None:
         results.render("results")
 
 
+def test_a_recipe_without_settings_is_on_the_pages_and_one_in_smoke_is_not(here: Path) -> None:
+    run(BM25S)
+    assert "toy" not in pages("results")["results.md"]
+    bare = BM25S.partition("[settings.")[0]
+    run(bare)
+    made = pages("results")
+    assert "| [toy](results/toy.md) | all |" in made["results.md"]
+    assert "\n## toy\n\n`triever experiment toy`\n" in made["results/toy.md"]
+
+
 def test_other_json_beside_results_is_left_out_and_named(here: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert triever("compare", "bm25", "--data", "toy", "--out", "results/toy.json").returncode == 0
     before = results.render("results")

@@ -98,7 +98,8 @@ def _recipe_row(section: Section) -> list[str]:
     assert table is not None
     runs = str(sum(len(row.results) for row in table.rows))
     more = f" + {section.unlisted} not listed" if section.unlisted else ""
-    return [_link(section.page), table.plan["setting"], table.plan["title"], runs + more, _counted(table)]
+    setting = "all" if table.plan.get("as_it_stands") else table.plan["setting"]
+    return [_link(section.page), setting, table.plan["title"], runs + more, _counted(table)]
 
 
 def _counted(table: RecipeTable) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,7 @@ class Recipe:
     order: tuple[Order, ...]
     plot: str = ""  # the axis that a picture shows from left to right
     costs: bool = False  # whether tables have what a system costs
+    as_it_stands: bool = False  # whether it has no settings, and so is the same in all of them
 
     @property
     def judged(self) -> list[str]:
@@ -137,6 +138,7 @@ class Recipe:
             "order": [_planned_order(order) for order in self.order],
             **({"plot": _planned_plot(self.plot, self.cells)} if self.plot else {}),
             **({"costs": True} if self.costs else {}),
+            **({"as_it_stands": True} if self.as_it_stands else {}),
         }
 
     def _run(self, cell: Cell, seed: int) -> Run:
@@ -224,7 +226,8 @@ def read(recipe: str | Path, setting: str) -> Recipe:
             check_keys(table(changes, f"settings.{name}"), CHANGING, f"settings.{name}")
         if settings and setting not in settings:
             raise UsageError(f"the recipe has no setting {setting!r}", nearest(setting, settings))
-        return _recipe(recipe_name(path), setting, changed(raw, settings.get(setting, {})))
+        made = _recipe(recipe_name(path), setting, changed(raw, settings.get(setting, {})))
+        return replace(made, as_it_stands=not settings)
 
 
 def _with_likeness(path: Path, seen: tuple[Path, ...] = ()) -> Table:

@@ -30,7 +30,8 @@ from triever.lab.tables import PLAN, RecipeTable, Row, is_plan, is_run, read_pla
 from triever.version import __version__
 
 UNSHOWN = "smoke"
-"""The setting that only shows that a recipe runs; its numbers mean nothing, so no page shows them."""
+"""The setting that only shows that a recipe runs; its numbers mean nothing, so no page shows them. A recipe without
+settings is the same in all of them, and shown."""
 
 _log = logging.getLogger("triever")
 
@@ -214,15 +215,17 @@ def _is_false_none(part: PartRecord, values: Values) -> bool:
 def _recipe_section(folder: Path) -> Section | None:
     """The table of a recipe in one setting; nothing for a setting that is not shown."""
     plan = read_plan(folder)
-    if plan["setting"] == UNSHOWN:
+    if plan["setting"] == UNSHOWN and not plan.get("as_it_stands"):
         return None
     table, unlisted = RecipeTable.of(plan, folder), RecipeTable.unlisted(plan, folder)
-    command = shlex.join(["triever", "experiment", plan["name"], "--setting", plan["setting"]])
+    setting = [] if plan.get("as_it_stands") else ["--setting", plan["setting"]]
+    command = shlex.join(["triever", "experiment", plan["name"], *setting])
     title = f"**{plan['title']}**" + (f": {plan['about']}" if plan["about"] else "")
     more = f"{UNLISTED}\n\n{unlisted.markdown()}" if unlisted.rows else ""
     picture = f"{plan['name'].rpartition('/')[2]}-{plan['setting']}.svg" if table.panels() else ""
     parts = [f"`{command}`", title, table.markdown(), more, _origins([*table.rows, *unlisted.rows])]
-    name, body = f"{plan['name']}, {plan['setting']}", "\n\n".join(filter(None, parts))
+    name = plan["name"] if plan.get("as_it_stands") else f"{plan['name']}, {plan['setting']}"
+    body = "\n\n".join(filter(None, parts))
     leftover = sum(len(row.results) for row in unlisted.rows)
     return Section(plan["name"], name, body, "triever experiment", table, leftover, picture)
 

@@ -110,6 +110,7 @@ class Plan(EveryPlan, total=False):  # NotRequired is not seen where annotations
 
     plot: PlannedPlot
     costs: bool
+    as_it_stands: bool
 
 
 @dataclass(frozen=True)
