@@ -631,6 +631,8 @@ def load(path: str | Path, *, backbone: str | Path | None = None, on: str | None
     Ray, here or on several machines.
     """
     given = None if backbone is None else str(as_path(backbone))
+    if given is not None and not str(backbone):
+        raise UsageError("backbone is empty", "name the folder of the backbone, or leave backbone out")
     opens_shards = _opening_of_shards(on)
     with phase(f"opening {path}"), artifact.read(path) as snapshot:
         try:

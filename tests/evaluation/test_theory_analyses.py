@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import triever
 from tests.retrievers.contract import DOCUMENTS, QRELS, QUERIES, dataset
 from triever import (
     BM25,
@@ -104,6 +105,18 @@ def test_the_tail_of_a_dense_model_ends_with_its_vectors() -> None:
         assert row["right_first"] == found["right_first"]
     late = MultiVector(backbone=SMALL, size=4).fit(data)
     assert rank(late, data, "test").values["rank"] > 4
+
+
+def test_any_relevant_document_may_come_first() -> None:
+    many = [Document(f"d{number}", f"{number} wolves and {number % 7} bears") for number in range(40)]
+    asked = [replace(QUERIES[0], id=f"q{number}", text=f"bears {number % 7} {number}") for number in range(40)]
+    judged = {f"q{at}": {f"d{number}": 1 for number in range(at % 3, 40, 3)} for at in range(40)}
+    data = Dataset.of("many", many, asked, {"test": judged})
+    model = Dense(backbone=SMALL, size=16).fit(data)
+    found = rank(model, data, "test").values
+    report = triever.compare({"dense": model}, data, measures=["Success@1"])
+    assert found["right_first"] == pytest.approx(report.scores["dense"]["Success@1"].mean)
+    assert 0 < found["right_first"] < 1
 
 
 def test_estimates_are_those_that_lead_a_search(nodes: Generative) -> None:

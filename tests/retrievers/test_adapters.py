@@ -235,6 +235,8 @@ def saved(home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, l
 def test_a_folder_is_named_by_whoever_opens_it(saved: tuple[Path, list[Any]], home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "tiny-bert", tmp_path / "elsewhere")
     assert alike(saved[1], triever.load(saved[0], backbone=tmp_path / "elsewhere"))
+    with pytest.raises(UsageError, match="backbone is empty; name the folder"):
+        triever.load(saved[0], backbone="")
     shutil.copytree(saved[0], tmp_path / "model")
     with triever.edit(tmp_path / "model", backbone=tmp_path / "elsewhere") as retriever:
         retriever.delete(["empty"])

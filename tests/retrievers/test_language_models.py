@@ -112,6 +112,36 @@ def scored(fitted: Generative) -> list[dict[str, float]]:
     return [{hit.id: hit.score for hit in fitted.search(query, len(DOCUMENTS))} for query in QUERIES]
 
 
+@pytest.mark.parametrize("kind", quick("qwen2", of=["llama", "qwen2", "gpt2"]))
+def test_a_small_folder_is_saved_and_opened(folders: dict[str, str], kind: str, tmp_path: Path) -> None:
+    fitted = titled(folders[kind], search_options=WIDE).fit(dataset())
+    fitted.save(tmp_path / "m")
+    assert scored(triever.load(tmp_path / "m")) == scored(fitted)
+
+
+def test_a_long_question_leaves_its_thought_whole(folders: dict[str, str]) -> None:
+    docids = titled(folders["llama"], query_length=5000).fit(dataset()).engine.docids
+    (asked,) = docids.with_thoughts(["tea leaves " * 400], ["and a thought about bread"])
+    assert asked.endswith(" and a thought about bread")
+    tokenizer = docids.model.encoder.tokenizer
+    length, _ = docids.queries
+    tokens = docids.reading.query_tokens(docids.model, [asked], length + 32)
+    assert "thought about bread" in tokenizer.text(tokens.flat.tolist())
+
+
+def test_a_thought_that_ends_at_once_is_said(folders: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    thoughtful = titled(folders["llama"]).fit(dataset()).searching(think=8)
+    monkeypatch.setattr(TokenDecoder, "continued_freely", lambda _self, prompts, *_: [[] for _ in prompts])
+    assert thoughtful.search("tea", 3).note == "the language model ended its thought at once"
+
+
+def test_what_leaves_nothing_to_learn_is_refused_before_a_training(folders: dict[str, str]) -> None:
+    with pytest.raises(
+        UsageError, match=r"adapter\.freeze = true leaves nothing to train, because the backbone writes"
+    ):
+        titled(folders["llama"], steps=2, adapter=AdapterOptions(freeze=True))
+
+
 @pytest.mark.parametrize("kind", quick("llama", of=["llama", "gpt2"]))
 def test_lora_teaches_titles_and_leaves_the_language_model_as_it_is(
     folders: dict[str, str], kind: str, tmp_path: Path

@@ -55,6 +55,9 @@ from triever.validation import require, require_array, require_table
 
 UNLIMITED = 2**31
 """More tokens than any text has."""
+SEAM = 2
+"""Tokens that there may be more where a question, a thought and the words around them meet."""
+NO_THOUGHT = "the language model ended its thought at once"
 
 
 @dataclass(frozen=True)
@@ -191,9 +194,15 @@ class Docids(Generic[M]):
         return [" ".join(tokenizer.text(tokens).split()) for tokens in written]
 
     def with_thoughts(self, queries: Sequence[str], thoughts: Sequence[str]) -> list[str]:
-        """Queries, each with what was thought about it behind it."""
-        short = self.model.encoder.tokenizer.cut(queries, self.queries[0])
-        return [f"{query} {thought}" if thought else query for query, thought in zip(short, thoughts, strict=True)]
+        """Queries, each with what was thought about it behind it; where both have no room, the query is cut."""
+        tokenizer = self.model.encoder.tokenizer
+        room = self.model.at_most(UNLIMITED) - sum(map(len, self.reading.around(tokenizer)))
+        joined = []
+        for query, thought in zip(queries, thoughts, strict=True):
+            behind = len(tokenizer.ids([f" {thought}"], special=False)[0]) + SEAM if thought else 0
+            (short,) = tokenizer.cut([query], max(1, min(self.queries[0], room - behind)))
+            joined.append(f"{short} {thought}" if thought else short)
+        return joined
 
     def row_docid(self, store: DocumentStore, document_id: str) -> Docid:
         """The docid of a document by its id."""
@@ -333,7 +342,11 @@ class DocidEngine:
                 lambda cache, hidden: found_by(options, docids.walk, docids.scheme.stop, generator, cache, hidden, k),
             )
         results = found_results(docids, store, scored_per_query, k)
-        return [replace(result, thought=thought) for result, thought in zip(results, thoughts, strict=True)]
+        said = NO_THOUGHT if options.think else ""
+        return [
+            replace(result, thought=thought, note=result.note or ("" if thought else said))
+            for result, thought in zip(results, thoughts, strict=True)
+        ]
 
     @cached_property
     def _steady(self) -> SteadySearch | None:

@@ -20,10 +20,11 @@ from triever.retriever import Retriever
 
 @dataclass(frozen=True)
 class AllScores:
-    """Scores of questions and documents, and for each question which document is relevant."""
+    """Scores of questions and documents, and for each question which documents are relevant."""
 
     scores: np.ndarray  # (questions, documents) float64
     positive: np.ndarray  # (questions,) the first relevant document of each
+    relevant: np.ndarray  # (questions, documents) bool
 
 
 def all_scores(
@@ -31,16 +32,17 @@ def all_scores(
 ) -> AllScores:
     """The scores of the first `most` questions of a split for all documents, or for a sample of so many.
 
-    A sample has the relevant document of each question. Questions without one that the model holds are left out.
+    A sample has the first relevant document of each question. Questions without one that the model holds are left out.
     """
     engine = _engine(retriever)
     if len(retriever.searched) != len(retriever):
         problem = "this model searches long documents by their passages, which are not judged"
         raise UsageError(problem, "fit one with --set cut.which=none")
     asked, right = _judged(retriever, *questions(dataset, split), most)
-    rows = _sample(_readable(engine), right, documents, seed)
+    rows = _sample(_readable(engine), np.unique([each[0] for each in right]), documents, seed)
     scores = _scores(engine, [query.text for query in asked], rows)
-    return AllScores(scores.astype(np.float64), np.searchsorted(rows, right))
+    is_relevant = np.stack([np.isin(rows, each) for each in right])
+    return AllScores(scores.astype(np.float64), np.searchsorted(rows, [each[0] for each in right]), is_relevant)
 
 
 def _engine(retriever: Retriever) -> DenseEngine | LateEngine:
@@ -56,20 +58,21 @@ def _readable(engine: DenseEngine | LateEngine) -> np.ndarray:
     return np.flatnonzero(engine.index.lengths) if isinstance(engine, LateEngine) else np.arange(len(engine.index))
 
 
-def _judged(retriever: Retriever, queries: Sequence[Query], qrels: Qrels, most: int) -> tuple[list[Query], np.ndarray]:
+def _judged(
+    retriever: Retriever, queries: Sequence[Query], qrels: Qrels, most: int
+) -> tuple[list[Query], list[list[int]]]:
     """The first questions with a relevant document that the model holds, and the rows of these."""
     held = {doc_id: row for row, doc_id in enumerate(retriever.documents.ids)}
-    rows = [next((held[doc_id] for doc_id in relevant(qrels[query.id]) if doc_id in held), -1) for query in queries]
-    kept = [at for at, row in enumerate(rows) if row >= 0][:most]
+    rows = [[held[doc_id] for doc_id in relevant(qrels[query.id]) if doc_id in held] for query in queries]
+    kept = [at for at, row in enumerate(rows) if row][:most]
     if not kept:
         problem = "the model holds no relevant document of any question of this split"
         raise UsageError(problem, "name the data that it was fitted to")
-    return [queries[at] for at in kept], np.array([rows[at] for at in kept], np.int64)
+    return [queries[at] for at in kept], [rows[at] for at in kept]
 
 
-def _sample(rows: np.ndarray, right: np.ndarray, documents: int, seed: int) -> np.ndarray:
-    """Rising rows of all documents, or of so many: the relevant ones, and a random sample of the others."""
-    wanted = np.unique(right)
+def _sample(rows: np.ndarray, wanted: np.ndarray, documents: int, seed: int) -> np.ndarray:
+    """Rising rows of all documents, or of so many: those that are wanted, and a random sample of the others."""
     if not documents or documents >= len(rows):
         return np.union1d(rows, wanted)
     others = np.random.default_rng(seed).permutation(np.setdiff1d(rows, wanted))

@@ -7,6 +7,7 @@ relevant document and K - 1 of the others, as a contrastive training has them. M
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
@@ -73,7 +74,7 @@ def normalisation(
     if table.scores.shape[1] < CANDIDATES[0]:
         problem = f"the model holds {table.scores.shape[1]} documents, fewer than the {CANDIDATES[0]} that are drawn"
         raise UsageError(problem, "take a larger corpus")
-    scaled = AllScores(table.scores / temperature, table.positive)
+    scaled = replace(table, scores=table.scores / temperature)
     counts = [k for k in CANDIDATES if k <= scaled.scores.shape[1]]
     values: NormalisationValues = {
         "data": dataset.name,

@@ -46,7 +46,7 @@ def rank(
 ) -> Finding:
     """The tail of the scores of the first `most` questions for all documents, or for a sample of so many."""
     table = all_scores(retriever, dataset, split, most=most, documents=documents, seed=seed)
-    scores, positive = table.scores, table.positive
+    scores, relevant = table.scores, table.relevant
     values: RankValues = {
         "data": dataset.name,
         "split": split,
@@ -56,21 +56,27 @@ def rank(
         "documents": scores.shape[1],
         "width": retriever.engine.index.width,
         "rank": int(np.linalg.matrix_rank(scores, rtol=1e-5)),  # scores are sums in single precision
-        "right_first": float(np.mean(scores.argmax(1) == positive)),
-        "sizes": rank_rows(scores, positive),
+        "right_first": _right(scores.argmax(1), relevant),
+        "sizes": rank_rows(scores, relevant),
     }
     return Finding(values, [_part(values)], [_bars(values)])
 
 
-def rank_rows(scores: np.ndarray, positive: np.ndarray) -> list[RankRow]:
+def _right(first: np.ndarray, relevant: np.ndarray) -> float:
+    """The share of questions whose first document is relevant."""
+    return float(np.mean(relevant[np.arange(len(first)), first]))
+
+
+def rank_rows(scores: np.ndarray, relevant: np.ndarray) -> list[RankRow]:
     """A row for the sizes 1, 2, 4, ... up to the smaller side of the scores."""
     errors, best = tail_errors(scores), scores.argmax(1)
     sizes = [2**power for power in range(20) if 2**power < len(errors)]
     rows: list[RankRow] = []
     for size in sizes:
         first = best_of_rank(scores, size).argmax(1)
-        same, right = float(np.mean(first == best)), float(np.mean(first == positive))
-        rows.append({"size": size, "error": float(errors[size]), "same_first": same, "right_first": right})
+        same = float(np.mean(first == best))
+        kept = {"same_first": same, "right_first": _right(first, relevant)}
+        rows.append({"size": size, "error": float(errors[size]), **kept})
     return rows
 
 

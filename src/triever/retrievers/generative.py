@@ -63,6 +63,9 @@ class Generative(NodeRetriever[DocidEngine | NodeEngine]):
         if self.training.steps and self.training.reader == 0:
             problem = "training.reader = 0 leaves nothing to learn, because the backbone writes titles itself"
             raise UsageError(problem, "set training.steps=0, or raise training.reader")
+        if self.training.steps and self.adapter.freezes and self.adapter.kind == "none":
+            problem = "adapter.freeze = true leaves nothing to train, because the backbone writes titles itself"
+            raise UsageError(problem, "set training.steps=0, or adapter.kind")
 
     @property
     def writes_tokens(self) -> bool:
