@@ -74,9 +74,8 @@ def rank_rows(scores: np.ndarray, relevant: np.ndarray) -> list[RankRow]:
     rows: list[RankRow] = []
     for size in sizes:
         first = best_of_rank(scores, size).argmax(1)
-        same = float(np.mean(first == best))
-        kept = {"same_first": same, "right_first": _right(first, relevant)}
-        rows.append({"size": size, "error": float(errors[size]), **kept})
+        same, right = float(np.mean(first == best)), _right(first, relevant)
+        rows.append({"size": size, "error": float(errors[size]), "same_first": same, "right_first": right})
     return rows
 
 
