@@ -519,7 +519,7 @@ def test_a_recipe_may_be_named_without_its_ending(tmp_path: Path, monkeypatch: p
 def test_a_recipe_without_settings_runs_as_it_stands(tmp_path: Path, setting: str) -> None:
     whole = recipe(tmp_path, HEAD + GRID)
     alone = recipe(tmp_path, HEAD + GRID.replace("[settings.smoke]", ""), setting)
-    assert alone == replace(whole, setting=setting)
+    assert alone == replace(whole, setting=setting, as_it_stands=True)
 
 
 def test_labels_are_listed_in_quotes(tmp_path: Path) -> None:
