@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import torch
@@ -72,10 +73,12 @@ def fast_dtype(device: str | torch.device = "cpu") -> torch.dtype:
     return torch.bfloat16 if kind == "cpu" and has_matrix_unit() else torch.float32
 
 
-def computing_in(device: torch.device, dtype: torch.dtype | None) -> torch.autocast:
+def computing_in(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
     """Layers that run inside compute in these numbers; None changes nothing. What they give may have either type."""
+    if dtype is None:
+        return nullcontext()
     # Without torch's own memory of rounded weights, which a recorded search could not read again.
-    return torch.autocast(device.type, dtype, enabled=dtype is not None, cache_enabled=False)
+    return torch.autocast(device.type, dtype, cache_enabled=False)
 
 
 @cache
