@@ -98,7 +98,7 @@ class SearchOptions:
 
     def rounds_on(self, device: torch.device) -> bool:
         """Whether a search step by step is to compute in bfloat16, where that is faster on a device."""
-        return self.precision == "bfloat16" and device.type == "cpu" and fast_dtype(device) == torch.bfloat16
+        return device.type == "cpu" and self.dtype_on(device) is not None
 
     def dtype_on(self, device: torch.device) -> torch.dtype | None:
         """The numbers in which a language model is to compute on a device, if others than its weights have."""
