@@ -430,7 +430,7 @@ def test_late_interaction_learns_without_the_punctuation_it_searches_without(pun
 
 
 def test_a_training_needs_memory_for_texts_as_long_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One long text among short ones does not make all of a batch long, which is read in pieces."""
+    """A few long texts among short ones do not make all of a batch long, which is read in pieces."""
     needed: list[int] = []
     monkeypatch.setattr(encoding, "check", lambda bytes_, _device: needed.append(bytes_))
     short, long = "a few words", "many words " * 60

@@ -215,17 +215,16 @@ def _is_false_none(part: PartRecord, values: Values) -> bool:
 def _recipe_section(folder: Path) -> Section | None:
     """The table of a recipe in one setting; nothing for a setting that is not shown."""
     plan = read_plan(folder)
-    if plan["setting"] == UNSHOWN and not plan.get("as_it_stands"):
+    setting = "" if plan.get("as_it_stands") else plan["setting"]
+    if setting == UNSHOWN:
         return None
     table, unlisted = RecipeTable.of(plan, folder), RecipeTable.unlisted(plan, folder)
-    setting = [] if plan.get("as_it_stands") else ["--setting", plan["setting"]]
-    command = shlex.join(["triever", "experiment", plan["name"], *setting])
+    command = shlex.join(["triever", "experiment", plan["name"], *(["--setting", setting] if setting else [])])
     title = f"**{plan['title']}**" + (f": {plan['about']}" if plan["about"] else "")
     more = f"{UNLISTED}\n\n{unlisted.markdown()}" if unlisted.rows else ""
     picture = f"{plan['name'].rpartition('/')[2]}-{plan['setting']}.svg" if table.panels() else ""
     parts = [f"`{command}`", title, table.markdown(), more, _origins([*table.rows, *unlisted.rows])]
-    name = plan["name"] if plan.get("as_it_stands") else f"{plan['name']}, {plan['setting']}"
-    body = "\n\n".join(filter(None, parts))
+    name, body = ", ".join(filter(None, [plan["name"], setting])), "\n\n".join(filter(None, parts))
     leftover = sum(len(row.results) for row in unlisted.rows)
     return Section(plan["name"], name, body, "triever experiment", table, leftover, picture)
 

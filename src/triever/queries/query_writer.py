@@ -39,7 +39,7 @@ from triever.printable import an
 from triever.progress import track
 from triever.queries.question_sampler import Judge, Questions, QuestionSampler
 from triever.queries.writer_tuning import WriterTuning, tune
-from triever.retriever import load
+from triever.retriever import WRITER, load
 from triever.retrievers.reranker import Reranked
 from triever.training.memory_estimate import FLOAT, check, estimate
 from triever.training.pairs import Pairs, pairs_of
@@ -104,7 +104,7 @@ class WriterModel:
 class QueryWriter:
     """Writes the questions of documents: `dict(QueryWriter(per_document=3).write(data.documents()))`."""
 
-    kind: ClassVar[str] = "query-writer"
+    kind: ClassVar[str] = WRITER
 
     backbone: str = option("smollm2", "a causal language model: smollm2, scratch, a folder, or an id of the hub")
     fetch: bool = option(False, "fetch the backbone from the hub if it is not here")
