@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from triever.lab.tables import PLAN, RecipeTable, read_plan
@@ -35,6 +35,48 @@ class Claim:
     measure: str = "Success@1"
 
 
+HARD = (
+    Claim(
+        "3 · Hard negatives swing dense retrieval (table 1: Hit@1 52.4 without, 39.5 with one half, 47.0 with all)",
+        "study/hard",
+        "a share of 0 to 1 of the 8 negatives that a question meets is hard; 3,840 questions in all",
+        (
+            "dense, hard=0.5 < dense, hard=0.25",
+            "dense, hard=0.5 < dense, hard=1.0",
+            "dense, hard=1.0 < dense, hard=0.0",
+        ),
+        ("dense, hard=0.0", "dense, hard=0.5", "dense, hard=1.0"),
+    ),
+    Claim(
+        "3 · Late interaction gains where dense retrieval loses (table 1: 57.5; 58.4 with a quarter, 60.0 with three)",
+        "study/hard",
+        "the same cells",
+        ("multivector, hard=0.0 < multivector, hard=0.25", "multivector, hard=0.0 < multivector, hard=0.75"),
+        ("multivector, hard=0.0", "multivector, hard=0.25", "multivector, hard=0.75"),
+    ),
+)
+ADAPTERS = (
+    Claim(
+        "5 · Generative retrieval gains from new weights, dense retrieval does not (figure 3: about 5% against 1%)",
+        "study/adapters",
+        "adapters of .67 of the backbone's weights against none, the same training",
+        (
+            "codebook, no adapter < codebook, budget=0.67",
+            "dense, budget=0.67 - dense, no adapter < codebook, budget=0.67 - codebook, no adapter",
+        ),
+        (
+            *("dense, no adapter", "dense, budget=0.67"),
+            *("codebook, no adapter", "codebook, budget=0.67"),
+        ),
+    ),
+    Claim(
+        "5 · Too many new weights hurt both (figure 5: all fall behind 0.4B beside 0.6B)",
+        "study/adapters",
+        "adapters of 1.33 against .67",
+        ("codebook, budget=1.33 < codebook, budget=0.67", "dense, budget=1.33 < dense, budget=0.67"),
+        ("dense, budget=1.33", "codebook, budget=1.33"),
+    ),
+)
 CLAIMS = (
     Claim(
         "1 · More negatives help dense retrieval and late interaction, and 1,024 are not yet enough (figure 1)",
@@ -50,23 +92,12 @@ CLAIMS = (
         ("size=32 < size=1024", "size=32 < size=128", "size=128 < size=1024"),
         ("dense, size=32", "dense, size=1024", "multivector, size=32", "multivector, size=1024"),
     ),
-    Claim(
-        "3 · Hard negatives swing dense retrieval (table 1: Hit@1 52.4 without, 39.5 with one half, 47.0 with all)",
-        "study/hard",
-        "a share of 0 to 1 of 8 negatives is hard, beside the documents of 31 other questions; 3,840 questions in all",
-        (
-            "dense, hard=0.5 < dense, hard=0.25",
-            "dense, hard=0.5 < dense, hard=1.0",
-            "dense, hard=1.0 < dense, hard=0.0",
-        ),
-        ("dense, hard=0.0", "dense, hard=0.5", "dense, hard=1.0"),
-    ),
-    Claim(
-        "3 · Late interaction gains where dense retrieval loses (table 1: 57.5; 58.4 with a quarter, 60.0 with three)",
-        "study/hard",
-        "the same cells",
-        ("multivector, hard=0.0 < multivector, hard=0.25", "multivector, hard=0.0 < multivector, hard=0.75"),
-        ("multivector, hard=0.0", "multivector, hard=0.25", "multivector, hard=0.75"),
+    *HARD,
+    *(
+        replace(
+            claim, recipe="study/hard_in_batch", how="the same beside the documents of 31 other questions, as is usual"
+        )
+        for claim in HARD
     ),
     Claim(
         "4 · Generative retrieval loses less as the corpus grows (table 2, NQ: Hit@1 -3.3% against -6.9%)",
@@ -94,25 +125,14 @@ CLAIMS = (
             *("codebook by symbols, documents=8500", "codebook by symbols, documents=60000"),
         ),
     ),
-    Claim(
-        "5 · Generative retrieval gains from new weights, dense retrieval does not (figure 3: about 5% against 1%)",
-        "study/adapters",
-        "adapters of .67 of the backbone's weights against none, the same training",
-        (
-            "codebook, no adapter < codebook, budget=0.67",
-            "dense, budget=0.67 - dense, no adapter < codebook, budget=0.67 - codebook, no adapter",
-        ),
-        (
-            *("dense, no adapter", "dense, budget=0.67"),
-            *("codebook, no adapter", "codebook, budget=0.67"),
-        ),
-    ),
-    Claim(
-        "5 · Too many new weights hurt both (figure 5: all fall behind 0.4B beside 0.6B)",
-        "study/adapters",
-        "adapters of 1.33 against .67",
-        ("codebook, budget=1.33 < codebook, budget=0.67", "dense, budget=1.33 < dense, budget=0.67"),
-        ("dense, budget=1.33", "codebook, budget=1.33"),
+    *ADAPTERS,
+    *(
+        replace(
+            claim,
+            recipe="study/adapters_wiki",
+            how=f"{claim.how}, on wiki60k with the systems of claim 4, as in the paper",
+        )
+        for claim in ADAPTERS
     ),
     Claim(
         "6 · A thought before the search helps (table 3: Hit@1 45.7 and 47.3)",
@@ -168,22 +188,26 @@ TO_BE_RUN = "to be run"
 def table(results: Path = RESULTS) -> str:
     """A row for each claim: how it is tested, and what came out."""
     head = ("claim (and where the paper has it)", "tested by", "result")
-    rows = [(claim.text, f"`{claim.recipe}`: {claim.how}", result(claim, results)) for claim in CLAIMS]
+    measured = {recipe: table_of(results / recipe / SETTING) for recipe in {claim.recipe for claim in CLAIMS}}
+    rows = [(claim.text, f"`{claim.recipe}`: {claim.how}", result(claim, measured[claim.recipe])) for claim in CLAIMS]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
-def result(claim: Claim, results: Path = RESULTS) -> str:
+def table_of(folder: Path) -> RecipeTable | None:
+    """The table of a recipe that has results."""
+    return RecipeTable.of(read_plan(folder), folder) if (folder / PLAN).exists() else None
+
+
+def result(claim: Claim, measured: RecipeTable | None) -> str:
     """What was measured for a claim, and the verdict."""
-    folder = results / claim.recipe / SETTING
-    if not (folder / PLAN).exists():
+    if measured is None:
         return TO_BE_RUN
-    plan = read_plan(folder)
-    measured = RecipeTable.of(plan, folder)
-    numbers = {row.cell: row.measured(plan["split"], claim.measure) for row in measured.rows if row.results}
+    split = measured.plan["split"]
+    numbers = {row.cell: row.measured(split, claim.measure) for row in measured.rows if row.results}
     shown = [f"{cell} {numbers[cell]}" for cell in claim.cells if numbers.get(cell)]
     if not shown:
         return TO_BE_RUN
-    by_order = {line["order"]: line["verdict"] for line in measured.verdicts()}
+    by_order = {line["order"]: line["verdict"] for line in measured.verdicts}
     verdicts = [by_order[order] for order in claim.orders]
     link = f"[all numbers](../results/{claim.recipe}.md)"
     return f"**{told(verdicts)}**. {claim.measure}: {'; '.join(shown)} ({link})"

@@ -902,7 +902,8 @@ def test_help_and_version(folder: Path) -> None:
     assert all(kind in said for kind in KINDS)
     unwrapped = " ".join(ok(folder, "compare", "--help").replace("│", " ").split())
     assert "A value may have commas" in unwrapped
-    assert all(kind in ok(folder, "weights", "--help") for kind in ("generative", "dense", "multivector", "reranked"))
+    starting = ok(folder, "weights", "--help")
+    assert all(kind in starting for kind in ("generative", "dense", "multivector", "reranked", "reatt", "answerer"))
     assert ok(folder, "--version").startswith("triever 0.")
 
 

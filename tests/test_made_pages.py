@@ -107,19 +107,23 @@ def test_the_page_of_the_study_is_made_from_the_results(root: Path) -> None:
 
 def test_a_claim_has_its_verdict_once_its_cells_are_measured(tmp_path: Path) -> None:
     claim, recipe = study_page.CLAIMS[0], read("study/negatives", "mini")
-    assert study_page.result(claim, tmp_path) == study_page.TO_BE_RUN
+
+    def result() -> str:
+        return study_page.result(claim, study_page.table_of(tmp_path / claim.recipe / study_page.SETTING))
+
+    assert result() == study_page.TO_BE_RUN
     measured(recipe, tmp_path, {f"dense, shared={count}": 0.9 - count / 2048 for count in (8, 128, 1024)})
-    assert study_page.result(claim, tmp_path).startswith("**does not hold**. Success@1: dense, shared=8 0.897")
+    assert result().startswith("**does not hold**. Success@1: dense, shared=8 0.897")
     rising = {
         f"{system}, shared={count}": 0.4 + count / 2048 for system in ("dense", "multivector") for count in (8, 128)
     }
     measured(recipe, tmp_path, rising)
     measured(recipe, tmp_path, {"dense, shared=1024": 0.8})
-    assert study_page.result(claim, tmp_path).startswith("**in part to be run (holds in 1 of 3 orders)**")
+    assert result().startswith("**in part to be run (holds in 1 of 3 orders)**")
     measured(recipe, tmp_path, {"multivector, shared=1024": 0.8})
-    result = study_page.result(claim, tmp_path)
-    assert result.startswith("**holds**. Success@1: dense, shared=8 0.405 ± 0.001; dense, shared=1024 0.801 ± 0.001; ")
-    assert result.endswith("([all numbers](../results/study/negatives.md))")
+    shown = "dense, shared=8 0.405 ± 0.001; dense, shared=1024 0.801 ± 0.001; "
+    assert result().startswith(f"**holds**. Success@1: {shown}")
+    assert result().endswith("([all numbers](../results/study/negatives.md))")
 
 
 def test_the_menu_has_the_pages_that_there_are(tmp_path: Path) -> None:
@@ -148,3 +152,15 @@ def test_models_of_growth_are_those_that_decoding_searches() -> None:
     both = [cell.system.completed(0, cell.data.train).parts for cell in (trained, searched)]
     assert json.dumps(both[0]["symbols"].to_dict()) == json.dumps(both[1]["codebook"].to_dict())
     assert (trained.data.documents, trained.data.first) == (searched.data.documents, searched.data.first)
+
+
+def test_new_weights_are_tried_in_the_systems_of_growth() -> None:
+    growth, adapters = (
+        {cell.label: cell for cell in read(recipe, "mini").cells} for recipe in ("study/growth", "study/adapters_wiki")
+    )
+    for name, part, own in (("dense", "dense", "dense"), ("codebook by symbols", "symbols", "codebook")):
+        tried, grown = adapters[f"{own}, no adapter"], growth[f"{name}, documents=8500"]
+        assert tried.data == grown.data
+        whole = tried.system.completed(0, tried.data.train)
+        parts = grown.system.completed(0, grown.data.train).parts
+        assert json.dumps(whole.to_dict()) == json.dumps(parts[part].to_dict())

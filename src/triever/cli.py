@@ -82,7 +82,8 @@ COMMANDS: dict[str, Callable[..., None] | dict[str, Callable[..., None]]] = {
 }
 GROUPS = {
     "analyse": "Analyse where systems differ, calibration, a vocabulary, attention heads, theory of scores, or memory.",
-    "weights": "List and install pretrained weights: generative, dense, multivector and reranked can start from them.",
+    "weights": "List and install pretrained weights. All trained systems can start from them: generative, contextual, "
+    "gdr, dense, multivector, reranked, reatt and answerer.",
     "docids": "Describe the identifiers that a scheme gives to documents, or browse those of a saved retriever.",
     "bench": "Measure speed and size beside other libraries.",
     "data": "Show, convert and sample datasets.",

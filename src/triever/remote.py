@@ -185,10 +185,11 @@ class RemoteAnswerer(Remote):
     def _answer(self, values: Mapping[str, Any]) -> Answer:
         sources = []
         for source in values["sources"]:
-            hit = Hit(source["id"], source["score"])
+            span = tuple(source["span"]) if "span" in source else None
+            hit = Hit(source["id"], source["score"], span=span)
             hit.came_from(Found(self.documents, values["question"]))
             matches = tuple((own, other, weight) for own, other, weight in source["matches"])
-            sources.append(Source(hit, source["share"], matches))
+            sources.append(Source(hit, source["share"], matches, source.get("holds_answer")))
         told = (values[name] for name in ("question", "answer", "probability", "written"))
         return Answer(*told, tuple(sources), values.get("note", ""))  # servers of earlier versions send no note
 

@@ -155,6 +155,8 @@ class Retriever(ABC, Generic[E]):
     kind: ClassVar[str]
     search_only: ClassVar[tuple[str, ...]] = ()
     """Options that say how to search and nothing else, so that a fitted retriever may get others."""
+    gives_probabilities: ClassVar[bool] = True
+    """Whether its scores may be probabilities or become some; where they never are, this is known before a training."""
     _held: Held[E] | None = field(default=None, init=False, repr=False)
     cut: Cut = option(
         Cut(),

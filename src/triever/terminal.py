@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from triever.data.records import Answer, Result
+    from triever.data.records import Answer, Result, Source
     from triever.evaluation.finding import Finding
 
 LEFT = (
@@ -122,14 +122,24 @@ def answered(answer: Answer, shared: str = "attention") -> Text:
     unsure = f"; it would be {_flat(answer.written)}" if answer.text is None and answer.written else ""
     text = Text(_flat(str(answer)), style="bold")
     text.append(f"  (probability {answer.probability:.2f}{unsure})\n", style="not bold")
-    for number, source in enumerate(answer.sources[:SOURCES], start=1):
+    for number, source in _shown(answer.sources):
         named = f"{printable(source.hit.title)}  " if source.hit.title else ""
+        holds = ", holds the answer" if source.holds_answer and answer.text else ""
         text.append(f"{number:>2}. ", style="not bold").append(named).append(
-            f"{printable(source.hit.id)}  {source.share:.0%} of the {shared}\n", style="not bold"
+            f"{printable(source.hit.id)}  {source.share:.0%} of the {shared}{holds}\n", style="not bold"
         )
         text.append(f"    {_flat(str(source.hit.snippet))}\n", style="not bold")
     text.rstrip()
     return text
+
+
+def _shown(sources: Sequence[Source]) -> list[tuple[int, Source]]:
+    """The documents with the largest shares and their ranks, and the first one that holds the answer."""
+    ranked = [*enumerate(sources, start=1)]
+    shown = ranked[:SOURCES]
+    if not any(source.holds_answer for _, source in shown):
+        shown += [(rank, source) for rank, source in ranked if source.holds_answer][:1]
+    return shown
 
 
 def _flat(text: str) -> str:

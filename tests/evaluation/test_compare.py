@@ -50,6 +50,7 @@ class Claiming(BM25):
     """One that gives the same probability to every hit."""
 
     claimed = 1e-13
+    gives_probabilities = True
 
     def with_probabilities(self, queries: Sequence[Query], results: Sequence[Result]) -> list[Result]:
         return [Result(tuple(replace(hit, logprob=math.log(self.claimed)) for hit in result)) for result in results]

@@ -108,10 +108,14 @@ def test_requests_of_several_clients_are_searched_together(url: str) -> None:
     def ask(number: int) -> int:
         return httpx.post(f"{url}/v1/search", json={"query": f"water {number}"}, timeout=30).status_code
 
-    before = largest_batch(url)  # a request may have several queries itself
-    with ThreadPoolExecutor(32) as threads:
-        assert [*threads.map(ask, range(32))] == [200] * 32
-    assert before <= 4 < largest_batch(url)
+    def ask_at_once() -> bool:
+        with ThreadPoolExecutor(32) as threads:
+            assert [*threads.map(ask, range(32))] == [200] * 32
+        return largest_batch(url) > 4
+
+    assert largest_batch(url) <= 4  # a request may have several queries itself
+    # A replica waits for others only behind a search for several clients, so it is chance when it begins to.
+    until(ask_at_once, seconds=60)
 
 
 def largest_batch(url: str) -> float:

@@ -685,10 +685,10 @@ def test_the_table_tells_what_was_expected() -> None:
     assert (first["expected"], first["verdict"]) == ("1.000 ± 0.3", "OK")
     assert lines["k1=2.0, b=1.0", "Success@1"]["verdict"] == "DRIFT"
     assert ("k1=2.0, b=1.0", "RR@10") in lines
-    assert [one["order"] for one in table.verdicts()] == ["k1=0.5, b=0.0 <= k1=2.0, b=0.0", "RR@10: b=0.0 < b=1.0"]
+    assert [one["order"] for one in table.verdicts] == ["k1=0.5, b=0.0 <= k1=2.0, b=0.0", "RR@10: b=0.0 < b=1.0"]
     assert table.drifted
     narrow = table.narrowed(["k1=0.5, b=0.0"])
-    assert (len(narrow.lines()), narrow.verdicts(), narrow.drifted) == (1, [], False)
+    assert (len(narrow.lines()), narrow.verdicts, narrow.drifted) == (1, [], False)
 
 
 def test_the_command_line(here: Path) -> None:
@@ -730,7 +730,7 @@ def test_an_order_is_told_for_each_split_that_it_names() -> None:
     one, both = table.plan["order"]
     assert (one["measure"], one["splits"]) == ("Success@1", ("train",))
     assert (both["measure"], both["splits"]) == ("RR@10", ("test", "train"))
-    assert [line["why"].partition(";")[0].split(" of ")[1] for line in table.verdicts()] == ["2", "4"]
+    assert [line["why"].partition(";")[0].split(" of ")[1] for line in table.verdicts] == ["2", "4"]
 
 
 def test_a_failed_cell_ends_with_1(here: Path) -> None:
@@ -833,7 +833,7 @@ def test_results_become_an_index_and_a_page_for_each_recipe(here: Path) -> None:
         assert f"]({page})" in written["results.md"]
     assert written["results/before.md"].count("\n## ") == 2
     assert "| [toy](results/toy.md) | mini | Some constants | 4 | " in written["results.md"]
-    verdicts = [line["verdict"] for line in experiment.table_of(recipe(BM25S + EXPECTED, "mini")).verdicts()]
+    verdicts = [line["verdict"] for line in experiment.table_of(recipe(BM25S + EXPECTED, "mini")).verdicts]
     assert all(f"{verdict} {verdicts.count(verdict)}" in written["results.md"] for verdict in verdicts)
     assert "smoke" not in written["results.md"]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.retrievers.contract import QUERIES, dataset
 from triever import BM25, UsageError
 from triever.data.writers import write_run
-from triever.evaluation.compare import check_answers
+from triever.evaluation.compare import check_asked
 from triever.lab.systems import labels, ready_runs, ready_systems, split_settings
 
 KNOWN = ("backbone", "size", "training", "systems", "method", "depth", "k1", "b")
@@ -56,7 +56,13 @@ def test_all_words_are_understood_before_anything_is_fitted(monkeypatch: pytest.
 def test_what_cannot_answer_is_refused_before_anything_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BM25, "fit", lambda *_: pytest.fail("it was fitted"))
     with pytest.raises(UsageError, match="EM needs answers, and bm25 only finds documents"):
-        ready_systems(["bm25"], dataset(), partial(check_answers, measures=["RR@10", "EM"]))
+        ready_systems(["bm25"], dataset(), partial(check_asked, measures=["RR@10", "EM"]))
+
+
+def test_what_never_gives_probabilities_is_refused_before_anything_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BM25, "fit", lambda *_: pytest.fail("it was fitted"))
+    with pytest.raises(UsageError, match="Brier needs probabilities, and the scores of bm25 are none"):
+        ready_systems(["dense", "bm25"], dataset(), partial(check_asked, measures=["RR@10", "Brier"]))
 
 
 def test_a_path_to_nothing_is_not_called_a_system() -> None:

@@ -187,10 +187,10 @@ def test_an_order_of_differences(dense: tuple[float, ...], expected: str) -> Non
     pair = PlannedPair(less="c", less_minus="d", more="a", more_minus="b", strict=True)
     order = PlannedOrder(statement="c - d < a - b", measure="RR@10", pairs=(pair,))
     table = RecipeTable(plan_of([*rows], [order]), tuple(run(cell, values, 0.01) for cell, values in rows.items()))
-    [line] = table.verdicts()
+    [line] = table.verdicts
     assert line["verdict"] == expected
     assert expected == HOLDS or line["why"].startswith("c - d 0.100, a - b 0.")
-    assert table.narrowed(["a", "b", "c"]).verdicts() == []
+    assert table.narrowed(["a", "b", "c"]).verdicts == []
 
 
 @given(several(SURE, 2, 4), st.data())
@@ -218,7 +218,7 @@ def test_an_order_of_searches_of_one_part_is_told_seed_by_seed(kinds: tuple[str,
     pair = PlannedPair(less="beam", more="exact", strict=True)
     order = PlannedOrder(statement="beam < exact", measure="RR@10", pairs=(pair,))
     table = RecipeTable(plan_of(["beam", "exact"], [order]), tuple(rows))
-    assert table.verdicts()[0]["verdict"] == expected
+    assert table.verdicts[0]["verdict"] == expected
 
 
 @pytest.mark.parametrize("values", [(0.0,), (0.0, 0.0)], ids=len)
@@ -227,11 +227,11 @@ def test_few_questions_tell_nothing(values: tuple[float, ...], queries: int, exp
     """The interval over one question has no width, and would tell everything."""
     rows = run("a", values, 0.0, queries), run("b", [value + 1 for value in values], 0.0, queries)
     pair = PlannedPair(less="a", more="b", strict=True)
-    [line] = RecipeTable(plan_of(["a", "b"], [order_of(pair)]), rows).verdicts()
+    [line] = RecipeTable(plan_of(["a", "b"], [order_of(pair)]), rows).verdicts
     reason = "a 0.000, b 1.000; fewer than 20 questions tell nothing"
     assert (line["verdict"], line["why"]) == (expected, reason if expected == OPEN else "")
     gains = PlannedPair(less="a", less_minus="a", more="b", more_minus="a", strict=True)
-    [line] = RecipeTable(plan_of(["a", "b"], [order_of(gains)]), rows).verdicts()
+    [line] = RecipeTable(plan_of(["a", "b"], [order_of(gains)]), rows).verdicts
     assert line["verdict"] == expected
 
 
@@ -240,9 +240,9 @@ def test_an_order_of_what_a_system_does_not_give_says_so(measure: str, why: str)
     rows = run("a", (0.5,)), run("b", (0.6,))
     rows[0].results[0]["reports"]["test"]["scores"]["a"][measure] = score(0.5)
     order = order_of(PlannedPair(less="a", more="b", strict=True), measure)
-    [line] = RecipeTable(plan_of(["a", "b"], [order]), rows).verdicts()
+    [line] = RecipeTable(plan_of(["a", "b"], [order]), rows).verdicts
     assert (line["verdict"], line["why"]) == (MISSING, why)
-    [line] = RecipeTable(plan_of(["a", "b"], [order]), (rows[0], Row("b", (), {}, 1))).verdicts()
+    [line] = RecipeTable(plan_of(["a", "b"], [order]), (rows[0], Row("b", (), {}, 1))).verdicts
     assert (line["verdict"], line["why"]) == (MISSING, ""), "it was not run"
 
 

@@ -14,7 +14,7 @@ from tests.models.test_backbones import KINDS, folders, needs_minilm  # noqa: F4
 from triever import artifact
 from triever.errors import ArtifactError, UsageError
 from triever.models import encoder as encoders
-from triever.models import encoding_blocks
+from triever.models import precision
 from triever.models.backbones import load_backbone
 from triever.models.encoder import Encoder, EncoderShape, encode, encode_tokens, pooled
 from triever.models.tokens import Tokens, in_pieces
@@ -204,7 +204,7 @@ def test_encoding_does_not_end_training(scratch: Encoder) -> None:
 def test_half_precision_is_near(scratch: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = tokens_of(scratch)
     expected = encode(scratch, tokens)
-    monkeypatch.setattr(encoding_blocks, "fast_dtype", lambda _device: torch.bfloat16)
+    monkeypatch.setattr(precision, "fast_dtype", lambda _device: torch.bfloat16)
     found = encode(scratch, tokens, device="cpu")
     assert found.dtype == np.float32
     assert ((found * expected).sum(1) > 0.99).all()

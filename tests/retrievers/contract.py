@@ -147,6 +147,12 @@ class Contract:
     def test_a_query_may_be_text_or_a_record_in_any_unicode_form(self, fitted: triever.Retriever) -> None:
         assert fitted.search("Schuhgro\u0308\u00dfe") == fitted.search(Query("x", "Schuhgr\u00f6\u00dfe"))
 
+    def test_what_says_that_it_gives_no_probabilities_gives_none(self, fitted: triever.Retriever) -> None:
+        results = fitted.with_probabilities(QUERIES, fitted.search_many(QUERIES, 3))
+        likely = [hit.logprob is not None for result in results for hit in result]
+        assert likely
+        assert fitted.gives_probabilities or not any(likely)
+
     @pytest.mark.parametrize("query", ["", "   ", "?!…", "\x00", "zzzzqqqq", "a" * 100_000])
     def test_odd_queries_are_answered(self, fitted: triever.Retriever, query: str) -> None:
         assert len(fitted.search(query, 3)) <= 3

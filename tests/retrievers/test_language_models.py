@@ -33,6 +33,7 @@ from triever import (
 from triever.commands.use import search
 from triever.learning.docid_views import views_of
 from triever.models.backbones import Backbone, load_backbone
+from triever.models.precision import say_without_effect
 from triever.models.prompts import ASK, LONGEST_THOUGHT, PROMPTS, THINK, THINKING, Prompts
 from triever.models.token_decoder import TokenDecoder
 
@@ -87,11 +88,15 @@ def test_an_untrained_model_scores_titles_as_the_language_model_does(
 
 
 def test_titles_are_searched_in_bfloat16_if_asked_where_that_is_faster(
-    folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fitted = titled(folders["llama"], search_options=WIDE).fit(dataset())
     whole = scored(fitted)
+    say_without_effect.cache_clear()
     assert scored(fitted.searching(precision="bfloat16")) == whole, "this processor is not said to be faster in it"
+    assert [record.message for record in caplog.records if "bfloat16" in record.message] == [
+        "search_options.precision=bfloat16 has no effect: this cpu is not faster in it, so it computes in float32"
+    ], "once, however many searches there are"
     monkeypatch.setattr("triever.models.precision.has_matrix_unit", lambda: True)
     assert scored(fitted) == whole
     rounded = fitted.searching(precision="bfloat16")

@@ -26,7 +26,9 @@ from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
 from tests.warm import run
 from triever import BM25, Cut, Dataset, Document, Query
 from triever.commands.use import ask as ask_command
+from triever.data.answers import has_answer
 from triever.data.entities import entities, sentences
+from triever.data.records import Answer, Found, Hit, Source
 from triever.data.store import DocumentStore
 from triever.engines.attention import AttentionEngine
 from triever.engines.readers import AT_ONCE, NEVER, Reader
@@ -40,6 +42,7 @@ from triever.learning.answering import ReadingCourse, known_from
 from triever.models.reatt import UNSET, ReAttModel
 from triever.retrievers.answerer import Answerer, ReaderTuning
 from triever.retrievers.reatt import ReAtt, ReAttTuning
+from triever.terminal import answered
 from triever.training import memory_estimate
 from triever.training.reatt_loss import ReAttLoss
 
@@ -248,7 +251,7 @@ def test_training_changes_the_model_and_fits_from_when_on_it_knows(kind: str, tm
     told = fitted.engine.made_from()
     assert told["trained steps"] == 6
     assert "held-out likelihood" in told
-    assert 0 <= told["held-out exact match"] <= 1
+    assert 0 <= told["exact match of held-out questions"] <= 1
     untouched = reatt().fit(people()).engine.reader.texts.model.state_dict()
     learned = fitted.engine.reader.texts.model.state_dict()
     assert any(not torch.equal(learned[name], weight) for name, weight in untouched.items())
@@ -403,7 +406,7 @@ def test_it_is_said_where_answers_stand_in_no_document_that_is_read(
     tuning = ReaderTuning if make is Answerer else ReAttTuning
     training = tuning(holdout=0.0, batch=2, close=2, **steps)
     make(backbone=SMALL, training=training).fit(data)
-    assert caplog.text.count("an answer stands in one of the documents that are read for only") == bool(said)
+    assert caplog.text.count("an answer stands in one of the close documents for only") == bool(said)
     assert said in caplog.text
     caplog.clear()
     for other in (replace(training, task="masked"), replace(training, task="relevance")):
@@ -422,10 +425,81 @@ def test_it_is_said_where_answers_stand_behind_what_is_read(make: type, caplog: 
     training = (ReaderTuning if make is Answerer else ReAttTuning)(holdout=0.0, batch=2, close=2, **steps)
     make(backbone=SMALL, document_length=64, training=training).fit(data)
     assert "7 of 8 texts are longer than the 64 tokens that are read of each" in caplog.text
-    assert "one of the documents that are read for only 1 of 8 questions" in caplog.text
+    said = "for 7 of 8 questions the answer stands in a close document, behind the 64 tokens that are read of it: "
+    assert f"{said}document_length=128 reads more" in caplog.text
+    assert "of the close documents for only" not in caplog.text, "they are close, and not read"
     caplog.clear()
     make(backbone=SMALL, document_length=512, training=training).fit(data)
     assert "that are read" not in caplog.text
+
+
+def test_sources_are_what_was_read_of_documents() -> None:
+    long = replace(PEOPLE[0], text=f"{'Really. ' * 60}Anna lives in Aachen.")
+    fitted = reatt(document_length=64, read_documents=3).fit(Dataset.of("long", [long, *PEOPLE[1:3]]))
+    sources = {source.hit.id: source for source in fitted.ask("Where does Anna live?").sources}
+    whole = {**sources}
+    read = whole.pop(long.id)
+    assert read.hit.span is not None
+    assert read.hit.span[0] == 0
+    assert long.text.startswith(read.hit.passage)
+    assert 0 < len(read.hit.passage) < 64 * len("Really. ")
+    assert "Aachen" not in str(read.hit.snippet)
+    assert all(source.hit.span is None for source in whole.values())
+    for source in sources.values():
+        answer = fitted.ask("Where does Anna live?")
+        assert source.holds_answer == has_answer(f"{source.hit.title} {source.hit.passage}", [answer.written])
+    [brief] = fitted.ask_many(["Where does Anna live?"], matches=False)
+    assert [source.holds_answer for source in brief.sources] == [None] * 3
+    assert brief.written == fitted.ask("Where does Anna live?").written
+    told = {source["id"]: source for source in fitted.ask("Where does Anna live?").to_dict()["sources"]}
+    assert told[long.id]["span"] == [*read.hit.span]
+    assert {key: value["holds_answer"] for key, value in told.items()} == {
+        key: source.holds_answer for key, source in sources.items()
+    }
+
+
+@pytest.mark.parametrize(("right", "said"), [(1, "only 1 of 8 held-out questions were answered exactly"), (5, "")])
+def test_it_is_said_where_few_right_answers_choose_from_when_on_it_knows(
+    right: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fitted = reatt(training=SHORT).fit(people())
+    written = [fitted.ask(query).written for query in ASKED]
+    wanted = [*written[:right], *["Zwickau"] * len(written)]
+    told = [replace(query, answers=(text,)) for query, text in zip(ASKED, wanted, strict=False)]
+    caplog.clear()
+    fitted.with_threshold(fitted.engine, AskedAnswers(told), fitted.documents)
+    assert said in caplog.text
+    assert ("held-out questions" in caplog.text) == bool(said)
+
+
+def test_options_of_asking_are_checked_where_they_are_set_later() -> None:
+    fitted = reatt().fit(people())
+    fitted.known_from = 7.0
+    with pytest.raises(UsageError, match="is no probability"):
+        fitted.ask("Where does Anna live?")
+    fitted.known_from, fitted.read_documents = None, 0
+    with pytest.raises(UsageError, match="read_documents = 0 should be above zero"):
+        fitted.ask("Where does Anna live?")
+
+
+def test_the_training_of_what_stands_before_a_reader_is_not_called_its_own() -> None:
+    first = reatt(training=SHORT).fit(people())
+    told = Answerer(backbone=SMALL, training=NO_STEPS, first=first).fit(people()).engine.made_from()
+    assert not [name for name in told if "held-out" in name or "step" in name or "seconds" in name]
+    assert "retrieval head" in told
+
+
+def test_a_document_that_holds_the_answer_is_shown_and_marked() -> None:
+    shares = (0.4, 0.3, 0.2, 0.06, 0.04)
+    found = [Hit(name, 1.0) for name in NAMES[:5]]
+    fitted = reatt().fit(people())
+    for hit in found:
+        hit.came_from(Found(fitted.documents, "x"))
+    sources = [Source(hit, share, (), hit.id in NAMES[3:5]) for hit, share in zip(found, shares, strict=True)]
+    shown = str(answered(Answer("x", "y", 0.5, "y", tuple(sources))))
+    assert [line.split()[0] for line in shown.splitlines() if "of the attention" in line] == ["1.", "2.", "3.", "4."]
+    assert shown.count("6% of the attention, holds the answer") == 1
+    assert shown.count("holds the answer") == 1
 
 
 @pytest.mark.parametrize("make", [Answerer, ReAtt])

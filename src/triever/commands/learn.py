@@ -202,6 +202,10 @@ def _outcome(made_from: Mapping[str, object], *, keep: str = "best") -> str:
     'kept step 600 of 600; held-out queries at step 450, the best: RR@10 0.71'
     >>> _outcome({"trained steps": 600, "best step": 600, "held-out RR@10": 0.2, "held-out RR@10 before": 0.2})
     'kept step 600 of 600; held-out queries: RR@10 0.2 (before: 0.2)'
+    >>> facts = {"trained steps": 9, "best step": 3, "held-out likelihood": -0.2}
+    >>> facts["exact match of held-out questions"] = 0.4
+    >>> _outcome(facts, keep="last")
+    'kept step 9 of 9; held-out queries at step 3, the best: likelihood -0.2; as kept: exact match 0.4'
     """
     held_out = {
         name.removeprefix("held-out "): value for name, value in made_from.items() if name.startswith("held-out ")
@@ -217,7 +221,9 @@ def _outcome(made_from: Mapping[str, object], *, keep: str = "best") -> str:
     )
     gained = steps and best == steps and _has_gained(held_out, before)
     hint = "; it was still getting better: try more training.steps" if gained else ""
-    return f"{kept}; {judges}: {measures}{hint}"
+    exact = made_from.get("exact match of held-out questions")
+    as_kept = "" if exact is None else f"; as kept: exact match {exact}"
+    return f"{kept}; {judges}: {measures}{as_kept}{hint}"
 
 
 def _has_gained(held_out: Mapping[str, object], before: Mapping[str, object]) -> bool:

@@ -96,7 +96,7 @@ def compare(
     expansions: Expansions = None,
 ) -> None:
     """Measure several retrievers on the same questions; the others are tested against the first."""
-    from triever.evaluation.compare import check_answers, questions
+    from triever.evaluation.compare import check_asked, questions
     from triever.evaluation.compare import compare as measure_all
     from triever.evaluation.measures import DEFAULT_MEASURES, check_questions
     from triever.lab import results
@@ -107,7 +107,7 @@ def compare(
     told.check(measures)
     check_questions(measures, *questions(dataset, asked.split))  # as `compare` does, but before anything is trained
     learned = dataset.with_expansions(expansions) if expansions else dataset
-    retrievers = ready_searchers(systems, learned, partial(check_answers, measures=measures))
+    retrievers = ready_searchers(systems, learned, partial(check_asked, measures=measures))
     report = measure_all(retrievers, dataset, asked.split, measures, k=k)
     if told.out:
         about = {name: _about(retriever) for name, retriever in retrievers.items()}

@@ -35,15 +35,28 @@ def are_bytes(token: str) -> bool:
 def readable(token: str) -> str:
     r"""A token with the characters that its bytes stand for; bytes of a part of a character are shown as numbers.
 
-    >>> [readable(token) for token in ("ĠLondon", "æľŃå¹Į", "ĠæľŃå")]
-    ['ĠLondon', '札幌', 'Ġ札\\xe5']
+    >>> [readable(token) for token in ("ĠLondon", "æľŃå¹Į", "ĠæľŃå", "ÄħÄĩ")]
+    ['ĠLondon', '札幌', 'Ġ札\\xe5', 'ąć']
     """
-    return re.sub(f"[^{BLANKS}]+", _as_characters, token)
+    return re.sub(f"[^{BLANKS}]+", lambda run: _characters(run[0]), token)
 
 
-def _as_characters(run: re.Match[str]) -> str:
-    text = bytes(BYTES[letter] for letter in run[0].replace("\\", r"\\")).decode("utf-8", "backslashreplace")
+def exact(token: str) -> str:
+    r"""The same so that `token_of` finds the token again: what could be read otherwise is a number too.
+
+    >>> [exact(token) for token in ("ĠLondon", "ÄħÄĩ")]
+    ['ĠLondon', '\\u0105\\u0107']
+    """
+    return re.sub(f"[^{BLANKS}]+", lambda run: _exact_characters(run[0]), token)
+
+
+def _exact_characters(letters: str) -> str:
+    text = _characters(letters.replace("\\", r"\\"))
     return re.sub(f"[{BLANKS}]", lambda hit: rf"\u{ord(hit[0]):04x}", text)
+
+
+def _characters(letters: str) -> str:
+    return bytes(BYTES[letter] for letter in letters).decode("utf-8", "backslashreplace")
 
 
 def token_of(text: str) -> str:

@@ -267,6 +267,12 @@ class Hit(_Readable):
     logprob: float | None = None
     span: tuple[int, int] | None = None
 
+    def within(self, start: int, end: int) -> Hit:
+        """The same hit, of a part of its document."""
+        made = replace(self, span=(start, end))
+        made.came_from(self._source())
+        return made
+
 
 @dataclass(frozen=True, slots=True)
 class Result(Sequence[Hit]):
@@ -301,12 +307,14 @@ class Source:
 
     Where documents are read one by one (RAG), `share` is how probable dense retrieval finds the document. `matches` has
     for each token of the question the token of the document that it attends to most, and how much, where the model that
-    answers has found the document by its own attention.
+    answers has found the document by its own attention. `holds_answer` says whether what was written stands in what was
+    read of the document, if it was looked for; where that is not all of its text, `hit.span` says which part it is.
     """
 
     hit: Hit
     share: float
     matches: tuple[tuple[str, str, float], ...] = ()
+    holds_answer: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +341,9 @@ class Answer:
             {
                 "id": source.hit.id,
                 "title": source.hit.title,
+                **({"span": list(source.hit.span)} if source.hit.span else {}),
                 "share": source.share,
+                "holds_answer": source.holds_answer,
                 "score": source.hit.score,
                 "snippet": str(source.hit.snippet),
                 "matches": [list(match) for match in source.matches],

@@ -21,10 +21,11 @@ from triever.engines.reranked import FIRST
 from triever.memory_parts import Products, Stored, inside
 from triever.models import reatt_files
 from triever.models.encoder import source_of
-from triever.models.precision import device_of, fast_dtype
+from triever.models.precision import computing_fast, device_of
 from triever.models.reatt import Answers, PairStates
 from triever.models.tokens import Tokens
 from triever.progress import track
+from triever.training.tuning import is_about_training
 from triever.validation import require, require_numbers, require_table
 
 if TYPE_CHECKING:
@@ -92,8 +93,7 @@ class AnswerReader(Reader[ReadTexts]):
         most = max(len(rows[number]) for number in numbers)
         chosen = np.array([[*rows[number], *[-1] * (most - len(rows[number]))] for number in numbers], np.int64)
         ids, mask = (part.to(device) for part in asked.padded(numbers, model.tokenizer.pad))
-        dtype = fast_dtype(device)
-        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        with computing_fast(device):
             pairs = self._pairs(ids, mask, chosen)
             if self.temperature:
                 apart = model.generate(model.read(pairs.apart()), word_for_word=word_for_word)
@@ -203,8 +203,8 @@ class AnswererEngine:
         return {**self.reader.products(now, then), **inside(FIRST, self.first.products(now, then))}
 
     def made_from(self) -> dict[str, Any]:
-        """The backbones of both, and how the training went."""
-        first = dict(self.first.made_from())
+        """The backbones of both, and how the training of the second went."""
+        first = {name: value for name, value in self.first.made_from().items() if not is_about_training(name)}
         own = source_of(self.reader.texts.model)
         weights = [first.pop("weights"), own] if "weights" in first else [own]
         known = {"answers known from": self.reader.known}

@@ -25,7 +25,7 @@ from triever.index.sharded import ShardedTokens
 from triever.index.token_vectors import TokenIndex, token_products
 from triever.memory_parts import Products, Stored, scaled
 from triever.models.encoder import BATCH_TOKENS
-from triever.models.precision import fast_dtype
+from triever.models.precision import computing_fast
 from triever.models.reatt import ReAttModel
 from triever.models.tokens import Tokens, by_length
 from triever.progress import track
@@ -56,6 +56,11 @@ class ReadTexts:
         longest = self.model.encoder.longest_document
         return min(self.document_length, longest or self.document_length)
 
+    def read_part(self, text: str) -> str:
+        """What is read of the text of a document: its beginning, or all of it."""
+        tokenizer = self.model.tokenizer
+        return tokenizer.cut([text], self.most_of_document - len(tokenizer.before) - len(tokenizer.after))[0]
+
     def documents(self, documents: Iterable[Document]) -> Tokens:
         """The tokens of documents."""
         most = self.most_of_document
@@ -82,11 +87,10 @@ class ReadTexts:
     ) -> tuple[np.ndarray, np.ndarray]:
         model, device = self.model, self.model.device
         out = room((len(tokens.flat), model.encoder.head_size), np.float16, folder)
-        dtype = fast_dtype(device)
         batches = by_length(tokens.lengths, tokens=AT_ONCE.get(device.type, AT_ONCE["cpu"]))
         was_training = model.training
         model.eval()
-        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        with computing_fast(device):
             for rows in track(batches, label, len(tokens), unit="texts", size=len):
                 ids, mask = tokens.padded(rows, model.tokenizer.pad)
                 vectors = read(ids.to(device), mask.to(device)).float().cpu().numpy()

@@ -18,7 +18,7 @@ from triever.errors import UsageError
 from triever.models import causal_files
 from triever.models.encoder import one_token
 from triever.models.language_model import LanguageModel
-from triever.models.precision import device_of, fast_dtype
+from triever.models.precision import computing_fast, device_of
 from triever.models.reatt import ANSWER_TOKENS
 from triever.models.sampling import left_padded
 from triever.models.tokens import Tokens, by_length
@@ -63,6 +63,10 @@ class PromptTexts:
     def most_of_document(self) -> int:
         """How many tokens of a document are read at most."""
         return self.document_length
+
+    def read_part(self, text: str) -> str:
+        """What is read of the text of a document: its beginning, or all of it."""
+        return self.model.tokenizer.cut([text], self.document_length)[0]
 
     def documents(self, documents: Iterable[Document]) -> Tokens:
         """The tokens of documents, nothing before or after them."""
@@ -162,8 +166,8 @@ class CausalReader(Reader[PromptTexts]):
         model, device = self.texts.model, self.texts.model.device
         tokens = Tokens.from_lists([prompt.tokens.tolist() for prompt in prompts], model.tokenizer.size)
         ids, mask = (part.to(device) for part in left_padded(*tokens.all_padded(model.tokenizer.pad)))
-        dtype, places = fast_dtype(device), _places(prompts, ids.shape[1]).to(device) if word_for_word else None
-        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        places = _places(prompts, ids.shape[1]).to(device) if word_for_word else None
+        with computing_fast(device):
             continued = model.continued(ids, mask, ANSWER_TOKENS, places)
         attention, logprobs = continued.attention.cpu().numpy(), continued.logprobs.tolist()
         return [

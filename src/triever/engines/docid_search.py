@@ -13,7 +13,7 @@ from triever.config import option
 from triever.docids.walk import Walk
 from triever.errors import UsageError
 from triever.models.generator import Cache, Generator, Hidden
-from triever.models.precision import fast_dtype
+from triever.models.precision import fast_dtype, say_without_effect
 from triever.search.beam import BeamOptions, beam
 from triever.search.exact import exact
 from triever.search.free import free
@@ -102,8 +102,12 @@ class SearchOptions:
 
     def dtype_on(self, device: torch.device) -> torch.dtype | None:
         """The numbers in which a language model is to compute on a device, if others than its weights have."""
-        fast = self.precision == "bfloat16" and fast_dtype(device) == torch.bfloat16
-        return torch.bfloat16 if fast else None
+        if self.precision == "float32":
+            return None
+        if fast_dtype(device) == torch.bfloat16:
+            return torch.bfloat16
+        say_without_effect(device.type)
+        return None
 
     @property
     def steady(self) -> bool:

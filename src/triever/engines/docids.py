@@ -46,7 +46,7 @@ from triever.models.prompts import Prompt, Prompts
 from triever.models.rounded import Rounded
 from triever.models.token_decoder import TokenDecoder
 from triever.models.tokens import TextTokenizer, Tokens
-from triever.search.many import search_each
+from triever.search.many import rows_on, search_each
 from triever.search.paths import path_scores
 from triever.search.recorder import Recorder
 from triever.search.scores import Normalisation
@@ -340,6 +340,7 @@ class DocidEngine:
                 generator,
                 asked,
                 lambda cache, hidden: found_by(options, docids.walk, docids.scheme.stop, generator, cache, hidden, k),
+                rows=rows_on(generator, options.beam(k).width),
             )
         results = found_results(docids, store, scored_per_query, k)
         said = NO_THOUGHT if options.think else ""

@@ -40,6 +40,10 @@ class Texts(Protocol):
         """How many tokens of a document are read at most."""
         ...
 
+    def read_part(self, text: str) -> str:
+        """What is read of the text of a document: its beginning, or all of it."""
+        ...
+
     def documents(self, documents: Iterable[Document]) -> Tokens:
         """The tokens of documents."""
         ...

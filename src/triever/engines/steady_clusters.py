@@ -22,8 +22,8 @@ from triever.index.trie_vectors import TrieVectors
 from triever.models.encoder import Encoder
 from triever.models.even_decoder import Even
 from triever.search.beam import BeamOptions, Frontier
-from triever.search.many import batches_of
-from triever.search.steady_search import Begun, Key, SteadySearch, filled_up, power_of_two
+from triever.search.many import batches_of, power_of_two
+from triever.search.steady_search import Begun, Key, SteadySearch, filled_up
 
 ROOM = 2**27
 """The most scores of documents that are there at once."""

@@ -20,9 +20,9 @@ from triever.engines.node_docids import Rows
 from triever.engines.node_search import FEWEST, Found, NodeSearch
 from triever.models.node_rows import node_weights
 from triever.models.row_model import log_sums
-from triever.search.many import batches_of
+from triever.search.many import batches_of, power_of_two
 from triever.search.recorded import Recorded
-from triever.search.steady_search import ROWS, filled_up, on_host, power_of_two
+from triever.search.steady_search import ROWS, filled_up, on_host
 
 ROOM = 2**27
 """The most log-probabilities of passages or nodes that are there at once."""

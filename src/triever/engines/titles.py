@@ -39,7 +39,7 @@ from triever.models.generator import Cache, Generator, Hidden
 from triever.models.tokens import TextTokenizer, Tokens, framed, places
 from triever.search.beam import beam
 from triever.search.hits import best, best_ranks
-from triever.search.many import search_each
+from triever.search.many import rows_on, search_each
 from triever.search.paths import path_scores
 from triever.search.recorder import Recorder
 from triever.search.steady_search import SteadySearch
@@ -142,7 +142,10 @@ class TitleEngine:
         else:
             generator = self.generator()
             scored_per_query = search_each(
-                generator, queries, lambda cache, hidden: self._found_by(generator, cache, hidden, k)
+                generator,
+                queries,
+                lambda cache, hidden: self._found_by(generator, cache, hidden, k),
+                rows=rows_on(generator, self.options.beam(k).width),
             )
         return [*found_results(self.docids, store, scored_per_query, k)]
 

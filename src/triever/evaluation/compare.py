@@ -73,7 +73,7 @@ def compare(
         raise UsageError(f"keep = {brief(keep)} should be a function", "it is called with a name and a run")
     check(measures)
     whole(k, "k")
-    check_answers(retrievers, measures)
+    check_asked(retrievers, measures)
     queries, qrels = questions(dataset, split)
     check_questions(measures, queries, qrels)
     _check_probabilities(retrievers, measures, queries[:PROBES])
@@ -106,8 +106,15 @@ def _per_second(queries: Sequence[Query], started: float) -> float:
     return round(speed) if speed >= 10 else speed
 
 
-def check_answers(retrievers: Mapping[str, Searcher], measures: Sequence[str]) -> None:
-    """Refuse a measure of answers for a system that gives none, before any work is done for it."""
+def check_asked(retrievers: Mapping[str, Searcher], measures: Sequence[str]) -> None:
+    """Refuse measures of answers or probabilities for systems that never give any, before any work is done for them."""
+    _check_answers(retrievers, measures)
+    never = [name for name, one in retrievers.items() if isinstance(one, Retriever) and not one.gives_probabilities]
+    _refuse_probabilities(never, measures)
+
+
+def _check_answers(retrievers: Mapping[str, Searcher], measures: Sequence[str]) -> None:
+    """Refuse a measure of answers for a system that gives none."""
     asked = [measure for measure in measures if measure in ANSWERED]
     silent = [name for name, retriever in retrievers.items() if not isinstance(retriever, Asks)]
     if asked and silent:
@@ -117,9 +124,15 @@ def check_answers(retrievers: Mapping[str, Searcher], measures: Sequence[str]) -
 
 def _check_probabilities(retrievers: Mapping[str, Searcher], measures: Sequence[str], queries: Sequence[Query]) -> None:
     """Refuse a measure of probabilities for a system that gives none: a search for some queries tells."""
+    if CLAIMED & {*measures}:
+        silent = [name for name, retriever in retrievers.items() if not _is_probable(retriever, queries)]
+        _refuse_probabilities(silent, measures)
+
+
+def _refuse_probabilities(silent: Sequence[str], measures: Sequence[str]) -> None:
+    """Refuse measures of probabilities for these systems, which give none."""
     asked = [measure for measure in measures if measure in CLAIMED]
-    silent = [name for name, retriever in retrievers.items() if asked and not _is_probable(retriever, queries)]
-    if silent:
+    if asked and silent:
         problem = f"{asked[0]} needs probabilities, and the scores of {', '.join(silent)} are none"
         raise UsageError(
             problem, "measure systems that give them, such as generative or dense, or leave the measure out"

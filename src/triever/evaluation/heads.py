@@ -20,7 +20,7 @@ from triever.engines.attention import ReadTexts
 from triever.errors import UsageError
 from triever.evaluation.compare import questions
 from triever.learning.answering import AnsweringRetriever
-from triever.models.precision import fast_dtype
+from triever.models.precision import computing_fast
 from triever.printable import an
 from triever.progress import track
 from triever.retriever import Retriever
@@ -85,8 +85,7 @@ def _relevance(texts: ReadTexts, query: Query, documents: Sequence[Document]) ->
     both = texts.questions([query.text]), texts.documents(documents)
     parts = [tokens.all_padded(model.tokenizer.pad) for tokens in both]
     (ids, mask), (held, held_mask) = ((part.to(model.device) for part in pair) for pair in parts)
-    dtype = fast_dtype(model.device)
-    with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+    with computing_fast(model.device):
         asked, states = model.query_states(ids, mask), model.document_states(held, held_mask)
         return model.relevance(asked, mask, states, held_mask)[:, 0].float().cpu().numpy()
 

@@ -104,7 +104,7 @@ def _recipe_row(section: Section) -> list[str]:
 
 def _counted(table: RecipeTable) -> str:
     """How many of the expected orders hold, and how many do not: "holds 3, cannot be told 1"."""
-    counts = Counter(line["verdict"] for line in table.verdicts())
+    counts = Counter(line["verdict"] for line in table.verdicts)
     return ", ".join(f"{verdict} {counts[verdict]}" for verdict in (HOLDS, FAILS, OPEN, MISSING) if counts[verdict])
 
 

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import NotRequired, TypedDict, TypeVar
@@ -248,12 +249,13 @@ class RecipeTable:
     def drifted(self) -> bool:
         """Whether a number or an order is not what was expected."""
         numbers = any(row["verdict"] == DRIFT for row in self.lines())
-        return numbers or any(line["verdict"] == FAILS for line in self.verdicts())
+        return numbers or any(line["verdict"] == FAILS for line in self.verdicts)
 
     def lines(self) -> list[dict[str, str]]:
         """A row for each cell and measure: the measure of the plan, and those with an expected value."""
         return [self._line(row, measure) for row in self.rows for measure in self._asked(row.cell)]
 
+    @cached_property
     def verdicts(self) -> list[dict[str, str]]:
         """A row for each statement about the order of cells."""
         rows = []
@@ -280,7 +282,7 @@ class RecipeTable:
             {"cell": row.cell, "seeds": len(row.results), "seconds": row.seconds, "measures": self._means(row)}
             for row in self.rows
         ]
-        return {**about, "cells": cells, "expected": self.lines(), "order": self.verdicts(), "failed": self.failed}
+        return {**about, "cells": cells, "expected": self.lines(), "order": self.verdicts, "failed": self.failed}
 
     def text(self) -> str:
         """The table as text, which a person sees at the end of an experiment."""
@@ -288,7 +290,7 @@ class RecipeTable:
         on = f"; data {', '.join(data)}" if data else ""
         title = f"{self.plan['title']} ({self.plan['name']}, {self.plan['setting']}{on})"
         failed = "\n".join(f"failed: {line}" for line in self.failed)
-        return "\n\n".join(filter(None, [title, aligned(self.lines()), aligned(self.verdicts()), failed]))
+        return "\n\n".join(filter(None, [title, aligned(self.lines()), aligned(self.verdicts), failed]))
 
     def markdown(self) -> str:
         """The table as a section of a page: a table for each split, and the expectations with their verdicts."""
@@ -451,7 +453,7 @@ class RecipeTable:
     def _order_lines(self) -> list[str]:
         return [
             f"- {line['verdict']}: `{line['order']}`" + (f" ({line['why']})" if line["why"] else "")
-            for line in self.verdicts()
+            for line in self.verdicts
         ]
 
 

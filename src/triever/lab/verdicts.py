@@ -108,7 +108,8 @@ def verdict(less: Measured, more: Measured, *, strict: bool, one_model: bool = F
     else:
         (low, high), (other_low, other_high) = less.span(by_seeds), more.span(by_seeds)
         told = _told(other_low - high, other_high - low, strict)
-    return told if not by_seeds or told == _told(*more.gain_over(less), strict) else OPEN
+    agreed = not by_seeds or told == OPEN or told == _told(*more.gain_over(less), strict)  # resampling takes time
+    return told if agreed else OPEN
 
 
 def fewest_questions(*sides: Measured) -> int | None:

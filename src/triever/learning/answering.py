@@ -24,7 +24,7 @@ from triever import config
 from triever.config import option
 from triever.data.answers import exact_match, has_answer
 from triever.data.datasets import Dataset
-from triever.data.records import Answer, Hit, Query, Result, Source
+from triever.data.records import Answer, Document, Hit, Query, Result, Source
 from triever.data.store import DocumentStore
 from triever.engines import causal_answers
 from triever.engines.answers import AnswererEngine, AnswerReader
@@ -33,10 +33,17 @@ from triever.engines.readers import NEVER, Reader, Written
 from triever.errors import UsageError
 from triever.held import Held
 from triever.learning.answer_tasks import TASKS, AskedAnswers, Task, asked
-from triever.learning.encoders import check_lengths, device_name, memory_needed, tell_of_long_texts, usual_length
+from triever.learning.encoders import (
+    check_lengths,
+    device_name,
+    memory_needed,
+    tell_of_long_texts,
+    to_read_more,
+    usual_length,
+)
 from triever.models.backbones import Backbone, load_backbone
 from triever.models.language_model import LanguageModel, new_language_model
-from triever.models.precision import fast_dtype
+from triever.models.precision import computing_fast
 from triever.models.reatt import ANSWER_TOKENS, UNSET, ReAttModel, ReAttShape, new_reatt
 from triever.models.tokens import Tokens
 from triever.printable import an
@@ -47,7 +54,7 @@ from triever.training.memory_estimate import check
 from triever.training.optimizers import RateShare
 from triever.training.reatt_batches import answer_rows, reading_batch
 from triever.training.reatt_loss import ReAttLoss
-from triever.training.tuning import QueryTuning, TuningBatches
+from triever.training.tuning import AS_KEPT, QueryTuning, TuningBatches
 
 E = TypeVar("E", bound=AnswererEngine)
 R = TypeVar("R", bound=Reader[Any])
@@ -71,6 +78,12 @@ NONE_RIGHT = (
     "none of %s held-out questions was answered exactly, so this model says that it does not know: train it longer, "
     "give more questions with answers, or start from a model that can read (start)"
 )
+FEW_RIGHT = 5
+"""Fewer right answers than these say little about which to give."""
+HARDLY_RIGHT = (
+    "only %s of %s held-out questions were answered exactly, so what this model knows is hardly told: give more "
+    "questions with answers, train it longer, or set known_from"
+)
 NEVER_RIGHT = (
     "the model of %s answered none of its held-out questions exactly, so this one says that it does not know: train "
     "it, or set known_from=0, which gives every answer"
@@ -82,8 +95,11 @@ NO_JUDGES = (
 )
 FOUND_TOO_SELDOM = 0.2
 """The share of questions with an answer in a close document below which it is said that a reader cannot copy it."""
+BEHIND_TOO_OFTEN = 0.05
+"""The share of questions with an answer only where no document is read any more, above which it is said."""
+BEHIND = "for %s of %s questions the answer stands in a close document, behind the %s tokens that are read of it: %s"
 NOT_TO_COPY = (
-    "an answer stands in one of the documents that are read for only %s of %s questions, and this reader copies its "
+    "an answer stands in one of the close documents for only %s of %s questions, and this reader copies its "
     "answers: give answers that stand in the documents word for word, or raise training.close"
 )
 _log = logging.getLogger("triever")
@@ -250,11 +266,11 @@ class AnswerCourse(ABC, Generic[R]):
         """The mean log-probability of a token of held-out answers."""
         model, loss, device = self.model, self.judging, self.reader.texts.model.device
         numbers = np.arange(min(len(self.judged), JUDGED))
-        dtype, total = fast_dtype(device), 0.0
+        total = 0.0
         for part in np.array_split(numbers, -(-len(numbers) // self.asked_at_once)):
             batch = judges.batch(part, [self.judged.queries[number].answers[0] for number in part])
             there = {name: tensor.to(device) for name, tensor in batch.items()}
-            with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            with computing_fast(device):
                 total += float(loss(model, there)["answer"]) * len(part)
         return {WATCH: -total / len(numbers)}
 
@@ -337,9 +353,13 @@ class AnsweringRetriever(Retriever[E]):
 
     def __post_init__(self) -> None:
         config.validate(self)
+        check_lengths(self.shape.query_length, self.document_length)
+        self._check_asking()
+
+    def _check_asking(self) -> None:
+        """Refuse options of asking that cannot be; they may be set on a fitted retriever too."""
         if self.known_from is not None and not 0 <= self.known_from <= 1:
             raise UsageError(f"known_from = {self.known_from} is no probability", "set it from 0 to 1, or leave it out")
-        check_lengths(self.shape.query_length, self.document_length)
         if self.read_documents < 1:
             raise UsageError(
                 f"read_documents = {self.read_documents} should be above zero", "the usual range is 5 to 100"
@@ -354,7 +374,11 @@ class AnsweringRetriever(Retriever[E]):
     def ask_many(
         self, questions: Sequence[str | Query], *, where: Mapping[str, object] | None = None, matches: bool = True
     ) -> list[Answer]:
-        """The same for many questions at once, in their order; without `matches`, it is not said which tokens fit."""
+        """The same for many questions at once, in their order.
+
+        Without `matches` it is not said which tokens fit, what was read of a document, and whether it holds the answer.
+        """
+        self._check_asking()
         held, texts = self._checked().among(where), questions_of(questions)
         results = held.rows(texts, self.read_documents)
         rows = [[held.searched.row(hit.id) for hit in result] for result in results]
@@ -363,7 +387,7 @@ class AnsweringRetriever(Retriever[E]):
         known = held.engine.reader.known_from if known is None else known
         attended = first.attended if matches and isinstance(first, AttentionEngine) else None
         return [
-            _answer(held, text, answer, result, found, attended, known)
+            _answer(held, text, answer, result, found, attended, known, told=matches)
             for text, answer, result, found in zip(texts, written, results, rows, strict=True)
         ]
 
@@ -425,14 +449,17 @@ class AnsweringRetriever(Retriever[E]):
         copies = isinstance(reader, AnswerReader) and reader.texts.model.copying is not None
         if not copies or self.tuning.task == "relevance":
             return
-        some = AskedAnswers(learned.queries[:JUDGED])
-        rows = close(some.texts, min(self.tuning.close, len(store)))
-        found = sum(
-            any(_is_read(query.answers, reader, row, store) for row in these)
-            for query, these in zip(some.queries, rows, strict=True)
-        )
-        if found < FOUND_TOO_SELDOM * len(some):
-            _log.warning(NOT_TO_COPY, f"{found:,}", f"{len(some):,}")
+        some, found, behind = AskedAnswers(learned.queries[:JUDGED]), 0, 0
+        for query, rows in zip(some.queries, close(some.texts, min(self.tuning.close, len(store))), strict=True):
+            documents = [(store.slice(row, row + 1)[0], row) for row in rows]
+            there = [pair for pair in documents if has_answer(pair[0].full_text, query.answers)]
+            is_read = any(has_answer(_read_of(*pair, reader), query.answers) for pair in there)
+            found, behind = found + is_read, behind + (bool(there) and not is_read)
+        if behind > BEHIND_TOO_OFTEN * len(some):
+            most = reader.texts.most_of_document
+            _log.warning(BEHIND, f"{behind:,}", f"{len(some):,}", most, to_read_more(most))
+        if found + behind < FOUND_TOO_SELDOM * len(some):
+            _log.warning(NOT_TO_COPY, f"{found + behind:,}", f"{len(some):,}")
 
     def with_threshold(self, engine: E, judged: AskedAnswers, store: DocumentStore) -> E:
         """The engine, which says that it does not know where held-out questions say that it should."""
@@ -451,8 +478,10 @@ class AnsweringRetriever(Retriever[E]):
         ]
         if not any(right):
             _log.warning(NONE_RIGHT, f"{len(right):,}")
+        elif sum(right) < FEW_RIGHT:
+            _log.warning(HARDLY_RIGHT, sum(right), f"{len(right):,}")
         threshold = known_from([math.exp(answer.logprob) for answer in written], right)
-        known = {"held-out exact match": round(float(np.mean(right)), 4)}
+        known = {AS_KEPT: round(float(np.mean(right)), 4)}
         reader = replace(engine.reader, known_from=threshold, trained={**engine.reader.trained, **known})
         return replace(engine, reader=reader)
 
@@ -546,15 +575,10 @@ def scores_of(results: Sequence[Result]) -> list[list[float]]:
     return [[hit.score for hit in result] for result in results]
 
 
-def _is_read(answers: Sequence[str], reader: AnswerReader, row: int, store: DocumentStore) -> bool:
-    """Whether one of these answers stands in what is read of a document."""
-    text, most = store.slice(row, row + 1)[0].full_text, reader.texts.most_of_document
-    if not has_answer(text, answers):
-        return False
-    if reader.documents.lengths[row] < most:
-        return True
-    tokenizer = reader.texts.model.tokenizer
-    return has_answer(tokenizer.cut([text], most - len(tokenizer.before) - len(tokenizer.after))[0], answers)
+def _read_of(document: Document, row: int, reader: Reader[Any]) -> str:
+    """What a reader reads of the title and the text of a document."""
+    text, texts = document.full_text, reader.texts
+    return text if reader.documents.lengths[row] < texts.most_of_document else texts.read_part(text)
 
 
 def _texts(hits: Sequence[Hit], store: DocumentStore) -> list[str]:
@@ -569,14 +593,30 @@ def _answer(
     rows: Sequence[int],
     attended: Attended | None,
     known_from: float,
+    *,
+    told: bool,
 ) -> Answer:
-    """What was written for a question, and what it was written from: hits, and their rows."""
+    """What was written for a question, and what it was written from: hits, and their rows; all is `told` of them."""
     reader: Reader[Any] = held.engine.reader
-    text = reader.text(written, rows, _texts(hits, held.searched))
+    documents = [held.searched.document(hit.id) for hit in hits]
+    text = reader.text(written, rows, [document.full_text for document in documents])
     probability = math.exp(written.logprob)
     matches = attended(question, [(row, reader.documents[row]) for row in rows]) if attended else [()] * len(hits)
-    shown = [held.document_hit(hit, question) for hit in hits]
-    sources = map(Source, shown, written.shares, matches)
+    shown, holds = [held.document_hit(hit, question) for hit in hits], [None] * len(hits)
+    if told:  # which takes milliseconds, as many as a fast model needs to answer
+        read = [_read_of(document, row, reader) for document, row in zip(documents, rows, strict=True)]
+        missing = [len(document.full_text) - len(part) for document, part in zip(documents, read, strict=True)]
+        shown = [_without_end(hit, letters) for hit, letters in zip(shown, missing, strict=True)]
+        holds = [bool(text) and has_answer(part, [text]) for part in read]
+    sources = map(Source, shown, written.shares, matches, holds)
     by_share = tuple(sorted(sources, key=lambda source: -source.share))
     known = bool(text) and probability >= known_from
     return Answer(question, text if known else None, probability, text, by_share, hits.note)
+
+
+def _without_end(hit: Hit, letters: int) -> Hit:
+    """The hit of a document without its last letters."""
+    if not letters:
+        return hit
+    start, end = hit.span or (0, len(hit.text))
+    return hit.within(start, max(start, end - letters))

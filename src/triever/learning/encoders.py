@@ -178,9 +178,14 @@ def _likely(hit: Hit, logprob: float) -> Hit:
 def tell_of_long_texts(documents: Tokens, limit: int) -> None:
     """Say how many texts are not read to their ends."""
     if longer := int((documents.lengths >= limit).sum()):
-        message = "%s of %s texts %s longer than the %s tokens that are read of each; document_length=%s reads more, "
-        message += "and cut.which=all searches long documents by their passages"
-        _log.warning(message, f"{longer:,}", f"{len(documents):,}", "is" if longer == 1 else "are", limit, 2 * limit)
+        message = "%s of %s texts %s longer than the %s tokens that are read of each; %s"
+        number = "is" if longer == 1 else "are"
+        _log.warning(message, f"{longer:,}", f"{len(documents):,}", number, limit, to_read_more(limit))
+
+
+def to_read_more(limit: int) -> str:
+    """What to do where more than so many tokens of a document should be read."""
+    return f"document_length={2 * limit} reads more, and cut.which=all searches long documents by their passages"
 
 
 def check_lengths(query: int, document: int) -> None:

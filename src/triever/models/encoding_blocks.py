@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from triever.errors import ArtifactError
 from triever.models.elsewhere import Place, Work, made_at
-from triever.models.precision import fast_dtype
+from triever.models.precision import computing_fast
 
 BATCHES = 16
 """Batches of a block, which is what a worker is given and what is kept of an interrupted work."""
@@ -117,6 +117,5 @@ def of_chosen(vectors: Tensor, chosen: np.ndarray) -> Tensor:
 @contextmanager
 def reading_on(device: torch.device) -> Generator[None]:
     """Read texts on a device, in the precision that is fast there."""
-    dtype = fast_dtype(device)
-    with torch.inference_mode(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+    with torch.inference_mode(), computing_fast(device):
         yield

@@ -73,12 +73,25 @@ def fast_dtype(device: str | torch.device = "cpu") -> torch.dtype:
     return torch.bfloat16 if kind == "cpu" and has_matrix_unit() else torch.float32
 
 
+def computing_fast(device: torch.device) -> AbstractContextManager[object]:
+    """Layers that run inside compute in the numbers that are fast on a device."""
+    dtype = fast_dtype(device)
+    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
+
+
 def computing_in(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
     """Layers that run inside compute in these numbers; None changes nothing. What they give may have either type."""
     if dtype is None:
         return nullcontext()
     # Without torch's own memory of rounded weights, which a recorded search could not read again.
     return torch.autocast(device.type, dtype, cache_enabled=False)
+
+
+@cache
+def say_without_effect(kind: str) -> None:
+    """Say, once for a kind of device, that a search does not compute in bfloat16 there although it was asked for."""
+    said = "search_options.precision=bfloat16 has no effect: this %s is not faster in it, so it computes in float32"
+    logger.warning(said, kind)
 
 
 @cache

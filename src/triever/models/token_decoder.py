@@ -14,7 +14,7 @@ from triever.errors import UsageError
 from triever.models import sampling
 from triever.models.causal import CausalDecoder, CausalShape
 from triever.models.encoder import Encoder
-from triever.models.precision import fast_dtype
+from triever.models.precision import computing_fast
 from triever.models.seeds import seeded
 from triever.models.tokens import Tokens, by_length
 
@@ -47,10 +47,10 @@ class TokenDecoder(CausalDecoder):
         """The likeliest token after the other behind prompts, up to `end` or to `limit` tokens."""
         tokens, pad = Tokens.from_lists(prompts, 2**31), self.encoder.tokenizer.pad
         written: dict[int, list[int]] = {}
-        dtype, scored = fast_dtype(self.device), _Scored(self.eval())
+        scored = _Scored(self.eval())
         for batch in by_length(tokens.lengths, tokens=AT_ONCE):
             ids, mask = (part.to(self.device) for part in sampling.left_padded(*tokens.padded(batch, pad)))
-            with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
+            with computing_fast(self.device):
                 followed, _ = sampling.likeliest(sampling.step(scored, ids, mask), end, limit)
             written |= zip(batch.tolist(), followed, strict=True)
         return [written[number] for number in range(len(prompts))]

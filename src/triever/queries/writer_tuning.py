@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from triever.config import option
 from triever.errors import UsageError
-from triever.models.precision import fast_dtype
+from triever.models.precision import computing_fast
 from triever.models.tokens import TextTokenizer, Tokens
 from triever.training.continuations import continuation_batch, log_likelihoods, mean_loss, spaced
 from triever.training.epochs import epoch_batches
@@ -114,11 +114,10 @@ def _loss(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def likelihood(model: nn.Module, examples: Examples, batch: int) -> float:
     """The mean log-likelihood of the first `JUDGED` questions, each after its first document."""
     device = next(model.parameters()).device
-    dtype = fast_dtype(device)
     likelihoods = []
     for rows in np.split(np.arange(min(JUDGED, len(examples))), range(batch, min(JUDGED, len(examples)), batch)):
         documents = np.array([examples.pairs.of(row)[0] for row in rows])
         ready = {name: tensor.to(device) for name, tensor in examples.batch(rows, documents).items()}
-        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        with computing_fast(device):
             likelihoods.append(log_likelihoods(model, ready).cpu())
     return float(torch.cat(likelihoods).mean())

@@ -25,6 +25,7 @@ class BM25(Retriever[LexicalEngine]):
     """Lexical retrieval: `BM25(language="german").fit(data)`."""
 
     kind: ClassVar[str] = "bm25"
+    gives_probabilities: ClassVar[bool] = False
 
     language: str = option("english", "stemmer and stop words by language; none for neither")
     k1: float = option(Weighting.k1, "how fast repeated words stop counting")

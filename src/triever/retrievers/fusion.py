@@ -33,6 +33,7 @@ class Fused(Retriever[FusedEngine]):
     """A fusion: `Fused(systems=(BM25(), Dense()), tune="train")`."""
 
     kind: ClassVar[str] = "fused"
+    gives_probabilities: ClassVar[bool] = False
 
     systems: tuple[Retriever[Any], ...] = option(
         (BM25(),), "what is joined, by name or as tables with kind and options"

@@ -69,6 +69,7 @@ class ReAtt(AnsweringRetriever[AnswererEngine]):
     """Retrieval as attention: `ReAtt(training=ReAttTuning(steps=3000)).fit(data).ask("who wrote it")`."""
 
     kind: ClassVar[str] = "reatt"
+    gives_probabilities: ClassVar[bool] = False
     search_only: ClassVar[tuple[str, ...]] = ("read_documents", "word_for_word", "known_from")
 
     index: TokenOptions = option(TokenOptions(score="avgmax"), "how keys are kept and searched")

@@ -38,6 +38,7 @@ class Reranked(Retriever[RerankedEngine]):
     """Two stages: `Reranked(first=BM25(), training=RerankTuning(steps=1500)).fit(data)`."""
 
     kind: ClassVar[str] = "reranked"
+    gives_probabilities: ClassVar[bool] = False
 
     first: Retriever[Any] = option(BM25(), "what finds the candidates: a system's name, or a table with its kind")
     depth: int = option(50, "candidates that are read again; hits behind them stay in their order")

@@ -16,7 +16,30 @@ Outcome = TypeVar("Outcome")
 
 
 ROWS = 64
-"""The most prompts that are read together."""
+"""The prompts that are read together on a processor, and on a GPU where more have no room."""
+MOST = 256
+"""The most prompts that are read together on a GPU, which takes as long for few as for many."""
+SCORES = 2**28
+"""The most scores of symbols that more than `ROWS` prompts may have at once."""
+
+
+def rows_on(generator: Generator, prefixes: int) -> int:
+    """How many prompts to read together, if each has so many prefixes at once.
+
+    >>> import torch
+    >>> from types import SimpleNamespace as Made
+    >>> on_gpu = [Made(device=torch.device("cuda"), width=width) for width in (1_000, 50_000, 10**6)]
+    >>> [rows_on(generator, 20) for generator in on_gpu], rows_on(Made(device=torch.device("cpu"), width=1_000), 20)
+    ([256, 256, 64], 64)
+    """
+    if generator.device.type == "cpu":
+        return ROWS
+    return max(ROWS, min(MOST, power_of_two(max(1, SCORES // (prefixes * generator.width)))))
+
+
+def power_of_two(most: int) -> int:
+    """The greatest power of two that is not above a number."""
+    return 1 << (most.bit_length() - 1)
 
 
 def search_each(

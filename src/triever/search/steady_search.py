@@ -17,7 +17,7 @@ from triever.docids.walk import Walk
 from triever.models.generator import Cache, Generator, Hidden
 from triever.search.beam import BeamOptions, Frontier
 from triever.search.hits import documents
-from triever.search.many import batches_of
+from triever.search.many import batches_of, power_of_two
 from triever.search.recorded import Recorded
 from triever.search.steady_beam import Plan, has_room, joined, measured_beam, steady_beam, symbols_of
 
@@ -162,11 +162,6 @@ class SteadySearch:
             return outcome.needs, *self.results(key, begun, outcome.frontier)
 
         return on_host(self.recorded((key, plan), planned, (ids, mask)) if self.record else planned(ids, mask))
-
-
-def power_of_two(most: int) -> int:
-    """The greatest power of two that is not above a number: batches are filled up to one."""
-    return 1 << (most.bit_length() - 1)
 
 
 def filled_up(ids: Tensor, mask: Tensor, longest: int) -> tuple[Tensor, Tensor]:

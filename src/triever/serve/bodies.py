@@ -90,7 +90,7 @@ class AnswerRequest(Request):
     question: Annotated[str | None, Field(description="A question; give this, or `questions`.")] = None
     questions: Annotated[list[str] | None, Field(description="Several questions.", min_length=1)] = None
     where: Where = None
-    matches: Annotated[bool, Field(description="Whether to say which tokens fit, where the model knows.")] = True
+    matches: Annotated[bool, Field(description="Say which tokens fit, and which sources hold the answer.")] = True
     timeout: Timeout = None
 
 

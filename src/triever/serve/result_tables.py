@@ -43,7 +43,7 @@ def _of_recipe(section: Section, table: RecipeTable) -> Iterator[dict[str, Any]]
     for split in splits:
         rows = [_cell(row, split, plan["measures"]) for row in table.rows if split in row.splits]
         about = {"title": plan["title"], "about": plan["about"], "split": split, "data": _dataset(table)}
-        orders = [{"statement": line["order"], "verdict": line["verdict"]} for line in table.verdicts()]
+        orders = [{"statement": line["order"], "verdict": line["verdict"]} for line in table.verdicts]
         yield _table(section.title, about, rows, orders if split == plan["split"] else [])
 
 

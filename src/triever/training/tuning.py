@@ -37,6 +37,8 @@ Teach = Callable[[Pairs], Teaching | None]
 
 READER = 0.2
 """The share of the learning rate for a pretrained reader, where no other is given."""
+AS_KEPT = "exact match of held-out questions"
+"""The fact of a card that is about the model as it is kept, and not about the best evaluation."""
 WATCH = "RR@10"
 """The measure on held-out queries that chooses the best step."""
 
@@ -293,6 +295,12 @@ def quality(reciprocal: Sequence[float] | np.ndarray, seen: np.ndarray) -> dict[
     groups = {"seen": ranks[seen], "unseen": ranks[~seen]}
     by_group = {f"{WATCH} {name}": float(np.mean(group)) for name, group in groups.items() if len(group)}
     return {WATCH: float(np.mean(ranks)), "Success@1": float(np.mean(ranks == 1)), **by_group}
+
+
+def is_about_training(fact: str) -> bool:
+    """Whether a fact of a card says how a training, or a stage of one, went."""
+    own = fact.rpartition(": ")[2]
+    return own in ("trained steps", "best step", "seconds of training", AS_KEPT) or own.startswith("held-out ")
 
 
 def summary(trained: Trained) -> dict[str, float]:

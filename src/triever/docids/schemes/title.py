@@ -74,7 +74,7 @@ class Pieces:
     def shown(self, symbol: int) -> str:
         """A piece as a person reads it, without spaces."""
         piece = self.tokenizer.id_to_token(symbol) or ""
-        return byte_letters.readable(piece) if self._by_bytes and byte_letters.are_bytes(piece) else _escaped(piece)
+        return byte_letters.exact(piece) if self._by_bytes and byte_letters.are_bytes(piece) else _escaped(piece)
 
     def number(self, text: str) -> int | None:
         """The piece that is shown so, if there is one."""
