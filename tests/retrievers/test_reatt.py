@@ -606,6 +606,9 @@ def test_heads_are_correlated_with_judgements_as_numpy_would() -> None:
             right.append(float(hit.id == name))
     expected = np.corrcoef(scores, right)[0, 1] if np.std(right) else 0.0
     assert found.correlations[found.chosen] == pytest.approx(expected, abs=0.02)
+    behind = heads(Answerer(backbone=SMALL, training=NO_STEPS).fit(data), data, "test", depth=8)
+    assert behind.chosen is None, "what is found by BM25 has not been found by a head"
+    assert {row["chosen"] for row in behind.rows()} == {""}
     with pytest.raises(UsageError, match="has no attention that finds documents"):
         heads(BM25().fit(data), data, "test")
 

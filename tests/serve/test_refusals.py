@@ -71,6 +71,12 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     ),
     "an unknown one to describe": ("GET", "/v1/retrievers/z", {}, "unknown_retriever"),
     "a question for what finds": ("POST", "/v1/answer", {"json": {"question": "x"}}, "cannot_answer"),
+    "an answer from no probability": (
+        "POST",
+        "/v1/answer",
+        {"json": {"question": "x", "known_from": 1.5}},
+        "invalid_request",
+    ),
     "a blank question": ("POST", "/v1/answer", {"json": {"questions": ["x", " "]}}, "invalid_request"),
     "an unknown document": ("GET", "/v1/documents", {"params": {"id": "z"}}, "unknown_document"),
     "no document": ("GET", "/v1/documents", {}, "invalid_request"),

@@ -139,6 +139,9 @@ def test_answers_are_the_librarys() -> None:
         assert answer["written"] == own["written"]
         assert answer["probability"] == pytest.approx(own["probability"], abs=1e-6)
         assert [source["id"] for source in answer["sources"]] == [source["id"] for source in own["sources"]]
+        for known_from, given in ((0, own["written"]), (1, None)):
+            [answer] = server.post("/v1/answer", question=TEXTS[0], known_from=known_from).json()["answers"]
+            assert (answer["answer"], answer["written"]) == (given, own["written"])
         remote = triever.connect(server.url)
         assert remote.ask(TEXTS[0]).written == own["written"]
         assert remote.ask(UNKNOWN).note == answerer.ask(UNKNOWN).note

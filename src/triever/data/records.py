@@ -335,6 +335,15 @@ class Answer:
     def __str__(self) -> str:
         return "I do not know" if self.text is None else self.text
 
+    def given_from(self, probability: float) -> Answer:
+        """What is answered if answers are given from this probability on.
+
+        >>> [Answer("who lit it", None, 0.4, "Maria").given_from(least).text for least in (0.3, 0.5)]
+        ['Maria', None]
+        """
+        known = bool(self.written) and self.probability >= probability
+        return replace(self, text=self.written if known else None)
+
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
         sources = [

@@ -2,7 +2,7 @@
 
 Retrievers that write docids give probabilities, by each normalisation that they have. Scores of dense retrieval and of
 late interaction become probabilities by a softmax over all documents at the temperature of their training. Other scores
-are no probabilities.
+are no probabilities. Of a retriever that answers, its answers are measured, and not what it finds for them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from triever.data.records import Qrels, Query, Result, Run
 from triever.engines.nodes import NodeEngine
 from triever.errors import UsageError
 from triever.evaluation.abstaining import Point, abstaining, area, point_of_coverage, point_of_risk, risk_coverage
+from triever.evaluation.answer_claims import answer_claims
 from triever.evaluation.calibration import Bin, brier, expected_calibration_error, reliability
 from triever.evaluation.compare import have_probabilities, questions, search_all, warn_of_other_documents
 from triever.evaluation.finding import Finding, Part
 from triever.evaluation.picture import Curve, Curves
 from triever.evaluation.temperature import Distributions, distributions, fitted_temperature
+from triever.learning.answering import AnsweringRetriever
 from triever.printable import an, mean_text
 from triever.retriever import Retriever
 from triever.retrievers.contextual import Contextual
@@ -37,6 +39,7 @@ RISK = 0.1
 COVERAGES = tuple(tenth / 10 for tenth in range(1, 11))
 """Where the curve of risk is shown."""
 DENSE = "softmax over all documents"
+ANSWERS = "answers"
 
 
 class BinRecord(TypedDict):
@@ -69,12 +72,13 @@ class WayValues(TypedDict):
     """The values of one way to probabilities."""
 
     right: float
-    without_hits: int
+    without_hits: int  # or without an answer
     as_it_comes: Calibrated
     tempered: Calibrated | None  # None where nothing was fitted
     risk_coverage: list[dict[str, float]]
     risk_area: float
     threshold: Threshold | None  # None where nothing was fitted, or no threshold does what was asked
+    own: dict[str, float] | None  # what the threshold does from which a model answers by itself, if it has one
 
 
 class CalibrationValues(TypedDict):
@@ -97,6 +101,7 @@ class Said:
     distributions: Distributions
     right: np.ndarray  # (questions with hits,)
     without_hits: int
+    own: Point | None = None  # what it does by itself, where it has a threshold
 
     @property
     def claimed(self) -> np.ndarray:
@@ -150,6 +155,8 @@ def probable(retriever: Retriever) -> dict[str, Retriever]:
         return {DENSE: retriever if retriever.index == exact else retriever.reindexed(candidates=0, tokens=0)}
     if isinstance(retriever, Dense):
         return {DENSE: retriever if retriever.index.kind == "flat" else retriever.reindexed(kind="flat")}
+    if isinstance(retriever, AnsweringRetriever):
+        return {ANSWERS: retriever}
     if isinstance(retriever, Generative | Contextual) and not retriever.search_options.writes_freely:
         over = ("documents", "trie") if isinstance(retriever.engine, NodeEngine) else ("trie", "vocabulary")
         return {f"over {name}": retriever.searching(normalisation=name) for name in over}
@@ -180,6 +187,10 @@ def _asked(risk: float | None, coverage: float | None) -> dict[str, float]:
 
 
 def _said(retriever: Retriever, queries: Sequence[Query], qrels: Qrels) -> Said:
+    if isinstance(retriever, AnsweringRetriever):
+        claims = answer_claims(retriever, queries, qrels)
+        own = claims.own_point(retriever.answers_from)
+        return Said(claims.distributions, claims.right, len(queries) - len(claims.right), own)
     first = queries[:1]
     with_probabilities(retriever, first, retriever.search_many(first, 1))  # refused before a long search
     run = search_all(retriever, queries, HITS, retriever.kind)
@@ -202,6 +213,7 @@ def _values(said: Said, fitted: Said | None, risk: float | None, coverage: float
         "risk_coverage": [asdict(point_of_coverage(curve, share)) for share in COVERAGES],
         "risk_area": area(curve),
         "threshold": _threshold(said, fitted, _asked(risk, coverage)) if fitted else None,
+        "own": asdict(said.own) if said.own else None,
     }
 
 
@@ -246,7 +258,8 @@ def _parts(values: CalibrationValues) -> list[Part]:
     fitted = f"; temperature and threshold fitted on {values['fit_on']}" if values["fit_on"] else ""
     silent = max(way["without_hits"] for way in values["ways"].values())
     lines = [f"{where}; {values['questions']:,} questions{fitted}"]
-    lines += [f"{silent:,} questions have no hits and are left out"] if silent else []
+    nothing = "got no answer" if ANSWERS in values["ways"] else "have no hits"
+    lines += [f"{silent:,} questions {nothing} and are left out"] if silent else []
     parts = [Part(f"calibration of {values['kind']}", rows, lines)]
     for name, way in values["ways"].items():
         parts += [_bins_part(name, told) for told in (way["as_it_comes"], way["tempered"]) if told]
@@ -288,6 +301,10 @@ def _risk_part(name: str, way: WayValues, values: CalibrationValues) -> Part:
         for point in points
     ]
     lines = [f"mean risk over all coverages: {mean_text(way['risk_area'])}"]
+    if way["own"]:
+        own = Point(**way["own"])
+        given = f"{own.threshold:.4g}: coverage {mean_text(own.coverage)}, risk {mean_text(own.risk)}"
+        lines.append(f"it gives answers from {given}" if own.threshold <= 1 else "it gives no answer as it is set now")
     if values["asked"]:
         lines.append(_threshold_line(way["threshold"], values))
     return Part(f"risk and coverage, {name}, where claims below the threshold are not answered", rows, lines)

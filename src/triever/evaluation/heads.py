@@ -16,7 +16,7 @@ from triever.data.datasets import Dataset
 from triever.data.records import Document, Query
 from triever.data.store import DocumentStore
 from triever.engines.answers import AnswerReader
-from triever.engines.attention import ReadTexts
+from triever.engines.attention import AttentionEngine, ReadTexts
 from triever.errors import UsageError
 from triever.evaluation.compare import questions
 from triever.learning.answering import AnsweringRetriever
@@ -32,7 +32,7 @@ class Heads:
     """The correlation of each head's relevance with judgements, the head that the model uses, and what was compared."""
 
     correlations: tuple[float, ...]
-    chosen: int
+    chosen: int | None  # None where documents are found by other means
     pairs: int
     queries: int
 
@@ -75,7 +75,8 @@ def heads(retriever: Retriever, dataset: Dataset, split: str, *, depth: int = 10
         problem = f"all or none of the {len(right):,} documents that BM25 finds are relevant"
         raise UsageError(problem, "take another split, or more questions")
     correlations = tuple(_correlation(of_head, right) for of_head in every)
-    return Heads(correlations, texts.model.retrieval_head, len(right), len(asked))
+    chosen = texts.model.retrieval_head if isinstance(retriever.engine.first, AttentionEngine) else None
+    return Heads(correlations, chosen, len(right), len(asked))
 
 
 @torch.inference_mode()

@@ -383,13 +383,17 @@ class AnsweringRetriever(Retriever[E]):
         results = held.rows(texts, self.read_documents)
         rows = [[held.searched.row(hit.id) for hit in result] for result in results]
         written = held.engine.reader.answers(texts, rows, scores_of(results), self.word_for_word)
-        first, known = held.engine.first, self.known_from
-        known = held.engine.reader.known_from if known is None else known
+        first, known = held.engine.first, self.answers_from
         attended = first.attended if matches and isinstance(first, AttentionEngine) else None
         return [
             _answer(held, text, answer, result, found, attended, known, told=matches)
             for text, answer, result, found in zip(texts, written, results, rows, strict=True)
         ]
+
+    @property
+    def answers_from(self) -> float:
+        """The probability from which answers are given: what was set, or what held-out questions have chosen."""
+        return self.engine.reader.known_from if self.known_from is None else self.known_from
 
     @property
     def shared(self) -> str:
@@ -610,8 +614,7 @@ def _answer(
         holds = [bool(text) and has_answer(part, [text]) for part in read]
     sources = map(Source, shown, written.shares, matches, holds)
     by_share = tuple(sorted(sources, key=lambda source: -source.share))
-    known = bool(text) and probability >= known_from
-    return Answer(question, text if known else None, probability, text, by_share, hits.note)
+    return Answer(question, None, probability, text, by_share, hits.note).given_from(known_from)
 
 
 def _without_end(hit: Hit, letters: int) -> Hit:

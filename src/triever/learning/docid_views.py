@@ -13,6 +13,7 @@ from triever.data.store import DocumentStore
 from triever.engines.docids import Reading, ReadsTexts
 from triever.errors import UsageError
 from triever.learning.docid_options import DocidRetriever, has_queries, view_names
+from triever.learning.encoders import tell_of_long_texts
 from triever.models.tokens import Tokens
 from triever.training.pairs import Pairs, held_out, pairs_there, written_pairs
 from triever.training.views import Chunks, Generated, Labelled, View
@@ -79,6 +80,8 @@ def _chunks(options: DocidRetriever[Any], docids: Taught, store: DocumentStore, 
     texts = (document.full_text for document in store)
     length = min(views.length, options.document_length) if name == "first" else options.document_length
     tokens = Tokens.of(texts, tokenizer, length, folder)
+    if name != "first":  # which is about the beginning alone
+        tell_of_long_texts(tokens, length)
     count = 0 if name == "first" else views.count
     fresh = name != "first" and views.fresh
     special = len(tokenizer.before) + len(tokenizer.after)

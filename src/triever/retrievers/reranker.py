@@ -18,7 +18,7 @@ from triever.data.records import Document
 from triever.data.store import DocumentStore
 from triever.engines.reranked import FIRST, RerankedEngine, Reranker, joined, read_reranker
 from triever.errors import UsageError
-from triever.learning.encoders import check_lengths, check_memory, device_name, new_encoder
+from triever.learning.encoders import check_lengths, check_memory, device_name, new_encoder, tell_of_long_texts
 from triever.models.backbones import load_backbone
 from triever.models.encoder import EncoderShape
 from triever.models.tokens import Tokens
@@ -100,7 +100,9 @@ class Reranked(Retriever[RerankedEngine]):
         encoder = new_encoder(backbone, shape, self.training.seed, device)
         empty = Tokens.from_lists([], encoder.tokenizer.size)
         reranker = Reranker(encoder, empty, self.query_length, self.document_length)
-        return replace(reranker, documents=reranker.document_tokens(store))
+        documents = reranker.document_tokens(store)
+        tell_of_long_texts(documents, encoder.at_most(self.document_length))
+        return replace(reranker, documents=documents)
 
     def _tune(
         self, engine: RerankedEngine, dataset: Dataset, store: DocumentStore, work: Path | None

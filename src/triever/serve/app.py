@@ -138,7 +138,8 @@ async def answer(body: bodies.AnswerRequest, request: Request, shelf: Shelved) -
         return cast(Asks, retriever).ask_many(texts, where=where, matches=body.matches)
 
     def finish(retriever: Retriever, answers: list[Any]) -> bytes:
-        return to_json({**_state(served, retriever), "answers": [own.to_dict() for own in answers]})
+        given = answers if body.known_from is None else [own.given_from(body.known_from) for own in answers]
+        return to_json({**_state(served, retriever), "answers": [own.to_dict() for own in given]})
 
     kind = "answer", body.matches, Filter.of(where or {}).mark
     job = Job(kind, texts, compute, finish, shelf.deadline(body.timeout))

@@ -91,6 +91,10 @@ class AnswerRequest(Request):
     questions: Annotated[list[str] | None, Field(description="Several questions.", min_length=1)] = None
     where: Where = None
     matches: Annotated[bool, Field(description="Say which tokens fit, and which sources hold the answer.")] = True
+    known_from: Annotated[
+        float | None,
+        Field(ge=0, le=1, description="The probability from which answers are given; without one, the model's own."),
+    ] = None
     timeout: Timeout = None
 
 
