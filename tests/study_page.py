@@ -204,7 +204,12 @@ def result(claim: Claim, measured: RecipeTable | None) -> str:
         return TO_BE_RUN
     split = measured.plan["split"]
     numbers = {row.cell: row.measured(split, claim.measure) for row in measured.rows if row.results}
-    shown = [f"{cell} {numbers[cell]}" for cell in claim.cells if numbers.get(cell)]
+    few = {
+        row.cell: f" ({len(row.results)} of {row.planned} seeds)"
+        for row in measured.rows
+        if len(row.results) < row.planned
+    }
+    shown = [f"{cell} {numbers[cell]}{few.get(cell, '')}" for cell in claim.cells if numbers.get(cell)]
     if not shown:
         return TO_BE_RUN
     by_order = {line["order"]: line["verdict"] for line in measured.verdicts}
