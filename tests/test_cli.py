@@ -192,6 +192,39 @@ def test_a_file_of_another_kind_is_not_replaced(folder: Path) -> None:
         ok(folder, "run", "model", "toy", "--out", again)
 
 
+@pytest.mark.parametrize("command", [("compare", "model"), ("analyse", "seen", "model"), ("bench", "search", "model")])
+def test_a_result_replaces_results_alone(command: tuple[str, ...], folder: Path) -> None:
+    words = (*command, "--data", "toy", *(["-m", "Success@1"] if command[0] == "compare" else []))
+    question = '{"_id": "q1", "text": "mine"}\n'
+    (folder / "questions.jsonl").write_text(question)
+    (folder / "mine.json").write_text('{"title": "mine"}')
+    (folder / "notes.svg").write_text("notes")
+    for option, name, kind in (
+        ("--out", "questions.jsonl", "result of Triever"),
+        ("--out", "mine.json", "result of Triever"),
+        ("--plot", "notes.svg", "picture"),
+    ):
+        done = triever(folder, *words, option, name)
+        assert done.returncode == 2
+        assert f"{name} is there already and is no {kind}; name another file, or remove this one" in done.stderr
+    same = triever(folder, *words, "--plot", "same.svg", "--out", "same.svg")
+    assert same.returncode == 2
+    assert "--plot and --out both name same.svg; give each a file of its own" in same.stderr
+    assert (folder / "questions.jsonl").read_text() == question
+    assert (folder / "notes.svg").read_text() == "notes"
+    for _ in range(2):  # results and pictures may be made anew
+        ok(folder, *words, "--out", "own.json", "--plot", "own.svg")
+
+
+def test_what_nothing_was_learned_from_has_nothing_seen(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "toy", tmp_path / "graded")
+    judged = f"query-id\tcorpus-id\tscore\n{QUERIES[0].id}\t{DOCUMENTS[0].id}\t0\n"
+    (tmp_path / "graded" / "qrels" / "none.tsv").write_text(judged)
+    done = triever(tmp_path, "analyse", "seen", "bm25", "--data", "graded", "--train", "none")
+    assert done.returncode == 2
+    assert "no question of 'none' has a relevant document, so no document counts as seen" in done.stderr
+
+
 def test_a_result_file_says_how_it_was_made(folder: Path) -> None:
     ok(folder, "compare", "bm25:k1=0.9,b=0.4", "--data", "toy", "--out", "results/toy.json", "--plot", "toy.png")
     result = json.loads((folder / "results" / "toy.json").read_text())
@@ -755,6 +788,10 @@ MISTAKES = {
     "an analysis of no such split": (
         ["analyse", "overlap", "bm25", "--data", "toy", "--split", "tset"],
         "did you mean test?",
+    ),
+    "an analysis by two measures": (
+        ["analyse", "seen", "bm25", "--data", "toy", "-m", "RR@10", "-m", "Success@1"],
+        "-m is given 2 times, and this analysis has one measure",
     ),
     "an analysis by no such measure": (["analyse", "overlap", "bm25", "--data", "toy", "-m", "Succes@1"], "Succes@1"),
     "a picture of one system": (["analyse", "overlap", "bm25", "--data", "toy", "--plot", "x.png"], "name another"),

@@ -31,8 +31,9 @@ def data() -> Dataset:
     ]
     blank = Query("blank", " ", answers=("Aachen",))
     qrels = {query.id: {PEOPLE[0].id: 1} for query in [*queries, blank]}
-    half = dict([*qrels.items()][:4])
-    return Dataset.of("people", PEOPLE, [*queries, blank], {"test": qrels, "dev": half})
+    others = [replace(query, id=f"other {query.id}") for query in queries[:4]]
+    dev = {query.id: {PEOPLE[0].id: 1} for query in others}
+    return Dataset.of("people", PEOPLE, [*queries, blank, *others], {"test": qrels, "dev": dev})
 
 
 def test_answers_are_right_and_claimed_as_they_are_written() -> None:

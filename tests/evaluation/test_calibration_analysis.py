@@ -161,6 +161,15 @@ def test_what_cannot_be_is_said_in_one_sentence() -> None:
         calibration(dense(), data(), risk=0.1)
     with pytest.raises(UsageError, match="dve"):
         calibration(dense(), data(), fit_on="dve")
+    count = len(data().qrels("dev"))
+    with pytest.raises(UsageError, match=rf"{count} of the questions of 'dev\+test' are also in 'dev': what is fitted"):
+        calibration(dense(), data(), "dev+test", fit_on="dev")
+
+
+def test_few_questions_to_fit_on_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    calibration(dense(), data(), fit_on="dev")
+    count = len(data().qrels("dev"))
+    assert f"may be far off: {count} questions of dev are few to choose them by" in caplog.text
 
 
 def test_data_of_another_corpus_are_said(caplog: pytest.LogCaptureFixture) -> None:

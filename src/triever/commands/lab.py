@@ -22,7 +22,7 @@ from triever.commands.options import (
     Systems,
     TrainSettings,
 )
-from triever.commands.shared import check_before_work, check_file, command_words, open_data
+from triever.commands.shared import check_before_work, check_result_file, command_words, open_data
 from triever.config import from_words
 from triever.errors import UsageError
 from triever.printable import count_of
@@ -223,7 +223,7 @@ def run_bench(measure: Callable[[], list[dict[str, T]]], out: Path | None, json_
     from triever.lab import results
 
     if out:
-        check_file(out)
+        check_result_file(out)
     rows = measure()
     if out:
         results.write(out, results.benchmark(["triever", *command_words()], rows))

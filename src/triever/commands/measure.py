@@ -138,14 +138,24 @@ SystemsAndRuns = Annotated[
         metavar="SYSTEM...", help=f"{SYSTEMS_HELP} A file that `triever run` has written is a system here too."
     ),
 ]
-OneMeasure = Annotated[str, typer.Option("--measure", "-m", help="A measure, such as Success@1, Rprec or KILT-Rprec.")]
+OneMeasure = Annotated[
+    list[str] | None,
+    typer.Option("--measure", "-m", help="A measure, such as Success@10, Rprec or KILT-Rprec. Default: Success@1."),
+]
+
+
+def _one(measures: Sequence[str] | None) -> str:
+    """The measure that was asked for, which is the only one."""
+    if measures and len(measures) > 1:
+        raise UsageError(f"-m is given {len(measures)} times, and this analysis has one measure", "run it for each")
+    return measures[0] if measures else "Success@1"
 
 
 @grouped
 def analyse_overlap(
     systems: SystemsAndRuns,
     asked: Questions,
-    measure: OneMeasure = "Success@1",
+    measure: OneMeasure = None,
     examples: Annotated[
         int, typer.Option(min=0, help="How many questions to show that the second system finds and the first does not.")
     ] = 5,
@@ -155,12 +165,13 @@ def analyse_overlap(
     """Measure systems on questions that share few words with the titles that they look for, and on those with many."""
     from triever.evaluation.overlap import overlap
 
-    told.check([measure])
+    chosen = _one(measure)
+    told.check([chosen])
     if told.plot and len(systems) < 2:
         raise UsageError(
             "--plot compares the questions that two systems find, but only one is named", "name another system"
         )
-    told.tell(_analysed(partial(overlap, examples=examples), systems, asked.dataset(), asked.split, measure))
+    told.tell(_analysed(partial(overlap, examples=examples), systems, asked.dataset(), asked.split, chosen))
 
 
 @grouped
@@ -168,17 +179,20 @@ def analyse_seen(
     systems: SystemsAndRuns,
     asked: Questions,
     train: Annotated[str, typer.Option(help="The split that systems were trained on.")] = "train",
-    measure: OneMeasure = "Success@1",
+    measure: OneMeasure = None,
     *,
     told: Output,
 ) -> None:
     """Measure systems on questions about documents that training questions were about, and about other documents."""
     from triever.evaluation.seen import seen
 
-    told.check([measure])
+    chosen = _one(measure)
+    told.check([chosen])
     dataset = asked.dataset()
-    dataset.parts_of(train)  # a missing split is an error before any search
-    told.tell(_analysed(partial(seen, train=train), systems, dataset, asked.split, measure))
+    if not any(grade > 0 for grades in dataset.qrels(train).values() for grade in grades.values()):
+        problem = f"no question of {train!r} has a relevant document, so no document counts as seen"
+        raise UsageError(problem, "name the split that systems were trained on with --train")
+    told.tell(_analysed(partial(seen, train=train), systems, dataset, asked.split, chosen))
 
 
 def _analysed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,14 +41,33 @@ def open_data(
 def check_before_work(measures: Sequence[str], plot: Path | None, out: Path | None = None) -> None:
     """Refuse measures and files that cannot be used, before hours of work and not after."""
     from triever.evaluation.measures import check
-    from triever.evaluation.picture import check_picture
+    from triever.evaluation.picture import check_picture, is_picture
 
     if measures:
         check(measures)
     if plot:
         check_picture(plot)
-    for path in filter(None, (plot, out)):
-        check_file(path)
+    if plot and out and os.path.realpath(as_path(plot)) == os.path.realpath(as_path(out)):
+        raise UsageError(f"--plot and --out both name {out}", "give each a file of its own")
+    if plot:
+        check_file(plot)
+        check_own(plot, is_picture, "picture")
+    if out:
+        check_result_file(out)
+
+
+def check_result_file(path: Path) -> None:
+    """Refuse a file for a result that cannot be made, or that holds anything but an earlier result."""
+    from triever.lab.results import is_result
+
+    check_file(path)
+    check_own(path, is_result, "result of Triever")
+
+
+def check_own(path: Path, is_own: Callable[[Path], bool], kind: str) -> None:
+    """Refuse to replace a file of another kind: it was probably named by mistake."""
+    if path.is_file() and path.stat().st_size and not is_own(path):
+        raise UsageError(f"{path} is there already and is no {kind}", "name another file, or remove this one first")
 
 
 def check_file(path: Path) -> None:
@@ -59,17 +78,17 @@ def check_file(path: Path) -> None:
 
 
 def check_replaced(path: Path, kind: str, form: Format) -> None:
-    """Refuse to replace a file that has another format: it was probably named by mistake."""
+    """Refuse to replace a file that has another format."""
     from triever.data.formats.sniff import recognise
 
-    if not path.is_file() or not path.stat().st_size:
-        return
-    try:
-        found = recognise(path)
-    except DataError:  # it is damaged
-        found = None
-    if found is None or found.format is not form:
-        raise UsageError(f"{path} is there already and is no {kind}", "name another file, or remove this one first")
+    def has_format(path: Path) -> bool:
+        try:
+            found = recognise(path)
+        except DataError:  # it is damaged
+            return False
+        return found is not None and found.format is form
+
+    check_own(path, has_format, kind)
 
 
 def check_parents(path: Path) -> None:

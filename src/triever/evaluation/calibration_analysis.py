@@ -7,6 +7,7 @@ are no probabilities. Of a retriever that answers, its answers are measured, and
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TypedDict
@@ -23,6 +24,7 @@ from triever.evaluation.calibration import Bin, brier, expected_calibration_erro
 from triever.evaluation.compare import have_probabilities, questions, search_all, warn_of_other_documents
 from triever.evaluation.finding import Finding, Part
 from triever.evaluation.picture import Curve, Curves
+from triever.evaluation.seen import ENOUGH
 from triever.evaluation.temperature import Distributions, distributions, fitted_temperature
 from triever.learning.answering import AnsweringRetriever
 from triever.printable import an, mean_text
@@ -40,6 +42,8 @@ COVERAGES = tuple(tenth / 10 for tenth in range(1, 11))
 """Where the curve of risk is shown."""
 DENSE = "softmax over all documents"
 ANSWERS = "answers"
+FEW = "the temperature and the threshold may be far off: %s questions of %s are few to choose them by"
+_log = logging.getLogger("triever")
 
 
 class BinRecord(TypedDict):
@@ -125,6 +129,8 @@ def calibration(
     _check_wishes(split, fit_on, risk, coverage)
     queries, qrels = questions(dataset, split)
     held_out = questions(dataset, fit_on) if fit_on else None
+    if held_out:
+        _check_held_out(queries, held_out[0], split, f"{fit_on}")
     warn_of_other_documents(retriever.kind, retriever, dataset, split)
     ways, curves = {}, {}
     for name, searched in probable(retriever).items():
@@ -180,6 +186,16 @@ def _check_wishes(split: str, fit_on: str | None, risk: float | None, coverage: 
         raise UsageError("a threshold follows a risk or a coverage, not both", "leave one of them out")
     if fit_on is None and (risk is not None or coverage is not None):
         raise UsageError("a threshold has to be fitted on some split", "name one, such as dev, with --fit-on")
+
+
+def _check_held_out(measured: Sequence[Query], fitted: Sequence[Query], split: str, fit_on: str) -> None:
+    """Refuse to fit on questions that are measured, and say where there are too few to fit on."""
+    both = {query.id for query in measured} & {query.id for query in fitted}
+    if both:
+        problem = f"{len(both):,} of the questions of {split!r} are also in {fit_on!r}"
+        raise UsageError(f"{problem}: what is fitted on them looks better there than it is", "fit on other questions")
+    if len(fitted) < ENOUGH:
+        _log.warning(FEW, len(fitted), fit_on)
 
 
 def _asked(risk: float | None, coverage: float | None) -> dict[str, float]:

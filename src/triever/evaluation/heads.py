@@ -72,7 +72,8 @@ def heads(retriever: Retriever, dataset: Dataset, split: str, *, depth: int = 10
         relevant.append(np.array([judged.get(hit.id, 0) > 0 for hit in result], float))
     every, right = np.concatenate(scores, 1), np.concatenate(relevant)
     if right.std() == 0:
-        problem = f"all or none of the {len(right):,} documents that BM25 finds are relevant"
+        share = "all" if right.any() else "none"
+        problem = f"{share} of the {len(right):,} documents that BM25 finds for {len(asked):,} questions are relevant"
         raise UsageError(problem, "take another split, or more questions")
     correlations = tuple(_correlation(of_head, right) for of_head in every)
     chosen = texts.model.retrieval_head if isinstance(retriever.engine.first, AttentionEngine) else None

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import LineStyleType
 
-PICTURES = (".pdf", ".png", ".svg")
+BEGINNINGS = {".pdf": b"%PDF-", ".png": b"\x89PNG\r\n", ".svg": b"<svg"}
+"""What stands at or near the beginning of a picture, by the end of its name."""
+PICTURES = tuple(BEGINNINGS)
 PANELS_ACROSS = 3
 INK, MUTED, GRID = "#1f2933", "#616e7c", "#e4e7eb"
 ROLES = {"best": "#2b6cb0", "baseline": "#9aa5b1", "other": "#7fb2e5"}
@@ -104,6 +106,13 @@ def check_picture(path: str | Path) -> None:
     if as_path(path).suffix.lower() not in PICTURES:
         raise UsageError(f"{path} has no known picture format", f"end its name with {', '.join(PICTURES)}")
     _matplotlib()
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a file begins as a picture does whose name ends so."""
+    with path.open("rb") as file:
+        head = file.read(1024)
+    return BEGINNINGS[path.suffix.lower()] in head
 
 
 def draw_means(panels: Sequence[Means], path: str | Path, *, title: str = "", note: str = "") -> None:

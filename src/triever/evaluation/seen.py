@@ -43,7 +43,10 @@ def seen(
     qrels = {query.id: judged[query.id] for query in queries}
     learned = _asked_about(dataset, train)
     missing = {hit.id for run in runs.values() for query in qrels if query in run for hit in run[query]}
-    missing.difference_update(document.id for document in dataset.documents())
+    learned_there = set()
+    for document in dataset.documents():
+        missing.discard(document.id)
+        learned_there |= {document.id} & learned
     check_runs(runs, qrels, missing, dataset, split)
     groups = {**_divided(qrels, learned), "all": list(qrels)}
     values: SeenValues = {
@@ -52,11 +55,11 @@ def seen(
         "train": train,
         "fingerprint": dataset.fingerprint[:16],
         "measure": measure,
-        "documents_seen": len(learned),
+        "documents_seen": len(learned_there),
         "questions": {group: len(ids) for group, ids in groups.items()},
         "scores": scores_by_group(by_question(runs, qrels, measure, queries, texts), measure, groups),
     }
-    note = f"seen: a question of {train} is about one of their documents, of which there are {len(learned):,}"
+    note = f"seen: a question of {train} is about one of their documents, of which there are {len(learned_there):,}"
     return Finding(values, [scores_part("by what training questions were about", values, note)], [_bars(values)])
 
 

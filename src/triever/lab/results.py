@@ -106,6 +106,15 @@ def write(path: str | Path, result: Mapping[str, object]) -> None:
         file.write((json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
 
 
+def is_result(path: Path) -> bool:
+    """Whether a file holds what `write` has written: how it was made, and on which machine."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and {"command", "hardware"} <= values.keys()
+
+
 class ResultFile(TypedDict, total=False):
     """What the file of a comparison or an analysis holds, as far as pages read it: a `report` or a `finding`."""
 
