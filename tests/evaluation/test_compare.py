@@ -74,3 +74,14 @@ def test_claims_of_nearly_nothing_are_said(claimed: float, said: bool, caplog: p
         triever.compare({"timid": system}, judged, measures=["Brier"])
     expected = "Brier of timid says little: it claims 1e-13 on average, so that this is about its Success@1, 1.000"
     assert [record.message for record in caplog.records] == [expected] * said
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_the_same_documents_in_another_order_are_the_same(changed: bool, caplog: pytest.LogCaptureFixture) -> None:
+    judged = data(q1=1)
+    retriever = BM25().fit(judged)
+    retriever.delete(["a"])
+    retriever.add([Document("a", "a cat that sleeps") if changed else DOCUMENTS[0]])
+    assert retriever.fingerprint != judged.fingerprint
+    triever.compare({"one": retriever}, judged, measures=["RR@10"])
+    assert ("one holds other documents than toy" in caplog.text) == changed

@@ -360,6 +360,26 @@ class Digest:
         return self._hash.hexdigest()
 
 
+def are_the_same(documents: Iterable[Document], others: Iterable[Document]) -> bool:
+    """Whether these are the same documents, in whatever order.
+
+    >>> tea, rice = Document("tea", "hot"), Document("rice", "soft")
+    >>> are_the_same([tea, rice], [rice, tea]), are_the_same([tea, tea], [rice, rice])
+    (True, False)
+    """
+    return _in_any_order(documents) == _in_any_order(others)
+
+
+def _in_any_order(documents: Iterable[Document]) -> int:
+    """The sum of the fingerprints of documents."""
+    total = 0
+    for document in documents:
+        digest = Digest()
+        digest.add(document)
+        total += int(digest.hex(), 16)
+    return total
+
+
 def _held(queries: list[Query], qrels: Qrels | None) -> Split:
     return Split(lambda _problems: iter(queries), None if qrels is None else lambda _problems: qrels)
 

@@ -9,8 +9,10 @@ from dataclasses import replace
 from itertools import chain
 
 from triever.arguments import brief, whole
+from triever.data.dataset import are_the_same
 from triever.data.datasets import Dataset
 from triever.data.records import Qrels, Query, Result, Run
+from triever.data.store import DocumentStore
 from triever.errors import UsageError
 from triever.evaluation.calibration import claims
 from triever.evaluation.measures import DEFAULT_MEASURES, check, check_questions, depth, per_query
@@ -207,8 +209,16 @@ def warn_of_other_documents(name: str, retriever: Searcher, dataset: Dataset, sp
         judged = dataset.qrels(split).values()
         retriever.documents.look_up(key for grades in judged for key, grade in grades.items() if grade > 0)
     dataset.unknown_documents(split, retriever.documents)
-    if retriever.fingerprint != dataset.fingerprint:
+    if not _holds(retriever, dataset):
         log.warning("%s holds other documents than %s: its measures are about its own documents", name, dataset.name)
+
+
+def _holds(retriever: Searcher, dataset: Dataset) -> bool:
+    """Whether a retriever holds the documents of a dataset; after changes they may stand in another order."""
+    if retriever.fingerprint == dataset.fingerprint:
+        return True
+    documents = retriever.documents
+    return isinstance(documents, DocumentStore) and are_the_same(documents, dataset.documents())
 
 
 def measure(
