@@ -55,6 +55,7 @@ class Held(Generic[E]):
     shards: Shards | None = None  # where the engine asks shards, which never change
     filtered: dict[str, Held[E]] = field(default_factory=dict, init=False, compare=False, repr=False)
     """What the latest filters leave, by filter; a change begins with none."""
+    empty: str = NO_DOCUMENTS  # the note of a search where there is no document
 
     @property
     def searched(self) -> DocumentStore:
@@ -77,6 +78,8 @@ class Held(Generic[E]):
             return known
         keep = chosen.rows(self.store)
         smaller = self._kept(keep, among(self.engine, self._rows(keep)))
+        if not keep.any():
+            smaller = replace(smaller, empty="; ".join([NO_DOCUMENTS, *chosen.other_spellings(self.store)]))
         while len(self.filtered) >= FILTERS:
             self.filtered.pop(next(iter(self.filtered)), None)
         self.filtered[chosen.mark] = smaller
@@ -108,7 +111,7 @@ class Held(Generic[E]):
     def search(self, texts: Sequence[str], k: int) -> list[Result]:
         """The hits of every query."""
         if not texts or not len(self.store):
-            return [Result(note=NO_DOCUMENTS) for _ in texts]
+            return [Result(note=self.empty) for _ in texts]
         wanted = min(k, len(self.store))
         if self.cut is None:
             return [*map(self._known, self.engine.search(self.store, texts, wanted), texts)]
@@ -139,7 +142,7 @@ class Held(Generic[E]):
     def rows(self, texts: Sequence[str], k: int) -> list[Result]:
         """The hits of every query as the engine gives them: documents, or passages."""
         if not texts or not len(self.store):
-            return [Result(note=NO_DOCUMENTS) for _ in texts]
+            return [Result(note=self.empty) for _ in texts]
         return self.engine.search(self.searched, texts, min(k, len(self.searched)))
 
     def document_hit(self, hit: Hit, text: str) -> Hit:

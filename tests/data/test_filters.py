@@ -12,6 +12,7 @@ import triever
 from triever import Document, UsageError
 from triever.data.filters import Filter, parsed_where
 from triever.data.store import DocumentStore
+from triever.held import NO_DOCUMENTS
 from triever.validation import Json
 
 
@@ -98,6 +99,66 @@ def test_a_document_without_the_key_satisfies_nothing_and_tables_are_looked_into
     assert Filter.of({"author": "!=Eve"}).rows(store).tolist() == [True, False, False, False]
     with pytest.raises(UsageError, match="no document has the metadata key 'autor'; did you mean author"):
         Filter.of({"autor": "Ada"}).rows(store)
+
+
+@pytest.mark.parametrize("operand", ["19OO", "abc", "", "2020-13-01"])
+@pytest.mark.parametrize("values", [[1871, 1900.5], [[1871], [1900.5, 1872]], [1871, None, 1900.5]])
+def test_a_text_among_numbers_is_no_filter_that_leaves_nothing(operand: str, values: list[Json]) -> None:
+    message = rf"key holds numbers, and '{operand}' is none; compare it with a number: .* go from 1871 to 1900\.5"
+    for condition in (operand, f"!={operand}", {"=": operand}, ["1900", operand]):
+        with pytest.raises(UsageError, match=message):
+            left({"key": condition}, values)
+    for condition in (f">={operand}", {"<": 1900, ">": operand}) if operand else ():
+        with pytest.raises(UsageError, match=message):
+            left({"key": condition}, values)
+
+
+@pytest.mark.parametrize(
+    ("condition", "values", "expected"),
+    [
+        (">=19OO", [1871, "unknown", "20"], ["unknown", "20"]),  # a document has a text, so that texts are compared
+        ("19OO", ["1871", "8000"], []),  # texts of digits, such as codes
+        ("abc", ["ab", "b"], []),
+        ("abc", [True, 1], []),
+        ("true", [1, 2], None),
+        (True, [1, 2], []),
+        (None, [1, 2], []),
+        ("2020-05-01", [2019, 2020], []),
+        (">=2020-01-01", [2019, 2020], [2020]),
+        (">=19OO", [], []),
+        (">=19OO", [None], []),
+    ],
+)
+def test_texts_among_texts_are_compared(condition: object, values: list[Json], expected: list[Json] | None) -> None:
+    if expected is None:
+        with pytest.raises(UsageError, match="key holds numbers"):
+            left({"key": condition}, values)
+    else:
+        assert left({"key": condition}, values) == expected
+
+
+def test_numbers_that_are_written_as_texts_are_compared_with_numbers() -> None:
+    with pytest.raises(UsageError, match="year holds numbers, and '19OO' is none; .* go from 1871 to 1923"):
+        left({"year": ">=19OO"}, ["1923", "1871"], key="year")
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ({"place": "ribe"}, "; place is 'Ribe' in some documents, and never 'ribe'"),
+        ({"place": ["ribe", "AARHUS"]}, "; place is 'Ribe' in some documents, and never 'ribe'"),
+        ({"place": "Aarhus"}, ""),
+        ({"place": "Ribe", "year": 1900}, ""),
+    ],
+)
+def test_a_text_in_another_case_finds_nothing_and_is_told_of(where: dict[str, object], said: str) -> None:
+    documents = [
+        Document("a", "a lamp", metadata={"place": "Ribe", "year": 1871}),
+        Document("b", "a lamp", metadata={"place": ["Fanø"], "year": 1900}),
+    ]
+    result = triever.BM25().fit(triever.Dataset.of("lamps", documents)).search("lamp", where=where)
+    assert [*result] == []
+    assert result.note == f"{NO_DOCUMENTS}{said}"
 
 
 @pytest.mark.parametrize(

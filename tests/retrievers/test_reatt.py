@@ -628,6 +628,25 @@ def test_documents_alone_ask_for_what_is_left_out_of_their_sentences() -> None:
         with_gaps(DocumentStore.of([Document("a", "nothing is said here at all")]), 0, 5)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "灯台は1900年に建てられた。高さは12メートルである。",
+            {("灯台は_____年に建てられた。", "1900"), ("高さは_____メートルである。", "12")},
+        ),
+        ("塔建于1900年。", {("塔建于_____年。", "1900")}),
+        ("ประภาคารสร้างในปี1900", {("ประภาคารสร้างในปี_____", "1900")}),
+        ("In 1900.", set()),
+    ],
+)
+def test_sentences_without_spaces_have_gaps_too(text: str, expected: set[tuple[str, str]]) -> None:
+    store = DocumentStore.of([Document("a", text), Document("b", "It is 5 metres high.")])
+    made = with_gaps(store, seed=0, most=20)
+    gaps = {(query.text, query.answers[0]) for query in made.queries if query.id.startswith("a#")}
+    assert gaps == expected
+
+
 WORDS = st.sampled_from(["Anna", "Berta", "Carl", "1912", "48", "lives", "in", "the", "house"])
 SENTENCES = st.lists(WORDS, min_size=1, max_size=7).map(lambda words: f"{' '.join(words)}.")
 TEXTS = st.lists(SENTENCES, max_size=4).map(" ".join)

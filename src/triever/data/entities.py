@@ -1,7 +1,7 @@
 """Names, numbers and dates in a text, found by how they are written; no model, no list of names.
 
 A run of capitalised words is a name, unless it is a single word that begins a sentence. It misses names that are not
-capitalised and all names in scripts without capitals, where numbers are still found.
+capitalised and all names in scripts without spaces, which have no capitals; numbers are found there too, between letters.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from triever.data.words import UNSPACED
+
 MOST_WORDS = 6
 """A run of capitalised words that is longer is a title or a heading, and no name."""
-_SENTENCES = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]?")
+# Behind a full stop of Chinese and Japanese there is no space; a quotation may close there.
+_SENTENCES = re.compile(r"[^.!?。！？\n]+(?:[.!?](?!\s|$)[^.!?。！？\n]*)*(?:[。！？]+[」』”’）]*|[.!?])?")
 _SMALL = r"(?:of|the|de|la|le|von|van|der|den|du|and|&)"
-_CAPITAL = r"[^\W\d_a-zß-öø-ÿ][\w'’-]*"
+_CAPITAL = rf"(?![{UNSPACED}])[^\W\d_a-zß-öø-ÿ](?:(?![{UNSPACED}])[\w'’-])*"
 _NAME = re.compile(rf"{_CAPITAL}(?:\s+(?:{_SMALL}\s+){{0,2}}{_CAPITAL})*")
 _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*(?:\s?%|\s(?:percent|million|billion|thousand))?")
 _COMMON = {"I", "It", "He", "She", "We", "They", "You", "The", "This", "That", "These", "Those", "A", "An"}
@@ -51,7 +54,7 @@ def _names(sentence: str, begin: int) -> Iterator[tuple[int, int]]:
 def sentences(text: str) -> list[str]:
     """The sentences of a text, without space around them.
 
-    >>> sentences("Pi is 3.14. Who says so?")
-    ['Pi is 3.14.', 'Who says so?']
+    >>> sentences("Pi is 3.14. Who says so?"), sentences("誰が言う？円周率は3.14だ。")
+    (['Pi is 3.14.', 'Who says so?'], ['誰が言う？', '円周率は3.14だ。'])
     """
     return [match.group().strip() for match in _SENTENCES.finditer(text) if match.group().strip()]

@@ -6,6 +6,7 @@ conditions of which one should hold, or a table of operators (`{">=": 2010, "<":
 in metadata satisfies a condition if one of its values does. A document without the key satisfies nothing.
 
 Numbers are compared as numbers and dates as dates, also where they are written as text: `<=2020` includes all of 2020.
+A text that cannot be compared with what documents have under a key, such as `>=19OO` with years, is an error.
 """
 
 from __future__ import annotations
@@ -44,43 +45,80 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _DATE = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?)?)?")
 
 
-def condition(value: object, key: str) -> Holds:
-    """The condition that a value stands for, as a test of what a document has under a key."""
+@dataclass(frozen=True)
+class Operation:
+    """One comparison with what a document has under a key: `Operation(">=", "2020")`."""
+
+    sign: str
+    operand: Plain
+
+    @classmethod
+    def of(cls, sign: str, operand: object, key: str) -> Operation:
+        """A comparison that is possible; an error names the key."""
+        if sign not in OPERATORS:
+            raise UsageError(f"{sign!r} in the filter for {key} is no operator", f"use one of {', '.join(OPERATORS)}")
+        if not isinstance(operand, str | int | float | bool | None) or (sign in ORDERS and operand in ("", None)):
+            raise UsageError(f"{key} cannot be compared with {brief(operand)}", "use a number, a text or a date")
+        return cls(sign, operand)
+
+    @property
+    def test(self) -> Holds:
+        """Whether a single value satisfies it."""
+        if self.sign in ORDERS:
+            return _ordered(self.sign, self.operand)
+        equal = _equal(self.operand)
+        return equal if self.sign == "=" else lambda value: not equal(value)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a key of metadata should satisfy: all operations of one of the choices."""
+
+    choices: tuple[tuple[Operation, ...], ...]
+
+    @classmethod
+    def of(cls, value: object, key: str) -> Condition:
+        """The condition that a value stands for."""
+        if isinstance(value, list | tuple | set | frozenset):
+            if not value:
+                raise UsageError(f"the filter for {key} has no values", EXAMPLE)
+            return cls(tuple(choice for item in value for choice in cls.of(item, key).choices))
+        return cls((tuple(Operation.of(sign, operand, key) for sign, operand in _operations(value, key)),))
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations of all choices."""
+        return [operation for choice in self.choices for operation in choice]
+
+    @property
+    def holds(self) -> Holds:
+        """Whether a value satisfies it."""
+        tests = [_each(choice) for choice in self.choices]
+        return tests[0] if len(tests) == 1 else lambda value: any(test(value) for test in tests)
+
+
+def _operations(value: object, key: str) -> list[tuple[str, object]]:
+    """The operators and operands that a value stands for, all of which should hold."""
     if isinstance(value, Mapping):
         if not value:
             raise UsageError(f"the filter for {key} has no operators", f'for example: {{"{key}": {{">=": 2010}}}}')
-        return _each([(str(sign), operand) for sign, operand in value.items()], key)
-    if isinstance(value, list | tuple | set | frozenset):
-        if not value:
-            raise UsageError(f"the filter for {key} has no values", EXAMPLE)
-        choices = [condition(item, key) for item in value]
-        return lambda found: any(holds(found) for holds in choices)
+        return [(str(sign), operand) for sign, operand in value.items()]
     if isinstance(value, str) and (parsed := _OPERATION.fullmatch(value)):
-        return _each([(parsed[1], parsed[2])], key)
-    return _each((_range(value) if isinstance(value, str) else None) or [("=", value)], key)
+        return [(parsed[1], parsed[2])]
+    ends = _range(value) if isinstance(value, str) else None
+    return [*ends] if ends else [("=", value)]
 
 
-def _each(operations: Sequence[tuple[str, object]], key: str) -> Holds:
+def _each(operations: Sequence[Operation]) -> Holds:
     """Whether a value satisfies all operations; of a list, one of its values should. With != alone, all should."""
-    tests = [_test(sign, operand, key) for sign, operand in operations]
-    enough = all if [sign for sign, _ in operations] == ["!="] else any
+    tests = [operation.test for operation in operations]
+    enough = all if [operation.sign for operation in operations] == ["!="] else any
 
     def holds(found: Json) -> bool:
         values = found if isinstance(found, list) else [found]
         return enough(all(test(value) for test in tests) for value in values)
 
     return holds
-
-
-def _test(sign: str, operand: object, key: str) -> Holds:
-    if sign not in OPERATORS:
-        raise UsageError(f"{sign!r} in the filter for {key} is no operator", f"use one of {', '.join(OPERATORS)}")
-    if not isinstance(operand, str | int | float | bool | None) or (sign in ORDERS and operand in ("", None)):
-        raise UsageError(f"{key} cannot be compared with {brief(operand)}", "use a number, a text or a date")
-    if sign in ORDERS:
-        return _ordered(sign, operand)
-    equal = _equal(operand)
-    return equal if sign == "=" else lambda found: not equal(found)
 
 
 def _range(text: str) -> list[tuple[str, str]] | None:
@@ -155,25 +193,78 @@ def _next_month(begin: datetime) -> datetime:
 class Filter:
     """Conditions by key, all of which should hold: `Filter.of({"year": ">=2020"}).rows(store)`."""
 
-    conditions: Mapping[str, Holds]
+    conditions: Mapping[str, Condition]
     mark: str  # the same for equal filters
 
     @classmethod
     def of(cls, where: Mapping[str, object]) -> Filter:
         """The filter that a table of conditions describes."""
         table(where, "where", '{"year": ">=2020"}')
-        conditions = {str(key): condition(value, str(key)) for key, value in where.items()}
+        conditions = {str(key): Condition.of(value, str(key)) for key, value in where.items()}
         return cls(conditions, repr(sorted(where.items(), key=lambda item: str(item[0]))))
 
     def rows(self, store: DocumentStore) -> np.ndarray:
-        """(documents,) bool: which documents satisfy it; an error names a key that no document has."""
+        """(documents,) bool: which documents satisfy it.
+
+        An error names a key that no document has, or a text that cannot be compared with what documents have.
+        """
         keep = np.ones(len(store), bool)
-        for key, holds in self.conditions.items():
+        for key, condition in self.conditions.items():
             values = store.metadata(key)
             if len(store) and all(value is MISSING for value in values):
                 raise UsageError(f"no document has the metadata key {key!r}", nearest(key, store.metadata_keys()))
-            keep &= _which(values, holds)
+            _check_operands(key, condition, values)
+            keep &= _which(values, condition.holds)
         return keep
+
+    def other_spellings(self, store: DocumentStore) -> list[str]:
+        """For each text that no document has, what documents have that differs from it by case alone."""
+        return [
+            f"{key} is {spelling!r} in some documents, and never {operation.operand!r}"
+            for key, condition in self.conditions.items()
+            for operation in condition.operations
+            if operation.sign == "=" and (spelling := _other_spelling(operation.operand, store.metadata(key)))
+        ]
+
+
+def _other_spelling(operand: Plain, values: Sequence[Json | Missing]) -> str:
+    """The first of the texts that differ from an operand by case alone, if none equals it."""
+    if not isinstance(operand, str):
+        return ""
+    spellings = {text for text in _plain_values(values) if isinstance(text, str)}
+    if operand in spellings:
+        return ""
+    return min((text for text in spellings if text.casefold() == operand.casefold()), default="")
+
+
+def _check_operands(key: str, condition: Condition, values: Sequence[Json | Missing]) -> None:
+    """Refuse a text that is neither a number nor a date where all documents have numbers."""
+    texts = [operation for operation in condition.operations if _is_only_text(operation.operand)]
+    if not texts or not (known := _plain_values(values)):
+        return
+    numbers = [number for value in known if (number := _number(value)) is not None]
+    if len(numbers) < len(known):
+        return
+    # A text may equal a text, also where those of all documents are digits, such as the codes of places.
+    have_texts = any(isinstance(value, str) for value in known)
+    for operation in texts:
+        if operation.sign in ORDERS or not have_texts:
+            hint = f"compare it with a number: those of the documents go from {min(numbers)} to {max(numbers)}"
+            raise UsageError(f"{key} holds numbers, and {operation.operand!r} is none", hint)
+
+
+def _is_only_text(operand: Plain) -> bool:
+    return isinstance(operand, str) and _number(operand) is None and _span(operand) is None
+
+
+def _plain_values(values: Sequence[Json | Missing]) -> list[str | int | float]:
+    """The different texts, numbers and truth values among what documents have, also inside of lists."""
+    known: dict[Hashable, str | int | float] = {}
+    for value in values:
+        for single in value if isinstance(value, list) else [value]:
+            if isinstance(single, str | int | float):
+                known.setdefault((type(single), single), single)
+    return [*known.values()]
 
 
 def _which(values: Sequence[Json | Missing], holds: Holds) -> np.ndarray:

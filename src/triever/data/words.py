@@ -20,21 +20,21 @@ from types import ModuleType
 
 from triever.errors import UsageError, nearest
 
-# Blocks whose words are not separated by spaces, and Hangul.
-_UNSPACED = (
+UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # Japanese kana
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
     "\u1100-\u11ff\uac00-\ud7af"  # Hangul
 )
+"""Letters whose words are not separated by spaces, and Hangul, as a regular expression has them between brackets."""
 _MARKS = "".join(
     re.escape(chr(code)) for code in range(0x300, 0x3000) if unicodedata.category(chr(code)).startswith("M")
 )
 _JOINERS = "\u200c\u200d"
-_LETTER = f"[^\\W_{_UNSPACED}]"
-_WORD = re.compile(f"[{_UNSPACED}]+|{_LETTER}+(?:[{_MARKS}{_JOINERS}]+{_LETTER}*)*")
+_LETTER = f"[^\\W_{UNSPACED}]"
+_WORD = re.compile(f"[{UNSPACED}]+|{_LETTER}+(?:[{_MARKS}{_JOINERS}]+{_LETTER}*)*")
 _ASCII_WORD = re.compile("[a-z0-9]+")
-_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 TOLD_APART = (

@@ -13,6 +13,7 @@ from triever.data.datasets import Dataset
 from triever.data.entities import entities, sentences
 from triever.data.records import Query
 from triever.data.store import DocumentStore
+from triever.data.words import is_unspaced
 from triever.errors import UsageError
 from triever.training.pairs import fraction
 
@@ -20,7 +21,7 @@ Task: TypeAlias = Literal["answers", "relevance", "masked"]
 MASKED = "_____"
 """What stands in a sentence in place of a name or number."""
 SHORTEST = 4
-"""Words of a sentence that is asked with a gap, at least."""
+"""Words of a sentence that is asked with a gap, at least; in scripts without spaces, letters."""
 TASKS = "answers, relevance and masked"
 
 
@@ -155,9 +156,18 @@ def _gaps(text: str) -> list[_Gap]:
     return [
         _Gap(sentence, place, number, start, end)
         for place, sentence in enumerate(sentences(text))
-        if len(sentence.split()) >= SHORTEST
+        if _is_long_enough(sentence)
         for number, (start, end) in enumerate(entities(sentence))
     ]
+
+
+def _is_long_enough(sentence: str) -> bool:
+    """Whether a sentence with a gap says enough to be asked about.
+
+    >>> _is_long_enough("It is 12 metres."), _is_long_enough("In 1912."), _is_long_enough("高さは12メートル。")
+    (True, False, True)
+    """
+    return len(sentence.split()) >= SHORTEST or sum(map(is_unspaced, sentence)) >= SHORTEST
 
 
 def _shuffled(gaps: list[_Gap], seed: int, row: int) -> list[_Gap]:
