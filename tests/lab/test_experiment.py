@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import shlex
 import signal
 import time
 from dataclasses import asdict, replace
@@ -25,6 +26,7 @@ from triever.errors import Busy, TrieverError, UsageError
 from triever.evaluation.picture import Bars
 from triever.files import locked
 from triever.lab import experiment, results
+from triever.lab.origin import note_of, other_recipe
 from triever.lab.pages import pages, write_pages
 from triever.lab.recipes import MEASURES, Recipe, read
 from triever.lab.tables import RecipeTable
@@ -226,6 +228,115 @@ def test_a_sample_and_expansions_are_what_they_are_elsewhere() -> None:
     report = compare({"k1=0.5, b=0.0": BM25(k1=0.5, b=0).fit(expected)}, expected, "test", MEASURES)
     assert found.rows[0].results[0]["reports"]["test"]["scores"] == report.to_dict()["scores"]
     assert found.rows[0].results[0]["data"]["dataset"] == "toy-6"
+
+
+def placed(folder: str, text: str = BM25S) -> Path:
+    """A recipe table.toml in a folder."""
+    path = Path(folder, "table.toml")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_command_of_a_recipe_that_is_not_shipped_can_be_run_again(here: Path) -> None:
+    path = placed("own folder")
+    experiment.run_recipe(read(path, "mini"), only=["k1=0.5, b=0.0"], work=here / "work")
+    result = json.loads(Path("results/table/mini/k1=0.5-b=0.0-seed0.json").read_text())
+    words = shlex.split(result["command"])
+    whole = ["experiment", "own folder/table.toml", "--setting", "mini"]
+    assert words == ["triever", *whole, "--only", "k1=0.5, b=0.0", "--seeds", "0"]
+    again = triever(*words[1:])
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.strip() == "[1/1] k1=0.5, b=0.0, seed 0: there already"
+    assert f"\n\n`{shlex.join(['triever', *whole])}`\n\n" in results.render("results")
+
+
+def test_a_page_names_the_folder_that_was_given(here: Path) -> None:
+    experiment.run_recipe(read(placed("own"), "mini"), out="others")
+    for folder in ("others", here / "others"):
+        assert "from a file in `others/` by `triever results others`;" in results.render(folder)
+        assert "in `others/` by `triever results others --pages docs`." in pages(folder)["results.md"]
+    assert "in `../others/` by `triever results ../others`;" in _rendered_in(here / "own", here / "others")
+
+
+def _rendered_in(folder: Path, given: Path) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        return results.render(given)
+
+
+def test_two_recipes_of_one_name_do_not_share_their_results(here: Path) -> None:
+    first, second = placed("a"), placed("b", BM25S.replace("[0.5, 2.0]", "[0.5, 1.5]"))
+    experiment.run_recipe(read(first, "smoke"))
+    kept = {path: path.read_bytes() for path in here.glob("results/**/*.json")}
+    assert len(kept) == 5
+    sentence = "results/table holds the results of a/table.toml; give another --out, or rename one of the recipes"
+    for setting in ("smoke", "mini"):  # another setting would stand on the same page
+        for path in (second, here / second):
+            with pytest.raises(UsageError) as caught:
+                experiment.run_recipe(read(path, setting))
+            assert str(caught.value) == sentence
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here / "b")
+        with pytest.raises(UsageError, match=r"holds the results of \.\./a/table\.toml;"):
+            experiment.run_recipe(read("table.toml", "smoke"), out=here / "results")
+    assert {path: path.read_bytes() for path in here.glob("results/**/*.json")} == kept
+    assert triever("experiment", "b/table.toml").returncode == 2
+    assert experiment.run_recipe(read(second, "smoke"), out="others").failed == []
+
+
+def test_a_recipe_that_was_edited_or_moved_is_still_the_same(here: Path) -> None:
+    path = placed("a")
+    experiment.run_recipe(read(path, "smoke"))
+    note = json.loads(Path("results/table/smoke/recipe.json").read_text())["file"]
+    assert note == "../../../a/table.toml"
+    path.write_text(BM25S.replace("Some constants", "Others").replace("[0.5, 2.0]", "[0.7]"), encoding="utf-8")
+    assert experiment.run_recipe(read(here / path, "smoke")).plan["title"] == "Others"
+    path.parent.rename("b")
+    told: list[str] = []
+    experiment.run_recipe(read("b/table.toml", "smoke"), tell=told.append)
+    assert ran(told) == [], "its results count"
+    assert json.loads(Path("results/table/smoke/recipe.json").read_text())["file"] == "../../../b/table.toml"
+    Path("linked").symlink_to("b")
+    experiment.run_recipe(read("linked/table.toml", "smoke"))
+
+
+def test_a_list_of_cells_without_a_note_is_that_of_this_recipe_unless_a_shipped_one_has_its_name(here: Path) -> None:
+    path = placed("a")
+    experiment.run_recipe(read(path, "smoke"))
+    file = Path("results/table/smoke/recipe.json")
+    plan = json.loads(file.read_text())
+    del plan["file"], plan["command"]  # as earlier versions wrote it
+    file.write_text(json.dumps(plan))
+    told: list[str] = []
+    experiment.run_recipe(read(path, "smoke"), tell=told.append)
+    assert ran(told) == []
+    file.write_text("{")  # a damaged one is written anew
+    experiment.run_recipe(read(path, "smoke"))
+    own = Path("own/recipes/baselines/python.toml")
+    own.parent.mkdir(parents=True)
+    own.write_text(BM25S, encoding="utf-8")
+    shipped = Path("results/baselines/python/smoke/recipe.json")
+    results.write(shipped, read("baselines/python", "smoke").plan())
+    with pytest.raises(UsageError, match="results/baselines/python holds the results of baselines/python; "):
+        experiment.run_recipe(read(own, "smoke"))
+
+
+def test_a_shipped_recipe_has_no_note_of_its_file() -> None:
+    shipped = read("baselines/python", "smoke")
+    experiment.run_recipe(shipped, only=[shipped.cells[0].label])
+    kept = json.loads(Path("results/baselines/python/smoke/recipe.json").read_text())
+    assert kept == json.loads(json.dumps(shipped.plan()))
+
+
+def test_a_note_through_the_root_or_the_folders_of_users_is_a_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/users/ann")
+    for recipe_file, folder in (("/x/a/t.toml", "/y/results"), ("/users/bob/t.toml", "/users/ann/results")):
+        note = note_of(Path(recipe_file), Path(folder))
+        assert note.startswith("sha256:")
+        assert other_recipe(note, Path(folder), Path(recipe_file)) == ""
+        assert other_recipe(note, Path(folder), Path("/x/b/t.toml")).startswith("a recipe in another folder (if it is")
+    assert note_of(Path("/users/ann/t.toml"), Path("/users/ann/results/t")) == "../../t.toml"
 
 
 def test_no_path_and_no_name_of_a_user_is_in_a_result(here: Path) -> None:
@@ -824,7 +935,8 @@ def test_results_become_an_index_and_a_page_for_each_recipe(here: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     assert "wrote site/results.md and 2 pages in site/results" in done.stderr
     written = {path.relative_to(here / "site").as_posix(): path.read_text() for path in here.glob("site/**/*.md")}
-    assert written == pages("results")
+    assert written == pages("results", "site")
+    assert "a file in `results/` by `triever results results --pages site`." in written["results.md"]
     assert set(written) == {"results.md", "results/before.md", "results/toy.md"}
     whole = results.render("results")
     for page in ("results/before.md", "results/toy.md"):

@@ -378,7 +378,28 @@ MISTAKES = {
     ),
     "two labels for one file": (
         HEAD + GRID + '[[cells]]\nlabel = "a b"\nb = 0.1\n[[cells]]\nlabel = "a-b"\nb = 0.2\n',
-        "the cell 'a-b' occurs twice",
+        "the cells 'a b' and 'a-b' give the same file name, a-b; change one label",
+    ),
+    "one label for two cells": (
+        HEAD + GRID + '[[cells]]\nlabel = "a"\nb = 0.1\n[[cells]]\nlabel = "a"\nb = 0.2\n',
+        "the cell 'a' occurs twice; keep one of them",
+    ),
+    "only measure that needs answers": (
+        HEAD + 'measures = ["EM"]\n[system]\nkind = "dense"\n[settings.smoke]\n',
+        "EM needs answers, and the cell 'dense' only finds documents",
+    ),
+    "only measures that need answers or probabilities": (
+        HEAD + 'measures = ["EM", "Brier"]\n' + GRID,
+        "EM needs answers, and the cell 'english, k1=0.5' only finds documents",
+    ),
+    "only measure that needs probabilities": (
+        HEAD + 'measures = ["Brier"]\n[[cells]]\nlabel = "dense"\nkind = "dense"\n'
+        '[[cells]]\nlabel = "all"\nkind = "fused"\nsystems = ["bm25", "dense"]\n[settings.smoke]\n',
+        "Brier needs probabilities, and the scores of the cell 'all' are none",
+    ),
+    "only measure that needs probabilities of a part": (
+        HEAD + 'measures = ["Brier"]\n[parts.words]\nkind = "bm25"\n[system]\nkind = "@words"\n[settings.smoke]\n',
+        "Brier needs probabilities",
     ),
     "cell without a label": (HEAD + GRID + "[[cells]]\nb = 0.1\n", "a cell has no label"),
     "label that compares": (HEAD + GRID + '[[cells]]\nlabel = "a < b"\nb = 0.1\n', "the label holds a comparison sign"),
@@ -507,6 +528,51 @@ def test_a_recipe_that_is_like_another_is_that_one_with_its_changes(tmp_path: Pa
     like = read(tmp_path / "second.toml", "smoke")
     assert replace(like, name="") == replace(by_itself, name="")
     assert labels(read(tmp_path / "second.toml", "mini")) == [*labels(recipe(tmp_path, HEAD + GRID)), "alone"]
+
+
+def test_measures_that_a_system_does_not_give_are_no_mistake_while_another_is_left(tmp_path: Path) -> None:
+    systems = '[[cells]]\nlabel = "words"\nkind = "bm25"\n[[cells]]\nlabel = "dense"\nkind = "dense"\n'
+    reader = '[[cells]]\nlabel = "reader"\nkind = "answerer"\n'
+    assert recipe(tmp_path, HEAD + 'measures = ["EM", "Brier", "RR@10"]\n' + systems + reader).measures[0] == "EM"
+    dense = systems.partition("[[cells]]")[2].partition("[[cells]]")[2]
+    assert labels(recipe(tmp_path, HEAD + f'measures = ["EM", "Brier"]\n[[cells]]{dense}')) == ["dense"]
+    assert labels(recipe(tmp_path, HEAD + f'measures = ["EM"]\n{reader}')) == ["reader"]
+
+
+def test_what_a_recipe_is_like_is_looked_for_beside_it_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine.toml").write_text('like = "table.toml"\n', encoding="utf-8")
+    (tmp_path / "own" / "table.toml").write_text(HEAD.replace("toy", "beside") + GRID, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for like in ("table.toml", "table"):
+        (tmp_path / "own" / "mine.toml").write_text(f'like = "{like}"\n', encoding="utf-8")
+        assert read("own/mine.toml", "smoke").title == "beside"
+    (tmp_path / "table.toml").write_text(HEAD.replace("toy", "here") + GRID, encoding="utf-8")
+    assert read("own/mine.toml", "smoke").title == "beside"
+    (tmp_path / "own" / "table.toml").unlink()
+    assert read("own/mine.toml", "smoke").title == "here"
+    (tmp_path / "own" / "table.toml").write_text('like = "table"\ntitle = "own"\n', encoding="utf-8")
+    assert read("own/table.toml", "smoke").title == "own", "itself is not what it is like"
+    (tmp_path / "own" / "mine.toml").write_text('like = "tabel.toml"\n', encoding="utf-8")
+    sentence = (
+        r"mine\.toml: there is no recipe tabel\.toml beside mine\.toml, in the current folder or below recipes/; "
+    )
+    with pytest.raises(UsageError, match=sentence):
+        read("own/mine.toml", "smoke")
+    (tmp_path / "own" / "mine.toml").write_text('like = "mine.toml"\n', encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "own")
+    with pytest.raises(UsageError, match="leads back to this recipe"):
+        read("mine.toml", "smoke")
+
+
+def test_a_folder_is_no_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tables").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for folder in ("tables", tmp_path / "tables", "study"):
+        with pytest.raises(UsageError, match=f"^{folder} is a folder; name a .toml in it$"):
+            find(folder)
+    (tmp_path / "tables.toml").write_text(HEAD + GRID, encoding="utf-8")
+    assert find("tables") == Path("tables.toml")
 
 
 def test_a_recipe_may_be_named_without_its_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from triever.lab import results
-from triever.lab.run_costs import bytes_per_document, fit_seconds, is_as_it_came, was_alone
+from triever.lab.run_costs import bytes_per_document, fit_seconds, highest_load, is_as_it_came, was_alone
 from triever.lab.run_results import RunResult
 
 ENCODER = {"fit_seconds": 60.0}
@@ -61,6 +61,14 @@ def test_a_time_is_taken_alone_if_neither_cores_nor_gpu_serve_others(beside: Any
     part = {"encoder": {"fit_seconds": 1.0, "beside": beside}}
     assert was_alone(result(beside={"load": 1.0}, parts=part)) is alone
     assert was_alone(result()) is None, "an earlier version wrote it"
+
+
+def test_the_highest_load_is_that_of_the_run_or_of_a_part() -> None:
+    parts = {"encoder": {"fit_seconds": 1.0, "beside": {"load": 3.5}}, "older": {"fit_seconds": 1.0}}
+    assert highest_load(result(beside={"load": 1.0}, parts=parts)) == 3.5
+    assert highest_load(result(beside={"load": 4.0}, parts=parts)) == 4.0
+    assert highest_load(result(beside={"gpu_mb": 1}, parts=parts)) is None, "the system has no load"
+    assert highest_load(result()) is None, "an earlier version wrote it"
 
 
 def test_what_others_hold_of_a_gpu_is_all_that_is_used_but_our_own(monkeypatch: pytest.MonkeyPatch) -> None:

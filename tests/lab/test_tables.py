@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from triever.errors import DataError
 from triever.evaluation.report import ScoreRecord
 from triever.lab.results import without_paths
-from triever.lab.run_results import RunReport, RunResult, packed, unpacked
+from triever.lab.run_results import Beside, RunReport, RunResult, packed, unpacked
 from triever.lab.tables import Plan, PlannedCell, PlannedOrder, PlannedPair, RecipeTable, Row, aligned
 from triever.lab.verdicts import FAILS, HOLDS, MISSING, OPEN, EachQuestion, Measured, together, verdict
 
@@ -257,6 +257,41 @@ def test_a_line_goes_through_the_seeds_that_all_of_its_points_have() -> None:
     [panel] = RecipeTable(plan, rows).panels()
     assert panel.series["a"] == [0.5, 0.6, 0.7, None]
     assert panel.over_seeds["a"] == [(0.5, 0.9), None, (0.1, 0.7), None]
+
+
+ALONE, SHARED, OLDER = {"load": 1.0}, {"load": 12.5, "gpu_mb": 50_000}, None
+BUSY = {"load": 12.5, "gpu_mb": 0}
+
+
+@pytest.mark.parametrize(
+    ("besides", "sentence"),
+    [
+        ([ALONE, ALONE], "Nothing else ran on the machine."),
+        ([ALONE, BUSY], "The load of the machine, which has 16 cores, was at most 12.5, and the runs themselves are"),
+        ([ALONE, OLDER], "Whether other work ran beside it was not recorded."),
+        ([ALONE, {}], "Whether other work ran beside it was not recorded."),
+        ([ALONE, SHARED], "beside other work on the same machine, and so are longer than alone: b."),
+        ([SHARED, SHARED], "All times were taken beside other work on the same machine"),
+    ],
+    ids=str,
+)
+def test_a_load_that_may_be_that_of_others_is_not_called_nothing(
+    besides: Sequence[Beside | None], sentence: str
+) -> None:
+    rows = []
+    for cell, beside in zip("ab", besides, strict=True):
+        row = run(cell, (0.5,))
+        (result,) = row.results
+        result["reports"]["test"]["extra"] = {cell: {"queries/s": 100}}
+        result["data"], result["hardware"] = {"dataset": "toy"}, {"processor": "x", "cores": 16, "system": "x"}
+        if beside is not None:
+            result["beside"] = beside
+        rows.append(row)
+    plan = plan_of(["a", "b"], [])
+    plan["costs"] = True
+    costs = RecipeTable(plan, tuple(rows)).costs()
+    assert sentence in costs
+    assert ("Nothing else ran" in costs) == (sentence == "Nothing else ran on the machine.")
 
 
 def test_several_verdicts_are_as_good_as_the_worst() -> None:

@@ -25,6 +25,7 @@ from triever.commands.options import (
 from triever.commands.shared import check_before_work, check_result_file, command_words, open_data
 from triever.config import from_words
 from triever.errors import UsageError
+from triever.lab.origin import OUT, WORK
 from triever.printable import count_of
 from triever.terminal import emit, note, table
 
@@ -44,10 +45,8 @@ def experiment(
         ),
     ] = None,
     seeds: Annotated[str, typer.Option(metavar="0,1", help="Run only these of the recipe's seeds.")] = "",
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for results.")] = Path("results"),
-    work: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for parts and checkpoints.")] = Path(
-        "models/lab"
-    ),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for results.")] = OUT,
+    work: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for parts and checkpoints.")] = WORK,
     models: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Also save the retrievers here, as RECIPE/SETTING/CELL-seedN.")
     ] = None,

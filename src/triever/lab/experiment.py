@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -34,9 +35,10 @@ from triever.evaluation.seen import SeenScores, seen_scores
 from triever.files import atomic, locked
 from triever.lab import results
 from triever.lab.cells import Data, System, decisive, digest, file_name
-from triever.lab.recipes import Recipe, Run
+from triever.lab.origin import OUT, WORK, note_of, other_recipe
+from triever.lab.recipes import SETTINGS, Recipe, Run, shipped
 from triever.lab.run_results import RunResult, packed
-from triever.lab.tables import PLAN, RecipeTable, read_result
+from triever.lab.tables import PLAN, Plan, RecipeTable, read_plan, read_result
 from triever.memory_parts import index_size
 from triever.printable import mean_text
 from triever.retriever import Retriever, learned_splits, load
@@ -55,8 +57,8 @@ class TooLong(TrieverError):
 def run_recipe(
     recipe: Recipe,
     *,
-    out: str | Path = "results",
-    work: str | Path = "models/lab",
+    out: str | Path = OUT,
+    work: str | Path = WORK,
     only: Sequence[str] = (),
     seeds: Sequence[int] = (),
     again: bool = False,
@@ -65,13 +67,14 @@ def run_recipe(
 ) -> RecipeTable:
     """Run what has no result yet and return the table; `again` runs all of it, `models` is a folder for retrievers."""
     _refuse_several_processes()
+    _refuse_results_of_another(recipe, out)
     folder = results_folder(recipe, out)
     chosen = recipe.runs(only, seeds)
     missing = [run for run in chosen if again or not is_done(folder, run)]
     kept = results_folder(recipe, models) if models else None
     workshop = Workshop(Path(work), f"{recipe.name}/{recipe.setting}", recipe.timeout, kept)
     workshop.check([run.cell.data for run in missing])
-    results.write(folder / PLAN, recipe.plan())
+    results.write(folder / PLAN, _plan(recipe, folder))
     for number, run in enumerate(chosen, 1):
         label = f"[{number}/{len(chosen)}] {run.cell.label}, seed {run.seed}"
         if run not in missing:
@@ -85,14 +88,14 @@ def run_recipe(
     return table_of(recipe, out, only)
 
 
-def table_of(recipe: Recipe, out: str | Path = "results", only: Sequence[str] = ()) -> RecipeTable:
+def table_of(recipe: Recipe, out: str | Path = OUT, only: Sequence[str] = ()) -> RecipeTable:
     """The table of the results that a recipe has now, for all cells or for those that `only` names."""
     whole = RecipeTable.of(recipe.plan(), results_folder(recipe, out))
     return whole.narrowed([cell.label for cell in recipe.chosen(only)])
 
 
 def listed(
-    recipe: Recipe, out: str | Path = "results", only: Sequence[str] = (), seeds: Sequence[int] = ()
+    recipe: Recipe, out: str | Path = OUT, only: Sequence[str] = (), seeds: Sequence[int] = ()
 ) -> list[dict[str, object]]:
     """The runs of a recipe, and which of them have their result."""
     folder = results_folder(recipe, out)
@@ -111,6 +114,46 @@ def listed(
 def results_folder(recipe: Recipe, out: str | Path) -> Path:
     """The folder of a recipe's results in one setting."""
     return Path(out) / recipe.name / recipe.setting
+
+
+def _command(recipe: Recipe) -> list[str]:
+    """The words that run a recipe again; where its results and parts go, is left to whoever runs it."""
+    return ["experiment", recipe.word, "--setting", recipe.setting]
+
+
+def _plan(recipe: Recipe, folder: Path) -> Plan:
+    """The plan of a recipe, with its file if Triever does not bring it, and its command if its name is not enough."""
+    plan = recipe.plan()
+    if recipe.path and not _is_shipped(recipe):
+        plan["file"] = note_of(recipe.path, folder)
+    if recipe.word != recipe.name:
+        plan["command"] = results.without_paths(shlex.join(["triever", *_command(recipe)]))
+    return plan
+
+
+def _is_shipped(recipe: Recipe) -> bool:
+    file = shipped(recipe.name)
+    return bool(file and recipe.path and file.samefile(recipe.path))
+
+
+def _refuse_results_of_another(recipe: Recipe, out: str | Path) -> None:
+    """Refuse to write into the results of another recipe with the same name, in any of their settings."""
+    if recipe.path is None:
+        return
+    for setting in SETTINGS:
+        folder = Path(out) / recipe.name / setting
+        try:
+            plan = read_plan(folder)
+        except DataError:  # there is none, or a damaged one is written anew
+            continue
+        note = plan.get("file")
+        if note is None:  # of a recipe that Triever brings, or from a version that noted nothing
+            other = recipe.name if shipped(recipe.name) and recipe.word != recipe.name else ""
+        else:
+            other = other_recipe(note, folder, recipe.path)
+        if other:
+            problem = f"{folder.parent.as_posix()} holds the results of {other}"
+            raise UsageError(problem, "give another --out, or rename one of the recipes")
 
 
 def is_done(folder: Path, run: Run) -> bool:
@@ -140,9 +183,8 @@ def _result(recipe: Recipe, run: Run, workshop: Workshop, folder: Path) -> RunRe
         log.debug("%s, seed %d failed", run.cell.label, run.seed, exc_info=True)
         outcome = {"problem": sentence(error)}
     seconds = time.perf_counter() - started
-    command = ["experiment", recipe.name, "--setting", recipe.setting, "--only", run.cell.label]
-    record = {**_about(recipe, run), **outcome}
-    return results.run_record(record, command=[*command, "--seeds", str(run.seed)], seconds=seconds)
+    words = [*_command(recipe), "--only", run.cell.label, "--seeds", str(run.seed)]
+    return results.run_record({**_about(recipe, run), **outcome}, command=words, seconds=seconds)
 
 
 def _start(system: System) -> dict[str, object]:

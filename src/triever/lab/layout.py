@@ -66,14 +66,19 @@ def _without(drafts: Sequence[Draft], recipe: Table) -> list[Draft]:
 
 
 def _refuse_twice(cells: Sequence[Cell]) -> None:
-    """Refuse two cells that would write the same file, or that are the same."""
-    seen: dict[str, str] = {}
+    """Refuse two cells that are the same, or that would write the same file."""
+    of_definition: dict[str, str] = {}
+    of_file: dict[str, str] = {}
     for cell in cells:
-        for key in (f"file {file_name(cell.label)}", f"cell {digest(cell.definition())}"):
-            if key in seen:
-                other = "" if seen[key] == cell.label else f", once as {seen[key]!r}"
-                raise UsageError(f"the cell {cell.label!r} occurs twice{other}", "keep one of them")
-            seen[key] = cell.label
+        definition, file = digest(cell.definition()), file_name(cell.label)
+        if definition in of_definition or of_file.get(file) == cell.label:
+            first = of_definition.get(definition, cell.label)
+            other = "" if first == cell.label else f", once as {first!r}"
+            raise UsageError(f"the cell {cell.label!r} occurs twice{other}", "keep one of them")
+        if file in of_file:
+            problem = f"the cells {of_file[file]!r} and {cell.label!r} give the same file name, {file}"
+            raise UsageError(problem, "change one label")
+        of_definition[definition] = of_file[file] = cell.label
 
 
 def _seeded(cells: Sequence[Cell], recipe: Table) -> tuple[Cell, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from triever.arguments import as_path
 from triever.evaluation.picture import draw_lines
 from triever.files import atomic
+from triever.lab.origin import shown
 from triever.lab.results import Section, sections
 from triever.lab.tables import RecipeTable
 from triever.lab.verdicts import FAILS, HOLDS, MISSING, OPEN
@@ -16,11 +18,6 @@ from triever.lab.verdicts import FAILS, HOLDS, MISSING, OPEN
 INDEX = "results.md"
 PAGES = "results"
 """The folder of the pages, beside the index."""
-
-HEADER = """# Results
-
-Every number on these pages is made from a file in `results/` by `triever results results --pages docs`. Each file holds
-the values, their 95% intervals, the command, the data's fingerprint and the machine."""
 
 RECIPES = """## Recipes
 
@@ -36,17 +33,25 @@ OTHERS = """## Comparisons and analyses
 Each result has its command beside it."""
 
 
-def pages(folder: str | Path) -> dict[str, str]:
-    """The texts of all pages by their paths: `results.md`, the index, and `results/NAME.md`."""
-    return _texts(sections(folder))
+def pages(folder: str | Path, out: str | Path = "docs") -> dict[str, str]:
+    """The texts of all pages by their paths below `out`: `results.md`, the index, and `results/NAME.md`."""
+    return _texts(sections(folder), _header(folder, out))
 
 
-def _texts(made: Iterable[Section]) -> dict[str, str]:
+def _header(folder: str | Path, out: str | Path) -> str:
+    command = shlex.join(["triever", "results", shown(folder), "--pages", shown(out)])
+    return f"""# Results
+
+Every number on these pages is made from a file in `{shown(folder)}/` by `{command}`. Each file holds
+the values, their 95% intervals, the command, the data's fingerprint and the machine."""
+
+
+def _texts(made: Iterable[Section], header: str) -> dict[str, str]:
     grouped: dict[str, list[Section]] = {}
     for section in made:
         grouped.setdefault(section.page, []).append(section)
     texts = {_path(name): _page(name, group) for name, group in grouped.items()}
-    return {INDEX: _index(grouped), **texts}
+    return {INDEX: _index(grouped, header), **texts}
 
 
 def write_pages(folder: str | Path, out: str | Path) -> list[Path]:
@@ -55,7 +60,7 @@ def write_pages(folder: str | Path, out: str | Path) -> list[Path]:
     for section in made:
         if section.table and section.picture:
             draw_lines(section.table.panels(), (as_path(out) / _path(section.page)).with_name(section.picture))
-    for name, text in _texts(made).items():
+    for name, text in _texts(made, _header(folder, out)).items():
         path = as_path(out) / name
         with atomic(path) as file:
             file.write(text.encode())
@@ -71,7 +76,7 @@ def _page(name: str, group: Iterable[Section]) -> str:
     return "\n\n".join([f"# Results: {name}", *(section.markdown(pictures=True) for section in group)]) + "\n"
 
 
-def _index(grouped: Mapping[str, Sequence[Section]]) -> str:
+def _index(grouped: Mapping[str, Sequence[Section]], header: str) -> str:
     recipes = [_recipe_row(section) for group in grouped.values() for section in group if section.table]
     other_pages = [
         _other_row(name, rest) for name, group in grouped.items() if (rest := [s for s in group if not s.table])
@@ -80,7 +85,7 @@ def _index(grouped: Mapping[str, Sequence[Section]]) -> str:
         ("recipe", "setting", "question", "runs", "expected orders"),
         ("page", "made by", "results"),
     )
-    parts = [HEADER]
+    parts = [header]
     costs = overview(section for group in grouped.values() for section in group)
     parts += [f"{COSTS}\n\n{costs}"] if costs else []
     parts += [f"{RECIPES}\n\n{_table(recipe_head, recipes)}"] if recipes else []

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from triever import config
 from triever.errors import UsageError, nearest
+from triever.evaluation.compare import ANSWERED, CLAIMED, check_asked
 from triever.evaluation.measures import check as check_measures
 from triever.lab.axes import axes_of
 from triever.lab.cells import Cell, digest, file_name
 from triever.lab.expect import Expected, Judging, Order, Pair, expected_values, order_of
 from triever.lab.layout import cells_of
+from triever.lab.origin import shown
 from triever.lab.tables import Plan, PlannedOrder, PlannedPair, PlannedPlot, PlannedRun, PlannedValue
 from triever.lab.toml_values import (
     Table,
@@ -33,6 +35,7 @@ from triever.lab.toml_values import (
     whole,
     yes_or_no,
 )
+from triever.retriever import Asks
 
 MEASURES = ("Success@1", "Success@10", "Success@100", "nDCG@10", "RR@10")
 SETTINGS = ("smoke", "mini", "paper")
@@ -88,6 +91,15 @@ class Recipe:
     plot: str = ""  # the axis that a picture shows from left to right
     costs: bool = False  # whether tables have what a system costs
     as_it_stands: bool = False  # whether it has no settings, and so is the same in all of them
+    path: Path | None = field(default=None, compare=False)  # its file
+
+    @property
+    def word(self) -> str:
+        """What a command calls it: its name if that leads to its file, or else the path."""
+        if self.path is None:
+            return self.name
+        named = _located(self.name)
+        return self.name if named and named.samefile(self.path) else shown(self.path)
 
     @property
     def judged(self) -> list[str]:
@@ -189,18 +201,46 @@ def _planned_pair(pair: Pair) -> PlannedPair:
     return planned
 
 
-def find(recipe: str | Path) -> Path:
+def find(recipe: str | Path, beside: Path | None = None) -> Path:
     """A recipe's file, by its path, with or without .toml, or by its name below `recipes/`, here or in the checkout.
 
-    Results name a recipe without .toml, and their command should work.
+    Where another recipe names it, the folder of that one is searched first: both may lie anywhere.
     """
+    path = _located(recipe, beside)
+    if path:
+        return path
+    if any(map(os.path.isdir, (Path(recipe), *(folder / recipe for folder in _folders())))):
+        raise UsageError(f"{recipe} is a folder", "name a .toml in it")
     name = str(recipe).removesuffix(".toml")
-    folders = [Path("recipes"), CHECKOUT / "recipes"]
-    for path in (Path(recipe), *(folder / f"{name}.toml" for folder in (*folders, Path()))):
-        if os.path.isfile(path):
-            return path
-    known = {recipe_name(path) for folder in folders for path in folder.rglob("*.toml")}
-    raise UsageError(f"there is no recipe {recipe}", nearest(name, known) if known else "give the path of a TOML file")
+    where = f" beside {beside.name}, in the current folder or below recipes/" if beside else ""
+    known = {recipe_name(path) for folder in _folders() for path in folder.rglob("*.toml")}
+    hint = nearest(name, known) if known else "give the path of a TOML file"
+    raise UsageError(f"there is no recipe {recipe}{where}", hint)
+
+
+def _located(recipe: str | Path, beside: Path | None = None) -> Path | None:
+    """The file of a recipe by its path or name; results name a recipe without .toml, and their command should work."""
+    with_ending = f"{str(recipe).removesuffix('.toml')}.toml"
+    near = _near(beside, recipe, with_ending) if beside else []
+    paths = (*near, Path(recipe), *(folder / with_ending for folder in (*_folders(), Path())))
+    return next((path for path in paths if os.path.isfile(path)), None)
+
+
+def _near(recipe: Path, *names: str | Path) -> list[Path]:
+    """The files of these names beside a recipe, but not itself: it may be like a shipped one of the same name."""
+    paths = [recipe.parent / name for name in names]
+    return [path for path in paths if os.path.isfile(path) and not path.samefile(recipe)]
+
+
+def _folders() -> tuple[Path, Path]:
+    """The folders of recipes that have names, here and in the checkout."""
+    return Path("recipes"), CHECKOUT / "recipes"
+
+
+def shipped(name: str) -> Path | None:
+    """The file of the recipe that Triever brings under this name; None if it brings none."""
+    path = CHECKOUT / "recipes" / f"{name}.toml"
+    return path if os.path.isfile(path) else None
 
 
 def recipe_name(path: Path) -> str:
@@ -227,7 +267,7 @@ def read(recipe: str | Path, setting: str) -> Recipe:
         if settings and setting not in settings:
             raise UsageError(f"the recipe has no setting {setting!r}", nearest(setting, settings))
         made = _recipe(recipe_name(path), setting, changed(raw, settings.get(setting, {})))
-        return replace(made, as_it_stands=not settings)
+        return replace(made, as_it_stands=not settings, path=path)
 
 
 def _with_likeness(path: Path, seen: tuple[Path, ...] = ()) -> Table:
@@ -237,7 +277,7 @@ def _with_likeness(path: Path, seen: tuple[Path, ...] = ()) -> Table:
         check_keys(raw, (*KEYS, LIKE), "a recipe")
         if LIKE not in raw:
             return raw
-        other = find(text(raw[LIKE], LIKE))
+        other = find(text(raw[LIKE], LIKE), beside=path)
         if other.resolve() in seen:
             raise UsageError(f"like = {raw[LIKE]!r} leads back to this recipe", "name one that is complete by itself")
         own = {key: value for key, value in raw.items() if key != LIKE}
@@ -307,6 +347,7 @@ def _recipe(name: str, setting: str, values: Table) -> Recipe:
     measures = tuple(texts(values.get("measures", list(MEASURES)), "measures"))
     check_measures(measures)
     cells = cells_of(values)
+    _refuse_unmeasurable(cells, measures)
     by = _judged_by(values["expect"], measures, cells)
     return Recipe(
         name=name,
@@ -325,6 +366,18 @@ def _recipe(name: str, setting: str, values: Table) -> Recipe:
         plot=_plotted(values),
         costs=yes_or_no(values.get("costs", False), "costs"),
     )
+
+
+def _refuse_unmeasurable(cells: Sequence[Cell], measures: Sequence[str]) -> None:
+    """Refuse a cell whose system can never give what any of the measures needs: it would fail after its training."""
+    if not {*measures} <= ANSWERED | CLAIMED:
+        return
+    for cell in cells:
+        retriever = cell.system.unfitted()
+        needed = ANSWERED if isinstance(retriever, Asks) else set()
+        needed = needed | CLAIMED if retriever.gives_probabilities else needed
+        if needed.isdisjoint(measures):
+            check_asked({f"the cell {cell.label!r}": retriever}, measures)
 
 
 def _plotted(values: Table) -> str:

@@ -25,6 +25,7 @@ from triever.errors import DataError, cause
 from triever.evaluation.finding import Finding, FindingRecord, Part, PartRecord, Values
 from triever.evaluation.report import Report
 from triever.files import atomic
+from triever.lab.origin import shown
 from triever.lab.run_results import Beside, Machine, RunResult
 from triever.lab.tables import PLAN, RecipeTable, Row, is_plan, is_run, read_plan
 from triever.version import __version__
@@ -146,7 +147,7 @@ class Section:
 
 def render(folder: str | Path) -> str:
     """All results of a folder as one Markdown page."""
-    return "\n\n".join([HEADER, *(section.markdown() for section in sections(folder))]) + "\n"
+    return "\n\n".join([_header(folder), *(section.markdown() for section in sections(folder))]) + "\n"
 
 
 def sections(folder: str | Path) -> list[Section]:
@@ -176,9 +177,11 @@ def sections(folder: str | Path) -> list[Section]:
     return [section for section in made if section]
 
 
-HEADER = """# Results
+def _header(folder: str | Path) -> str:
+    command = shlex.join(["triever", "results", shown(folder)])
+    return f"""# Results
 
-Every number on this page is made from a file in `results/` by `triever results results`; each file holds
+Every number on this page is made from a file in `{shown(folder)}/` by `{command}`; each file holds
 the values, their 95% intervals, the command, the data's fingerprint and the machine."""
 
 
@@ -228,11 +231,11 @@ def _recipe_section(folder: Path) -> Section | None:
     if setting == UNSHOWN:
         return None
     table, unlisted = RecipeTable.of(plan, folder), RecipeTable.unlisted(plan, folder)
-    command = shlex.join(["triever", "experiment", plan["name"], *(["--setting", setting] if setting else [])])
+    usual = shlex.join(["triever", "experiment", plan["name"], *(["--setting", setting] if setting else [])])
     title = f"**{plan['title']}**" + (f": {plan['about']}" if plan["about"] else "")
     more = f"{UNLISTED}\n\n{unlisted.markdown()}" if unlisted.rows else ""
     picture = f"{plan['name'].rpartition('/')[2]}-{plan['setting']}.svg" if table.panels() else ""
-    parts = [f"`{command}`", title, table.markdown(), more, _origins([*table.rows, *unlisted.rows])]
+    parts = [f"`{plan.get('command', usual)}`", title, table.markdown(), more, _origins([*table.rows, *unlisted.rows])]
     name, body = ", ".join(filter(None, [plan["name"], setting])), "\n\n".join(filter(None, parts))
     leftover = sum(len(row.results) for row in unlisted.rows)
     return Section(plan["name"], name, body, "triever experiment", table, leftover, picture)

@@ -1,4 +1,4 @@
-"""What a run cost, from its file: minutes to fit, bytes of a document; whether its times were taken alone.
+"""What a run cost, from its file: minutes to fit, bytes of a document; what shows that other work ran beside it.
 
 Also which step of its training a run kept. Files of earlier versions may lack any of it.
 """
@@ -49,12 +49,26 @@ def _is_looked_into(part: str) -> bool:
 
 
 def was_alone(result: RunResult) -> bool | None:
-    """Whether nothing else kept the machine busy when times were taken; None if the file does not say."""
+    """Whether nothing shows that other work kept the machine busy; None if the file does not say.
+
+    A run may keep all cores busy itself, so a load up to their number shows nothing: see `highest_load`.
+    """
     if "beside" not in result:
         return None
-    parts = [part["beside"] for part in _spent(result.get("parts", {})) if "beside" in part]
     cores = result["hardware"]["cores"] or 1
-    return not any(_is_crowded(beside, cores) for beside in (result["beside"], *parts))
+    return not any(_is_crowded(beside, cores) for beside in _besides(result))
+
+
+def highest_load(result: RunResult) -> float | None:
+    """The highest load of the machine when times were taken, the run itself in it; None if the file does not say."""
+    loads = [beside["load"] for beside in _besides(result) if "load" in beside]
+    return max(loads) if "load" in result.get("beside", {}) else None
+
+
+def _besides(result: RunResult) -> list[Beside]:
+    """What else the machine was doing at the end of a run, and when its parts were made."""
+    parts = [part["beside"] for part in _spent(result.get("parts", {})) if "beside" in part]
+    return [result.get("beside", Beside()), *parts]
 
 
 def _is_crowded(beside: Beside, cores: int) -> bool:

@@ -20,7 +20,7 @@ from triever.errors import DataError, cause
 from triever.evaluation.compare import ANSWERED, CLAIMED
 from triever.evaluation.picture import Bars
 from triever.evaluation.report import ScoreRecord
-from triever.lab.run_costs import bytes_per_document, fit_seconds, is_as_it_came, was_alone
+from triever.lab.run_costs import bytes_per_document, fit_seconds, highest_load, is_as_it_came, was_alone
 from triever.lab.run_results import RunResult, unpacked
 from triever.lab.toml_values import part_name
 from triever.lab.verdicts import FAILS, FEWEST, HOLDS, MISSING, EachQuestion, Measured, together, too_few, verdict
@@ -34,6 +34,8 @@ SECONDS, PER_SECOND = "seconds", "queries/s"
 MILLISECONDS, BYTES, MINUTES = "ms a query", "bytes a document", "minutes to fit"
 TIMES, COSTS = (SECONDS, PER_SECOND), (MILLISECONDS, BYTES, MINUTES)
 """The last columns of a table: how long a run took, or what a system costs who uses it."""
+OWN_LOAD = 1.0
+"""The load that a run makes at least: where a machine has no more, nothing else runs."""
 log = logging.getLogger("triever")
 T = TypeVar("T")
 
@@ -107,11 +109,13 @@ class EveryPlan(TypedDict):
 
 
 class Plan(EveryPlan, total=False):  # NotRequired is not seen where annotations are texts, and a test of keys needs it
-    """The same, and a picture and columns of costs where the recipe asks for them."""
+    """The same, a picture and columns of costs where the recipe asks for them, and where the recipe came from."""
 
     plot: PlannedPlot
     costs: bool
     as_it_stands: bool
+    file: str  # a note of the recipe's file, if Triever does not bring it
+    command: str  # that runs it, if its name and setting alone do not
 
 
 @dataclass(frozen=True)
@@ -580,16 +584,29 @@ def _timing(rows: Sequence[Row]) -> str:
     """How the times of a table were taken."""
     queries = "Queries are asked together; one alone takes longer. Minutes to fit are those of all parts, and to read "
     queries += "the documents. Bytes are those that a search looks into, without weights and texts."
-    alone = {was_alone(result) for row in rows for result in row.results}
-    if alone == {True}:
-        return f"{queries} Nothing else ran on the machine."
-    if alone == {None}:
-        return f"{queries} Whether other work ran beside it was not recorded."
     crowded = [row.cell for row in rows if any(was_alone(result) is False for result in row.results)]
     if len(crowded) == len(rows):
         return f"{queries} All times were taken beside other work on the same machine, so they are longer than alone."
-    which = ", ".join(crowded) or "none"
-    return f"{queries} Times were taken beside other work on the same machine, and so are longer than alone: {which}."
+    if crowded:
+        beside = "Times were taken beside other work on the same machine, and so are longer than alone"
+        return f"{queries} {beside}: {', '.join(crowded)}."
+    return f"{queries} {_quiet([result for row in rows for result in row.results])}"
+
+
+def _quiet(results: Sequence[RunResult]) -> str:
+    """What is known of other work where nothing shows that there was any."""
+    loads = [highest_load(result) for result in results]
+    known = [load for load in loads if load is not None]
+    if len(known) < len(loads):
+        return "Whether other work ran beside it was not recorded."
+    if max(known) <= OWN_LOAD:
+        return "Nothing else ran on the machine."
+    cores = results[known.index(max(known))]["hardware"]["cores"]
+    machine = f"the machine, which has {cores} cores," if cores else "the machine"
+    return (
+        f"The load of {machine} was at most {max(known):g}, and the runs themselves are part of it: "
+        "how much other work ran beside them is not known."
+    )
 
 
 def _brief(measured: Measured | None) -> str:
