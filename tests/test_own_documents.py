@@ -88,7 +88,7 @@ def test_fit_reads_the_texts_and_names_the_stray_file(name: str, content: str, t
     docs = many(tmp_path / "docs", {**others, name: content})
     (docs / "large.txt").write_bytes(b"x" * (16 * 2**20 + 1))
     lines = said(tmp_path, "fit", "bm25", "--data", "docs", "--out", "docs/M", "--skip-bad")
-    assert f"triever: docs: 1 files look like data and were not used: {name}" in lines
+    assert f"triever: docs: 1 file looks like data and was not used: {name}" in lines
     ending = Path(name).suffix
     assert lines[-1] == f"520 documents from 520 files; not read: 6 ({ending} 1, .odt 2, .png 3); too large: 1"
     lines = said(tmp_path, "add", "docs/M", "docs", "--replace", "--skip-bad")  # M lies in there, and is passed over
@@ -171,7 +171,7 @@ def test_a_file_outside_the_root_is_told(place: Path) -> None:
     write(place, {"other/new.txt": "# new\nSomething else."})
     lines = said(place, "add", "M", "other/new.txt")
     docs, other = place / "docs", place / "other"
-    begins = f"triever: new: 1 text files lie outside the root {docs}: their ids begin at {other}, such as new.txt"
+    begins = f"triever: new: 1 text file lies outside the root {docs}: its id begins at {other}, such as new.txt"
     assert begins in lines
     assert ids(place / "M") == sorted([*PAGES, "new.txt"])
     assert lines[-1] == "1 document from 1 file"

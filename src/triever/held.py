@@ -79,7 +79,7 @@ class Held(Generic[E]):
         keep = chosen.rows(self.store)
         smaller = self._kept(keep, among(self.engine, self._rows(keep)))
         if not keep.any():
-            smaller = replace(smaller, empty="; ".join([NO_DOCUMENTS, *chosen.other_spellings(self.store)]))
+            smaller = replace(smaller, empty="; ".join([NO_DOCUMENTS, *chosen.slips(self.store)]))
         while len(self.filtered) >= FILTERS:
             self.filtered.pop(next(iter(self.filtered)), None)
         self.filtered[chosen.mark] = smaller

@@ -629,8 +629,8 @@ def load(path: str | Path, *, backbone: str | Path | None = None, on: str | None
     """Open a saved retriever.
 
     One whose backbone stayed as it was may only name it. Installed weights are found by their name; for others
-    `backbone` is the folder that they lie in. One in shards has them in this process, or `on="ray"`: in processes of
-    Ray, here or on several machines.
+    `backbone` is the folder that they lie in, which is refused where no backbone is named. One in shards has them in
+    this process, or `on="ray"`: in processes of Ray, here or on several machines.
     """
     given = None if backbone is None else str(as_path(backbone))
     if given is not None and not str(backbone):
@@ -639,6 +639,8 @@ def load(path: str | Path, *, backbone: str | Path | None = None, on: str | None
     with phase(f"opening {path}"), artifact.read(path) as snapshot:
         try:
             with artifact.opening(path, snapshot.manifest.kind):
+                if given and not _names_backbone(snapshot):
+                    raise UsageError(f"{path} holds all that it needs, and names no backbone", "leave backbone out")
                 return _opened(replace(snapshot, backbone=given), opens_shards)
         except UnknownKind as error:  # its own kind, or that of a part of it
             if error.kind == WRITER:
@@ -647,6 +649,13 @@ def load(path: str | Path, *, backbone: str | Path | None = None, on: str | None
             problem = f"{path} holds a {error.kind!r}, which neither this Triever nor an installed package knows"
             hint = "install the package that brings it, or run: pip install --upgrade triever"
             raise ArtifactError(problem, hint) from error
+
+
+def _names_backbone(snapshot: artifact.Snapshot) -> bool:
+    """Whether a part of an artifact has only the name of its backbone, as `NamedBackbone` says it."""
+    roles = snapshot.manifest.files
+    encoders = (snapshot.json(role) for role in roles if f"{role}_weights" in roles)
+    return any(isinstance(state, Mapping) and "named" in state for state in encoders)
 
 
 WRITER = "query-writer"

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+import triever
 from triever.data.datasets import Dataset, info, load_dataset
 from triever.data.records import Document, Query
 from triever.errors import DataError, UsageError
+from triever.evaluation.compare import compare
 
 QRELS = "query-id\tcorpus-id\tscore\n"
 
@@ -196,7 +198,7 @@ def test_lenient_loading_leaves_bad_records_out_and_says_so_once(
     with caplog.at_level(logging.WARNING, "triever"):
         assert [len(list(lenient.documents())) for _ in range(2)] == [4, 4]
         assert lenient.qrels("dev") == {"q1": {"d2": 1}}
-    assert [record.message.split(": ", 1)[1][:27] for record in caplog.records] == ["1 bad records were left out"] * 2
+    assert [record.message.split(": ", 1)[1][:25] for record in caplog.records] == ["1 bad record was left out"] * 2
 
 
 @pytest.mark.parametrize(("more", "said"), [({}, True), ({"text": "a page"}, False)])
@@ -222,10 +224,55 @@ def test_judgements_of_what_is_not_there_are_a_warning(tmp_path: Path, caplog: p
         list(data.documents())
         assert data.unknown_documents("test", {"d1", "d2"}) == ["x"]
     assert [record.message for record in caplog.records] == [
-        "x: 1 judged queries of test are not there; where they are measured, they count as misses",
-        "x: 1 documents that are judged relevant are not there",
-        "x: 1 documents that are judged relevant in test are not there",
+        "x: 1 judged query of test is not there; where it is measured, it counts as a miss",
+        "x: 1 document that is judged relevant in test is not there",
     ]
+
+
+def test_a_judged_document_that_is_not_there_is_told_of_once_for_each_split(caplog: pytest.LogCaptureFixture) -> None:
+    documents, queries = [Document("d1", "a lamp")], [Query("q1", "lamp"), Query("q2", "a lamp")]
+    qrels = {"dev": {"q1": {"d1": 1, "x": 1}}, "test": {"q2": {"d1": 1, "x": 1, "y": 1}}}
+    data = Dataset.of("x", documents, queries, qrels)
+    with caplog.at_level(logging.WARNING, "triever"):
+        for split in ("dev", "test", "dev+test"):
+            data.queries(split)
+        retriever = triever.BM25().fit(data)
+        assert data.unknown_documents("dev+test", retriever.documents) == ["x", "y"]
+        for split in ("dev", "test"):
+            compare({"bm25": retriever}, data, split=split, measures=["nDCG@10"])
+    assert [record.message for record in caplog.records] == [
+        "x: 1 document that is judged relevant in dev is not there",
+        "x: 2 documents that are judged relevant in test are not there",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("queries", "said"),
+    [
+        (1, "x: 1 of 2 judged queries of test has no relevant document: whatever is found, it counts as a miss"),
+        (2, "x: 2 of 3 judged queries of test have no relevant document: whatever is found, they count as misses"),
+    ],
+)
+def test_queries_without_a_relevant_document_are_told_of(
+    queries: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = [Query(f"q{number}", "lamp") for number in range(queries + 1)]
+    qrels = {query.id: {"d1": int(query is asked[-1])} for query in asked}
+    data = Dataset.of("x", [Document("d1", "a lamp")], asked, {"test": qrels})
+    with caplog.at_level(logging.WARNING, "triever"):
+        assert len(data.queries_without_relevant("test")) == queries
+    assert caplog.messages == [said]
+
+
+@pytest.mark.parametrize("content", ["", " \n\n"])
+def test_an_empty_file_that_was_not_used_is_called_empty(
+    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": QRELS + "q1\td1\t1\n"}
+    data = load_dataset(write(tmp_path / "x", {**files, "qrels/none.tsv": content}))
+    assert data.splits == ("test",)
+    assert data.ignored == ("qrels/none.tsv",)
+    assert caplog.messages == ["x: 1 file looks like data and was not used: qrels/none.tsv (empty)"]
 
 
 def test_the_fingerprint_is_the_content_and_its_order() -> None:
@@ -244,7 +291,7 @@ def test_expansions_join_their_documents(tmp_path: Path, caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING, "triever"):
         more = data.with_expansions(tmp_path / "more.jsonl")
         assert [document.expansions for document in more.documents()] == [("old", "new"), ()]
-    assert "1 expansions belong to documents that are not there" in caplog.text
+    assert "1 expansion belongs to a document that is not there" in caplog.text
     assert [document.expansions for document in data.documents()] == [("old",), ()]
     assert (more.fingerprint, more.splits) == (data.fingerprint, data.splits)
     assert next(data.with_expansions({"d1": ["x", "y"]}).documents()).expansions == ("old", "x", "y")
@@ -327,7 +374,7 @@ def test_a_stray_record_does_not_replace_the_notes(
     data = load_dataset(write(tmp_path / "notes", {**NOTES, name: content}))
     assert [document.id for document in data.documents()] == ["a.md", "c.txt", "sub/b.txt"]
     assert data.ignored == (name,)
-    assert [record.message for record in caplog.records] == [f"notes: 1 files look like data and were not used: {name}"]
+    assert [record.message for record in caplog.records] == [f"notes: 1 file looks like data and was not used: {name}"]
 
 
 def test_a_collection_stays_one_beside_notes(tmp_path: Path) -> None:

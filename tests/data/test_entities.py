@@ -19,7 +19,7 @@ from triever.data.entities import entities, sentences
         ("nothing is written here", []),
         ("Yesterday it rained.", []),
         ("Über Österreich fiel Schnee.", ["Über Österreich", "Schnee"]),
-        ("Vitamin B12 and 12B are alike.", ["Vitamin B12", "12"]),
+        ("Vitamin B12 and 12B are alike.", ["Vitamin B12", "12", "B"]),
         ("灯台は1900年に建てられた。", ["1900"]),
         ("高さは12メートルである。", ["12"]),
         ("他1919年在北京的NHK工作。", ["1919", "NHK"]),
@@ -34,7 +34,10 @@ def test_names_and_numbers(sentence: str, found: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("灯台は1900年に建てられた。高さは12メートルである。", ["灯台は1900年に建てられた。", "高さは12メートルである。"]),
+        (
+            "灯台は1900年に建てられた。高さは12メートルである。",
+            ["灯台は1900年に建てられた。", "高さは12メートルである。"],
+        ),
         ("真的吗？！是3.14。好", ["真的吗？！", "是3.14。", "好"]),
         ("彼は「はい。」と言った。", ["彼は「はい。」", "と言った。"]),
         ("Pi is 3.14. Who says so?", ["Pi is 3.14.", "Who says so?"]),

@@ -104,7 +104,7 @@ def test_a_document_without_the_key_satisfies_nothing_and_tables_are_looked_into
 @pytest.mark.parametrize("operand", ["19OO", "abc", "", "2020-13-01"])
 @pytest.mark.parametrize("values", [[1871, 1900.5], [[1871], [1900.5, 1872]], [1871, None, 1900.5]])
 def test_a_text_among_numbers_is_no_filter_that_leaves_nothing(operand: str, values: list[Json]) -> None:
-    message = rf"key holds numbers, and '{operand}' is none; compare it with a number: .* go from 1871 to 1900\.5"
+    message = rf"key holds numbers, and '{operand}' is none; compare it with a number, such as 1871 or 1900\.5"
     for condition in (operand, f"!={operand}", {"=": operand}, ["1900", operand]):
         with pytest.raises(UsageError, match=message):
             left({"key": condition}, values)
@@ -138,7 +138,7 @@ def test_texts_among_texts_are_compared(condition: object, values: list[Json], e
 
 
 def test_numbers_that_are_written_as_texts_are_compared_with_numbers() -> None:
-    with pytest.raises(UsageError, match="year holds numbers, and '19OO' is none; .* go from 1871 to 1923"):
+    with pytest.raises(UsageError, match=r"year holds numbers, and '19OO' is none; .* such as 1871 or 1923$"):
         left({"year": ">=19OO"}, ["1923", "1871"], key="year")
 
 
@@ -148,12 +148,14 @@ def test_numbers_that_are_written_as_texts_are_compared_with_numbers() -> None:
         ({"place": "ribe"}, "; place is 'Ribe' in some documents, and never 'ribe'"),
         ({"place": ["ribe", "AARHUS"]}, "; place is 'Ribe' in some documents, and never 'ribe'"),
         ({"place": "Aarhus"}, ""),
+        ({"code": "80O0"}, "; code holds numbers, and '80O0' is none"),
+        ({"code": "8001"}, ""),
         ({"place": "Ribe", "year": 1900}, ""),
     ],
 )
-def test_a_text_in_another_case_finds_nothing_and_is_told_of(where: dict[str, object], said: str) -> None:
+def test_a_text_that_looks_like_a_slip_finds_nothing_and_is_told_of(where: dict[str, object], said: str) -> None:
     documents = [
-        Document("a", "a lamp", metadata={"place": "Ribe", "year": 1871}),
+        Document("a", "a lamp", metadata={"place": "Ribe", "year": 1871, "code": "8000"}),
         Document("b", "a lamp", metadata={"place": ["Fanø"], "year": 1900}),
     ]
     result = triever.BM25().fit(triever.Dataset.of("lamps", documents)).search("lamp", where=where)

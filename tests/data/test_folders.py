@@ -56,7 +56,7 @@ def test_a_stray_file_does_not_replace_the_corpus(stray: str, tmp_path: Path, ca
     data = load_dataset(write(tmp_path / "docs", {**pages(52), stray: STRAYS[stray]}))
     assert ids(data) == sorted(pages(52))
     assert data.ignored == (stray,)
-    assert f"docs: 1 files look like data and were not used: {stray}" in caplog.text
+    assert f"docs: 1 file looks like data and was not used: {stray}" in caplog.text
 
 
 def test_deep_files_count_as_well(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_stray_file_that_is_broken_stops_nothing_but_a_corpus_does(
     for folder, name in (("a", "items.csv"), ("b", "corpus.csv")):
         (write(tmp_path / folder, pages(12)) / name).write_bytes(wide)
     assert ids(load_dataset(tmp_path / "a")) == sorted(pages(12))
-    assert "a: 1 files look like data and were not used: items.csv" in caplog.text
+    assert "a: 1 file looks like data and was not used: items.csv" in caplog.text
     with pytest.raises(DataError, match=r"corpus\.csv is UTF-16, not UTF-8"):
         load_dataset(tmp_path / "b")
     assert ids(load_dataset(tmp_path / "b", read_as="text")) == sorted(pages(12))
@@ -93,7 +93,7 @@ def test_a_broken_file_of_a_folder_of_records_is_left_out_on_request(
     ):
         load_dataset(tmp_path)
     assert len(ids(load_dataset(tmp_path, skip_bad=True))) == 3
-    assert "1 files look like data and were not used: b.jsonl" in caplog.text
+    assert "1 file looks like data and was not used: b.jsonl" in caplog.text
     assert len(list(read_documents(tmp_path, Problems(skip_bad=True)))) == 3
     (tmp_path / "a.jsonl").unlink()
     with pytest.raises(DataError, match=r"b\.jsonl is UTF-16, not UTF-8; convert it: [^,]*$"):
@@ -328,8 +328,7 @@ def test_outside_the_root_ids_are_as_without_one(tmp_path: Path, caplog: pytest.
     data = load_dataset(tmp_path / "docs-2" / "b.txt", root=tmp_path / "docs")
     assert (ids(data), data.root) == (["b.txt"], str(tmp_path / "docs-2"))
     assert (
-        f"1 text files lie outside the root {tmp_path / 'docs'}: their ids begin at {tmp_path / 'docs-2'}"
-        in caplog.text
+        f"1 text file lies outside the root {tmp_path / 'docs'}: its id begins at {tmp_path / 'docs-2'}" in caplog.text
     )
 
 

@@ -561,6 +561,8 @@ def test_a_text_file_alone_is_a_document(put: Any) -> None:
         "id\ttext\tyear\n1\tA cat.\t1999\n2\tA dog.\t7\n",
         "ID,Text,year\n1,A cat.,1999\n2,A dog.,7\n",
         '"id";"text";"year"\r\n1;"A cat.";1999\r\n2;"A dog.";7\r\n',
+        "id|text|year\n1|A cat.|1999\n2|A dog.|7\n",
+        '|id|"text"|year\n0|1|"A cat."|1999\n1|2|A dog.|7\n',
         "id\ttext\tyear\ta\tb\tc\n1\tA cat.\t1999\t1\t2\t3\n2\tA dog.\t7\t1\t2\t3\n",
     ],
 )
@@ -572,6 +574,34 @@ def test_a_header_says_what_a_table_is(text: str, put: Any) -> None:
         ("1", "A cat.", "1999"),
         ("2", "A dog.", "7"),
     ]
+
+
+def test_cells_between_pipes_may_hold_all_other_separators(put: Any) -> None:
+    path = put('id|text|title\n1|"A, cat; a|dog"|Pets, both\n2|short\n', "docs.csv")
+    problems = Problems(skip_bad=True)
+    assert list(read_documents(path, problems)) == [Document("1", "A, cat; a|dog", "Pets, both")]
+    assert problems.examples == [
+        f"{path}:3: the line has 2 columns instead of 3; |-separated columns are: id, text, title"
+    ]
+    assert sniff(put("id|question\n1|which cat, or dog?\n")).roles == (Role.QUERIES,)
+    assert read_qrels(put("query-id|corpus-id|score\nq1|d1|1\n")) == {"q1": {"d1": 1}}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("| id | text |\n| --- | --- |\n| 1 | A cat. |\n", "notes.txt"),
+        ("id | text\n--- | ---\n1 | A cat.\n", "notes.txt"),
+        ("id|text\n1|A cat.\n", "notes.md"),
+    ],
+)
+def test_a_table_that_is_drawn_in_a_text_is_text(text: str, name: str, put: Any) -> None:
+    assert sniff(put(text, name)).format is Format.TEXT
+    assert len(list(read_documents(put(text, name)))) == 1
+
+
+def test_a_table_that_is_drawn_is_no_table_under_other_names(put: Any) -> None:
+    assert recognise(put("| id | text |\n| --- | --- |\n| 1 | A cat. |\n", "notes.log")) is None
 
 
 @pytest.mark.parametrize(

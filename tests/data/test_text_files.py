@@ -424,7 +424,7 @@ def test_without_pypdf_a_folder_is_read_without_its_pdf_files(
     data = load_dataset(docs)
     assert str(data.reading) == "2 documents from 2 files; not read: 2 (.pdf without pypdf 1, .png 1)"
     assert info(data)["not read"] == {".pdf without pypdf": 1, ".png": 1}
-    warning = "docs: 1 PDF files were not read, as pypdf is not installed; run: pip install 'triever[files]'"
+    warning = "docs: 1 PDF file was not read, as pypdf is not installed; run: pip install 'triever[files]'"
     assert warning in caplog.text
     caplog.clear()
     write(docs, {"corpus.jsonl": CORPUS})

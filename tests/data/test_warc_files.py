@@ -504,12 +504,12 @@ def test_the_pages_of_an_archive_count_where_records_lie_beside_it(
     log = jsonl(*({"id": f"r{number}", "text": "x"} for number in range(20)))
     data = load_dataset(write(tmp_path, {"log.jsonl": log}))
     assert (data.source.read_as, data.reading.documents, data.ignored) == ("text", 300, ("log.jsonl",))
-    assert caplog.messages == [f"{data.name}: 1 files look like data and were not used: log.jsonl"]
+    assert caplog.messages == [f"{data.name}: 1 file looks like data and was not used: log.jsonl"]
     caplog.clear()
     many = jsonl(*({"id": f"r{number}", "text": "x"} for number in range(1000)))
     data = load_dataset(write(tmp_path, {"log.jsonl": many}))
     assert (data.source.read_as, data.ignored) == ("records", ("site.warc.gz",))
-    assert "the records of log.jsonl were read, but not 1 text files; to read those, use --as text" in caplog.text
+    assert "the records of log.jsonl were read, but not 1 text file; to read it, use --as text" in caplog.text
     (tmp_path / "gone.warc").symlink_to(tmp_path / "nowhere")
     assert load_dataset(write(tmp_path, {"log.jsonl": log})).source.read_as == "text"
 

@@ -221,6 +221,23 @@ def test_where_every_document_is_alone_it_is_told(
     assert (said in caplog.text) == is_told
 
 
+@pytest.mark.parametrize(
+    ("vectors", "told"),
+    [
+        (torch.ones(60, 4), "only 60 documents: they make 1 cluster, since those whose vectors are equal share one"),
+        (torch.eye(6).repeat(2, 1), "only 12 documents: they make 6 clusters, since those whose vectors are equal"),
+    ],
+)
+@pytest.mark.parametrize("method", ["kmeans", "agglomerative", "density"])
+def test_documents_with_equal_vectors_are_not_told_to_be_alone(
+    method: str, vectors: torch.Tensor, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheme = Cluster(clusters=100, method=method)  # ty: ignore[invalid-argument-type]
+    docids = scheme.fit([Document(str(row), "same") for row in range(len(vectors))], vectors)
+    assert len({*docids}) == len(vectors.unique(dim=0))
+    assert told in caplog.text
+
+
 def test_a_document_at_a_boundary_is_in_several_clusters() -> None:
     plain = Cluster(clusters=30, branch=4)
     docids = plain.fit(DOCUMENTS, VECTORS)

@@ -21,6 +21,7 @@ from tests.models.test_backbones import save
 from tests.retrievers.contract import DOCUMENTS, QUERIES, dataset
 from tests.warm import run
 from triever import (
+    BM25,
     GDR,
     AdapterOptions,
     ArtifactError,
@@ -31,6 +32,7 @@ from triever import (
     Dense,
     DocidTuning,
     Document,
+    Fused,
     Generative,
     IndexOptions,
     MissingExtra,
@@ -249,6 +251,28 @@ def test_a_folder_that_nobody_names_is_asked_for(saved: tuple[Path, list[Any]]) 
         triever.load(saved[0])
 
 
+def test_a_backbone_that_is_not_here_is_named_by_its_folder(saved: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    for missing in (tmp_path / "nowhere", "nobody/nothing", "nothing"):
+        with pytest.raises(ArtifactError, match=r"cannot be used: .*; name the folder that holds it$"):
+            triever.load(saved[0], backbone=missing)
+
+
+def test_a_backbone_is_refused_where_none_is_named(home: Path, tmp_path: Path) -> None:
+    Dense(backbone=TINY, training=Tuning(steps=0)).fit(dataset()).save(tmp_path / "dense")
+    BM25().fit(dataset()).save(tmp_path / "bm25")
+    for name in ("dense", "bm25"):
+        with pytest.raises(UsageError, match=f"{name} holds all that it needs, and names no backbone; leave backbone"):
+            triever.load(tmp_path / name, backbone=home / "tiny-bert")
+        with pytest.raises(UsageError, match="leave backbone out"), triever.edit(tmp_path / name, backbone="x"):
+            pass
+
+
+def test_a_part_may_name_its_backbone(home: Path, tmp_path: Path) -> None:
+    fitted = Fused(systems=(BM25(), dense(home))).fit(dataset())
+    fitted.save(tmp_path / "model")
+    assert alike(triever.load(tmp_path / "model", backbone=home / "tiny-bert"), fitted)
+
+
 def test_other_weights_are_refused(saved: tuple[Path, list[Any]], home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "tiny-bert", tmp_path / "tiny-bert")
     file = tmp_path / "tiny-bert" / "model.safetensors"
@@ -314,6 +338,8 @@ def test_a_hub_name_is_not_taken_for_a_folder(
     monkeypatch.chdir(home)
     folder = renamed(saved[0], tmp_path / "model", {"found": "hub", "name": "tiny-bert"})
     with pytest.raises(ArtifactError, match="tiny-bert is not on this machine"):
+        triever.load(folder)
+    with pytest.raises(ArtifactError, match=r"; have tiny-bert from the hub, or in Python name it: .*\"FOLDER\"\)$"):
         triever.load(folder)
 
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +18,12 @@ from hypothesis import strategies as st
 
 import triever
 from tests.retrievers.contract import DOCUMENTS, QUERIES, Contract, dataset
-from triever import BM25, Dataset, Document
+from triever import BM25, Dataset, Document, UsageError, config
 from triever.arrays import starts_of
 from triever.data.words import bm25s, words
 from triever.engines import word_weights
 from triever.engines.lexical import Terms, Weighting, weights
+from triever.retriever import system
 
 
 class TestBM25(Contract):
@@ -126,6 +128,30 @@ def test_texts_whose_words_have_no_english_stems_are_warned_of(
     assert not caplog.text, "who names a language knows it"
 
 
+UNTRAINED = {"training": {"steps": 0}, "backbone": "scratch:hidden=16,layers=1,heads=2,vocabulary=300"}
+GAPS = {"training": {"answer_steps": 1, "steps": 0, "batch": 2, "task": "masked", "holdout": 0}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "key"),
+    [
+        ("reranked", UNTRAINED, "first.language"),
+        ("answerer", UNTRAINED, "first.language"),
+        ("reatt", UNTRAINED | GAPS, "close_by.language"),
+    ],
+)
+def test_the_option_of_a_part_is_told_with_its_beginning(
+    kind: str, values: dict[str, Any], key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = Dataset.of("x", [Document("a", "図書館の本は1900年から借りることができます。")])
+    config.build(system(kind), values).fit(data)
+    assert "its option language=none is for them (" in caplog.text
+    assert key in caplog.text
+    caplog.clear()
+    config.build(system(kind), {**values, **config.assignments([f"{key}=none"])}).fit(data)
+    assert "stems" not in caplog.text
+
+
 def test_expansions_are_indexed_unless_told_otherwise() -> None:
     documents = [
         Document("a", "Molten rock.", expansions=("how do volcanoes erupt",)),
@@ -162,7 +188,9 @@ def test_words_of_documents_that_are_gone_or_filtered_out_are_not_said_to_be_eve
 def test_a_filter_that_leaves_nothing_is_said() -> None:
     bm25 = BM25().fit(Dataset.of("x", [Document("a", "zebra", metadata={"year": 2020})]))
     assert "filter leaves none" in bm25.search("zebra", where={"year": 2021}).note
-    assert "filter leaves none" in bm25.explain("zebra", where={"year": ">=soon"}).note
+    assert "filter leaves none" in bm25.explain("zebra", where={"year": ">=2021"}).note
+    with pytest.raises(UsageError, match="year holds numbers, and 'soon' is none; compare it with a number, such as 2"):
+        bm25.explain("zebra", where={"year": ">=soon"})
 
 
 @pytest.mark.parametrize("method", ["lucene", "robertson", "atire"])

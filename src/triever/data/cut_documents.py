@@ -31,6 +31,9 @@ class CutDocuments:
     spans: np.ndarray  # (passages, 2) where each begins and ends in the text of its document
     cut: Cut
 
+    def __post_init__(self) -> None:
+        self.passages.cut = self.cut
+
     @classmethod
     def of(cls, documents: Iterable[Document], cut: Cut) -> CutDocuments:
         """Cut documents."""

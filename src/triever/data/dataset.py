@@ -22,6 +22,7 @@ from triever.data.reading import IN_MEMORY, Reading, Source
 from triever.data.records import Document, Qrels, Query, normalise
 from triever.data.splits import ALL, named_splits
 from triever.errors import DataError, UsageError, meant, nearest
+from triever.printable import count_of
 
 NAMED = 10
 """How many fields a warning names."""
@@ -125,10 +126,11 @@ class Dataset:
     def documents(self) -> Iterator[Document]:
         """All documents; each call starts from the first."""
         problems, digest, count = Problems(self.skip_bad), Digest(), 0
-        unseen = _relevant(self._qrels.values())
+        unseen = {split: _relevant(qrels) for split, qrels in self._qrels.items() if split in self._parts}
         fields, has_text = "", False
         for document in self.stream(problems):
-            unseen.discard(document.id)
+            for missing in unseen.values():
+                missing.discard(document.id)
             digest.add(document)
             fields = fields if count else ", ".join([*document.metadata][:NAMED])
             has_text = has_text or bool(document.text)
@@ -137,10 +139,11 @@ class Dataset:
         self._fingerprint = digest.hex()
         self._reading = Reading.of(self.source, count, problems)
         self._tell_problems(problems)
-        self._tell(len(unseen), "documents that are judged relevant are not there")
+        for split, missing in unseen.items():
+            self._tell_unknown(split, len(missing))
         if fields and not has_text:
-            problem = f"documents have a title and no text: {fields} became metadata; if one of these is the text, "
-            self._tell(count, f"{problem}call it text, contents or body")
+            outcome = f"a title and no text: {fields} became metadata; if one of these is the text, call it text, "
+            self._tell(count, f"document has {outcome}contents or body", f"documents have {outcome}contents or body")
 
     def queries(self, split: str) -> list[Query]:
         """The judged queries of the split; all its queries if nothing is judged or it has its own file of queries."""
@@ -203,7 +206,8 @@ class Dataset:
                 used += document.id in texts
                 yield replace(document, expansions=(*document.expansions, *extra)) if extra else document
             if not shipped:  # these cover the documents of several Python versions, and no version has all
-                self._tell(len(texts) - used, "expansions belong to documents that are not there")
+                one, several = "expansion belongs to a document that is", "expansions belong to documents that are"
+                self._tell(len(texts) - used, f"{one} not there", f"{several} not there")
 
         return Dataset(self.name, documents, self._parts, skip_bad=self.skip_bad, source=self.source)
 
@@ -222,16 +226,25 @@ class Dataset:
 
     def unknown_documents(self, split: str, known: Container[str]) -> list[str]:
         """The relevant documents of a split that are not in `known`; warns if there are any."""
-        unknown = sorted(document for document in _relevant([self.qrels(split)]) if document not in known)
-        self._tell(len(unknown), f"documents that are judged relevant in {split} are not there")
-        return unknown
+        unknown: set[str] = set()
+        for part in self.parts_of(split):  # each by itself, so that it is told in the words of `documents`, and once
+            missing = {document for document in _relevant(self.qrels(part)) if document not in known}
+            self._tell_unknown(part, len(missing))
+            unknown |= missing
+        return sorted(unknown)
+
+    def _tell_unknown(self, split: str, count: int) -> None:
+        judged, there = f"judged relevant in {split}", "not there"
+        self._tell(count, f"document that is {judged} is {there}", f"documents that are {judged} are {there}")
 
     def queries_without_relevant(self, split: str) -> list[str]:
         """The judged queries of a split for which no document is relevant; warns if there are any."""
         judged = self.qrels(split)
         without = [query for query, grades in judged.items() if all(grade <= 0 for grade in grades.values())]
-        problem = f"of {len(judged):,} judged queries of {split} have no relevant document"
-        self._tell(len(without), f"{problem}: whatever is found, they count as misses")
+        among = f"of {count_of(len(judged), 'judged query', 'judged queries')} of {split}"
+        one = f"{among} has no relevant document: whatever is found, it counts as a miss"
+        several = f"{among} have no relevant document: whatever is found, they count as misses"
+        self._tell(len(without), one, several)
         return without
 
     def _own_queries(self, split: str) -> list[Query]:
@@ -240,8 +253,9 @@ class Dataset:
         queries = self.read_queries({split: judged}, problems)[split]
         self._tell_problems(problems)
         ids = {query.id for query in queries}
-        problem = f"judged queries of {split} are not there; where they are measured, they count as misses"
-        self._tell(len(judged.keys() - ids), problem)
+        one = f"judged query of {split} is not there; where it is measured, it counts as a miss"
+        several = f"judged queries of {split} are not there; where they are measured, they count as misses"
+        self._tell(len(judged.keys() - ids), one, several)
         return queries
 
     def _own_qrels(self, split: str) -> Qrels:
@@ -316,16 +330,17 @@ class Dataset:
             raise UsageError(f"{self.name} has no split {split!r}", _split_hint(split, self.splits))
         return self._parts[split]
 
-    def _tell(self, count: int, problem: str) -> None:
-        """Log a warning, each one once, because datasets are read many times."""
-        message = f"{self.name}: {count:,} {problem}"
+    def _tell(self, count: int, problem: str, problems: str) -> None:
+        """Log a warning of one thing or of several, each one once, because datasets are read many times."""
+        message = f"{self.name}: {count_of(count, problem, problems)}"
         if count > 0 and message not in self._warned:
             self._warned.add(message)
             _log.warning("%s", message)
 
     def _tell_problems(self, problems: Problems) -> None:
         if problems.count:
-            self._tell(problems.count, f"bad records were left out, such as {problems.examples[0]}")
+            example = f"left out, such as {problems.examples[0]}"
+            self._tell(problems.count, f"bad record was {example}", f"bad records were {example}")
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, splits={self.splits})"
@@ -406,9 +421,8 @@ def _grade(document: str, grade: int) -> int:
     return grade
 
 
-def _relevant(qrels_of_splits: Iterable[Qrels]) -> set[str]:
-    judged = (grades for qrels in qrels_of_splits for grades in qrels.values())
-    return {document for grades in judged for document, grade in grades.items() if grade > 0}
+def _relevant(qrels: Qrels) -> set[str]:
+    return {document for grades in qrels.values() for document, grade in grades.items() if grade > 0}
 
 
 def _shipped() -> Mapping[str, Iterable[str]]:

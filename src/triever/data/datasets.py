@@ -12,10 +12,11 @@ from pathlib import Path
 
 from triever.arguments import as_path
 from triever.data.dataset import Dataset, Queries, Split
-from triever.data.folders import Files, Layout, SplitFiles, listed, survey
+from triever.data.folders import NAMED, Files, Layout, SplitFiles, listed, survey
 from triever.data.formats.extras import INSTALL, PACKAGES, Package, missing_package
 from triever.data.formats.lines import require_file
 from triever.data.formats.problems import Problems
+from triever.data.formats.sniff import is_blank
 from triever.data.formats.text_files import real_texts
 from triever.data.formats.text_ids import lies_in, real_folder, root_to_keep
 from triever.data.readers import count_documents, read_qrels, read_queries, stream_layout
@@ -25,6 +26,7 @@ from triever.data.sampling import sample
 from triever.data.splits import without_endings
 from triever.data.summary import info
 from triever.errors import DataError, UsageError, meant
+from triever.printable import count_of
 
 __all__ = ["Dataset", "info", "load_dataset", "sample"]
 
@@ -63,14 +65,25 @@ def _ignored(layout: Layout) -> str:
     """A warning with the first few ignored files: a corpus without them looks like any other."""
     if not layout.ignored:
         return ""
-    return f"{len(layout.ignored)} files look like data and were not used: {listed(layout.ignored)}"
+    shown, others = layout.ignored[:NAMED], layout.ignored[NAMED:]
+    names = [*(_with_reason(layout.root, name) for name in shown), *others]
+    said = count_of(len(names), "file looks like data and was", "files look like data and were")
+    return f"{said} not used: {listed(names)}"
+
+
+def _with_reason(root: Path, name: str) -> str:
+    """The name of a file that was not used, and where that is why, that it is empty."""
+    with contextlib.suppress(DataError):  # what is damaged is not empty
+        return f"{name} (empty)" if is_blank(root / name) else name
+    return name
 
 
 def _unreadable(layout: Layout) -> list[str]:
     """Warnings about files that could be documents, if a package were installed."""
     counts = Counter() if layout.documents else _missing_packages(layout)
     return [
-        f"{counts[package]} {package.kind} files were not read, as {package.name} is not installed; run: {INSTALL}"
+        f"{count_of(counts[package], f'{package.kind} file was', f'{package.kind} files were')} not read, as "
+        f"{package.name} is not installed; run: {INSTALL}"
         for package in PACKAGES
         if counts[package]
     ]
@@ -96,10 +109,12 @@ def _root(name: str, layout: Layout) -> str:
         return root_to_keep(layout.text_root or start)
     root = real_folder(layout.text_root)
     outside = [file for file, real in real_texts(layout.root) if not real.is_relative_to(root)]
-    message = "%s: %d text files lie outside the root %s: their ids begin at %s, such as %s"
     if outside:
         shown = outside[0].relative_to(start).as_posix()
-        _log.warning(message, name, len(outside), layout.text_root, root_to_keep(start), shown)
+        lie = count_of(len(outside), "text file lies", "text files lie")
+        ids = "its id begins" if len(outside) == 1 else "their ids begin"
+        message = "%s: %s outside the root %s: %s at %s, such as %s"
+        _log.warning(message, name, lie, layout.text_root, ids, root_to_keep(start), shown)
     return root_to_keep(layout.text_root if lies_in(layout.text_root, start) else start)
 
 

@@ -1,7 +1,7 @@
 """Names, numbers and dates in a text, found by how they are written; no model, no list of names.
 
 A run of capitalised words is a name, unless it is a single word that begins a sentence. It misses names that are not
-capitalised and all names in scripts without spaces, which have no capitals; numbers are found there too, between letters.
+capitalised and all names in scripts without spaces, which have no capitals; numbers are found there too.
 """
 
 from __future__ import annotations

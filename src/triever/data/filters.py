@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -217,40 +217,47 @@ class Filter:
             keep &= _which(values, condition.holds)
         return keep
 
-    def other_spellings(self, store: DocumentStore) -> list[str]:
-        """For each text that no document has, what documents have that differs from it by case alone."""
-        return [
-            f"{key} is {spelling!r} in some documents, and never {operation.operand!r}"
-            for key, condition in self.conditions.items()
-            for operation in condition.operations
-            if operation.sign == "=" and (spelling := _other_spelling(operation.operand, store.metadata(key)))
-        ]
+    def slips(self, store: DocumentStore) -> list[str]:
+        """For each wanted text that no document has and that looks like a slip, what documents have instead."""
+        slips: list[str] = []
+        for key, condition in self.conditions.items():
+            wanted = [operation.operand for operation in condition.operations if operation.sign == "="]
+            texts = [operand for operand in wanted if isinstance(operand, str)]
+            known = _plain_values(store.metadata(key)) if texts else []
+            slips += filter(None, (_slip(key, text, known) for text in texts))
+        return slips
 
 
-def _other_spelling(operand: Plain, values: Sequence[Json | Missing]) -> str:
-    """The first of the texts that differ from an operand by case alone, if none equals it."""
-    if not isinstance(operand, str):
+def _slip(key: str, wanted: str, known: Sequence[str | int | float]) -> str:
+    """What documents have under a key in place of a text: numbers, or the same text in another case."""
+    if wanted in known:
         return ""
-    spellings = {text for text in _plain_values(values) if isinstance(text, str)}
-    if operand in spellings:
-        return ""
-    return min((text for text in spellings if text.casefold() == operand.casefold()), default="")
+    if known and _is_only_text(wanted) and all(_number(value) is not None for value in known):
+        return _no_number(key, wanted)
+    spellings = [text for text in known if isinstance(text, str) and text.casefold() == wanted.casefold()]
+    return f"{key} is {min(spellings)!r} in some documents, and never {wanted!r}" if spellings else ""
+
+
+def _no_number(key: str, operand: Plain) -> str:
+    return f"{key} holds numbers, and {operand!r} is none"
 
 
 def _check_operands(key: str, condition: Condition, values: Sequence[Json | Missing]) -> None:
     """Refuse a text that is neither a number nor a date where all documents have numbers."""
     texts = [operation for operation in condition.operations if _is_only_text(operation.operand)]
-    if not texts or not (known := _plain_values(values)):
+    if not texts or any(_number(value) is None for value in _singles(values)):  # the first text ends the search
+        return
+    known = _plain_values(values)
+    if not known:
         return
     numbers = [number for value in known if (number := _number(value)) is not None]
-    if len(numbers) < len(known):
-        return
     # A text may equal a text, also where those of all documents are digits, such as the codes of places.
     have_texts = any(isinstance(value, str) for value in known)
     for operation in texts:
         if operation.sign in ORDERS or not have_texts:
-            hint = f"compare it with a number: those of the documents go from {min(numbers)} to {max(numbers)}"
-            raise UsageError(f"{key} holds numbers, and {operation.operand!r} is none", hint)
+            examples = " or ".join(map(str, dict.fromkeys((min(numbers), max(numbers)))))
+            hint = f"compare it with a number, such as {examples}"
+            raise UsageError(_no_number(key, operation.operand), hint)
 
 
 def _is_only_text(operand: Plain) -> bool:
@@ -260,11 +267,17 @@ def _is_only_text(operand: Plain) -> bool:
 def _plain_values(values: Sequence[Json | Missing]) -> list[str | int | float]:
     """The different texts, numbers and truth values among what documents have, also inside of lists."""
     known: dict[Hashable, str | int | float] = {}
+    for single in _singles(values):
+        known.setdefault((type(single), single), single)
+    return [*known.values()]
+
+
+def _singles(values: Sequence[Json | Missing]) -> Iterator[str | int | float]:
+    """The texts, numbers and truth values among what documents have, one after the other."""
     for value in values:
         for single in value if isinstance(value, list) else [value]:
             if isinstance(single, str | int | float):
-                known.setdefault((type(single), single), single)
-    return [*known.values()]
+                yield single
 
 
 def _which(values: Sequence[Json | Missing], holds: Holds) -> np.ndarray:

@@ -22,6 +22,7 @@ from triever.data.formats.warc_files import count_pages, is_archive
 from triever.data.reading import RECORDS, TEXT
 from triever.data.splits import ALL, split_name
 from triever.errors import DataError, MissingExtra, TrieverError, UsageError, nearest
+from triever.printable import count_of
 
 Files: TypeAlias = tuple[Path, ...]
 FilesOfKinds: TypeAlias = list[tuple[Path, Kind]]
@@ -32,7 +33,8 @@ _PACKED = r"\.(gz|zst|zstd|bz2|xz|lz4|br|zip|7z|rar|tar|tgz)$"
 _DATA = re.compile(rf"\.(jsonl|jsonlines|ndjson|json|tsv|csv|parquet|warc)$|{_PACKED}", re.IGNORECASE)
 _ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice|changelog|citation)\b", re.IGNORECASE)
 _SMALL = 2**16  # bytes
-_NAMED = 3
+NAMED = 3
+"""How many files a message names."""
 _CLOSE = 10  # two numbers are close if one is less than this many times the other
 _COUNT_LIMIT = 100_000  # records are counted up to here: about a second
 _PAGE_LIMIT = 10_000  # pages of web archives are counted up to here: a few seconds
@@ -169,9 +171,12 @@ class _Choice:
 
     def _chosen(self, is_text: bool, texts: int, records: Sequence[Path], close: bool) -> bool:
         names = listed([path.relative_to(self.root).as_posix() for path in records])
-        message = f"the records of {names} were read, but not {texts:,} text files; to read those, use --as text"
+        those = "it" if texts == 1 else "those"
+        message = f"the records of {names} were read, but not {count_of(texts, 'text file')}; to read {those}, use "
+        message += "--as text"
         if is_text:
-            message = f"{texts:,} text files were read, but not the records of {names}; to read those, use --as records"
+            read = count_of(texts, "text file was", "text files were")
+            message = f"{read} read, but not the records of {names}; to read those, use --as records"
         self.doubt = message if close else ""
         return is_text
 
@@ -322,7 +327,7 @@ def _flat_splits(splits: Mapping[str, SplitFiles]) -> set[Path]:
 
 def listed(names: Sequence[str]) -> str:
     """The first few names, as one text."""
-    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+    return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
 
 
 def _description(root: Path, path: Path, kind: Kind) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 import pyarrow as pa
 
+from triever.data.cutting import Cut
 from triever.data.dataset import Digest
 from triever.data.records import Document, normalise
 from triever.disk_arrays import GrowingArray
@@ -60,6 +61,7 @@ class DocumentStore:
     def __init__(self, table: pa.Table, arrays: Sequence[np.ndarray] = ()) -> None:
         self.table = table.cast(SCHEMA)
         self.arrays = tuple(arrays)  # those that the table, or a part of it, lies in
+        self.cut: Cut | None = None  # how longer documents were cut, where these are their passages
         self._metadata: dict[str, list[Json | Missing]] = {}  # by key, what was asked for
 
     @classmethod

@@ -461,7 +461,7 @@ class AnsweringRetriever(Retriever[E]):
             found, behind = found + is_read, behind + (bool(there) and not is_read)
         if behind > BEHIND_TOO_OFTEN * len(some):
             most = reader.texts.most_of_document
-            _log.warning(BEHIND, f"{behind:,}", f"{len(some):,}", most, to_read_more(most))
+            _log.warning(BEHIND, f"{behind:,}", f"{len(some):,}", most, to_read_more(most, store.cut))
         if found + behind < FOUND_TOO_SELDOM * len(some):
             _log.warning(NOT_TO_COPY, f"{found + behind:,}", f"{len(some):,}")
 
@@ -523,7 +523,7 @@ class AnsweringRetriever(Retriever[E]):
         else:
             texts = ReadTexts(model, *lengths)
             reader = AnswerReader(texts, texts.documents(store))
-        tell_of_long_texts(reader.documents, reader.texts.most_of_document)
+        tell_of_long_texts(reader.documents, reader.texts.most_of_document, store.cut)
         return reader
 
     def _backbone(self, store: DocumentStore) -> Backbone:

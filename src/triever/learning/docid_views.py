@@ -81,7 +81,7 @@ def _chunks(options: DocidRetriever[Any], docids: Taught, store: DocumentStore, 
     length = min(views.length, options.document_length) if name == "first" else options.document_length
     tokens = Tokens.of(texts, tokenizer, length, folder)
     if name != "first":  # which is about the beginning alone
-        tell_of_long_texts(tokens, length)
+        tell_of_long_texts(tokens, length, store.cut)
     count = 0 if name == "first" else views.count
     fresh = name != "first" and views.fresh
     special = len(tokenizer.before) + len(tokenizer.after)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from triever import config
 from triever.config import option
+from triever.data.cutting import Cut
 from triever.data.datasets import Dataset
 from triever.data.records import Hit, Query, Result
 from triever.data.store import DocumentStore
@@ -112,7 +113,7 @@ class EncoderRetriever(Retriever[E]):
         """Train the encoder, if that is wanted, and make vectors of all documents."""
         encoder = self._encoder(store)
         documents = self.reading.documents(encoder, store, work / "documents" if work else None)
-        tell_of_long_texts(documents, encoder.at_most(self.document_length))
+        tell_of_long_texts(documents, encoder.at_most(self.document_length), store.cut)
         trained = self._tune(encoder, documents, dataset, store, work) if self.training.steps else {}
         return self._indexed(encoder, documents, trained, work)
 
@@ -175,17 +176,29 @@ def _likely(hit: Hit, logprob: float) -> Hit:
     return replace(hit, logprob=min(logprob, 0.0))  # above 0 by rounding alone: the sum holds the same score
 
 
-def tell_of_long_texts(documents: Tokens, limit: int) -> None:
-    """Say how many texts are not read to their ends."""
+def tell_of_long_texts(documents: Tokens, limit: int, cut: Cut | None) -> None:
+    """Say how many texts are not read to their ends; `cut` is how they were cut, where they are passages."""
     if longer := int((documents.lengths >= limit).sum()):
         message = "%s of %s texts %s longer than the %s tokens that are read of each; %s"
         number = "is" if longer == 1 else "are"
-        _log.warning(message, f"{longer:,}", f"{len(documents):,}", number, limit, to_read_more(limit))
+        _log.warning(message, f"{longer:,}", f"{len(documents):,}", number, limit, to_read_more(limit, cut))
 
 
-def to_read_more(limit: int) -> str:
-    """What to do where more than so many tokens of a document should be read."""
-    return f"document_length={2 * limit} reads more, and cut.which=all searches long documents by their passages"
+def to_read_more(limit: int, cut: Cut | None) -> str:
+    """What to do where more than so many tokens of a document, or of a passage that is cut like this, should be read.
+
+    >>> to_read_more(256, Cut("all"))
+    'document_length=512 reads more, and cut.words=75 with cut.overlap=18 makes shorter passages'
+    """
+    more = f"document_length={2 * limit} reads more"
+    if cut is None:
+        return f"{more}, and cut.which=all searches long documents by their passages"
+    # A word is hardly more than a token in prose; where passages are shorter than that already, it is more.
+    if not (words := min(limit * 3 // 4, cut.words // 2)):
+        return more
+    most = words // 4  # what `Cut` allows
+    overlap = f" with cut.overlap={most}" if cut.overlap > most else ""
+    return f"{more}, and cut.words={words}{overlap} makes shorter passages"
 
 
 def check_lengths(query: int, document: int) -> None:

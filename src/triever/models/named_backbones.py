@@ -63,11 +63,10 @@ class NamedBackbone:
             tensors = backbone.encoder_module().state_dict() if backbone else None
         except TrieverError as error:
             problem = f"{artifact} was trained over {self.name}, and its weights cannot be used: {error.problem}"
-            raise ArtifactError(problem, error.hint) from error
+            raise ArtifactError(problem, self._hint(given, artifact, error.hint)) from error
         if tensors is None:
             problem = f"{artifact} was trained over a backbone in a folder {self.name}, which it does not hold"
-            hint = f'{self.needed}, or in Python name it: triever.load("{artifact}", backbone="FOLDER")'
-            raise ArtifactError(problem, hint)
+            raise ArtifactError(problem, self._or_name_it(artifact))
         if weights_hash(tensors) != self.sha256:
             here = given or self.name
             problem = f"{artifact} was trained over other weights than those of {here} on this machine"
@@ -75,6 +74,16 @@ class NamedBackbone:
             hint = f'{self.needed}, {right}, or in Python name them: triever.load("{artifact}", backbone="FOLDER")'
             raise ArtifactError(problem, hint)
         return tensors
+
+    def _hint(self, given: str | None, artifact: Path, hint: str) -> str:
+        """What to do where a backbone cannot be used: nothing fetches one that an artifact is opened with."""
+        if given:
+            is_here = given in weights.WEIGHTS or os.path.isdir(os.path.expanduser(given))
+            return hint if is_here else "name the folder that holds it"
+        return self._or_name_it(artifact) if self.found == "hub" else hint
+
+    def _or_name_it(self, artifact: Path) -> str:
+        return f'{self.needed}, or in Python name it: triever.load("{artifact}", backbone="FOLDER")'
 
     def _found(self, given: str | None) -> Backbone | None:
         if given:

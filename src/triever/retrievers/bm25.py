@@ -18,6 +18,10 @@ from triever.errors import UsageError
 from triever.retriever import Retriever
 
 _log = logging.getLogger("triever")
+OTHER_LANGUAGE = (
+    "the texts %s, and BM25 compares their words by English stems; its option language=%s is for them "
+    "(first.language or close_by.language in a system that BM25 is a part of)"
+)
 
 
 @dataclass(eq=False)
@@ -65,5 +69,4 @@ def _tell_of_language(store: DocumentStore) -> None:
     """Say that words of another language are compared by English stems."""
     language = language_of(store.sample_texts())
     if language != "english":
-        message = "the texts %s, and BM25 compares their words by English stems; its option language=%s is for them"
-        _log.warning(message, how_texts_look(language), language or "none")
+        _log.warning(OTHER_LANGUAGE, how_texts_look(language), language or "none")

@@ -101,7 +101,7 @@ class Reranked(Retriever[RerankedEngine]):
         empty = Tokens.from_lists([], encoder.tokenizer.size)
         reranker = Reranker(encoder, empty, self.query_length, self.document_length)
         documents = reranker.document_tokens(store)
-        tell_of_long_texts(documents, encoder.at_most(self.document_length))
+        tell_of_long_texts(documents, encoder.at_most(self.document_length), store.cut)
         return replace(reranker, documents=documents)
 
     def _tune(

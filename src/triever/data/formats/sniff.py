@@ -32,7 +32,7 @@ from triever.data.formats.json_text import as_object, parse_json
 from triever.data.formats.lines import BOMS, MAX_LINE, foreign, is_compressed, read_head, read_lines, read_text
 from triever.data.formats.parquet import parquet_columns
 from triever.data.formats.problems import BAD_RECORDS, OR_SKIP, Problems
-from triever.data.formats.tables import header, split_columns
+from triever.data.formats.tables import PIPE, header, split_columns
 from triever.data.formats.text_files import PLAIN_ENDINGS, has_text_name
 from triever.data.formats.trec import qrels_header
 from triever.errors import BadRecord, DataError, Flaw
@@ -112,7 +112,7 @@ def sniff(path: str | Path) -> Kind:
     if kind := recognise(path):
         return kind
     if not foreign(read_head(path)):
-        if has_text_name(path) and not _is_blank(path):
+        if has_text_name(path) and not is_blank(path):
             return text
         if _begins_as_json(path, "{"):
             return _by_name(path, Format.JSONL)
@@ -152,7 +152,8 @@ def _is_wide(path: str | Path) -> bool:
     return read_head(path).startswith(tuple(bom for bom, _ in BOMS))
 
 
-def _is_blank(path: str | Path) -> bool:
+def is_blank(path: str | Path) -> bool:
+    """Whether a file holds no text at all, nor anything that is no text."""
     problems = Problems(skip_bad=True)
     return not next(read_text(path, problems), "").strip() and not problems.count
 
@@ -350,7 +351,11 @@ def _most_common(kinds: Sequence[Kind | None]) -> Kind | None:
 
 
 def _header_kind(path: str | Path, line: str) -> Kind | None:
-    return _QRELS if qrels_header(line) else _by_columns(path, Format.TABLE, header(line)[1])
+    if qrels_header(line):
+        return _QRELS
+    delimiter, names = header(line)
+    is_drawn = delimiter == PIPE and (has_text_name(path) or not (names[0] or names[-1]))  # as Markdown does
+    return None if is_drawn else _by_columns(path, Format.TABLE, names)
 
 
 def _columns_kind(line: str) -> Kind | None:

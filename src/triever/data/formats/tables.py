@@ -16,6 +16,8 @@ from triever.data.records import Document, Query
 from triever.errors import Flaw
 
 MAX_COLUMNS = 10_000
+PIPE = "|"
+"""Separates columns of CSV, but also those of a table that Markdown draws in a text."""
 
 
 def split_columns(line: str) -> list[str]:
@@ -60,7 +62,8 @@ def header(line: str) -> tuple[str, list[str]]:
     (',', ['ID', 'Text, cleaned'])
     """
     bare = _QUOTED.sub("", line)
-    delimiter = "\t" if "\t" in line else max(",;", key=bare.count)  # the semicolon is Excel's in half of Europe
+    # The semicolon is Excel's in half of Europe; exports of databases have |, which texts hardly hold.
+    delimiter = "\t" if "\t" in line else max(f",;{PIPE}", key=bare.count)
     names = _by_tabs(line) if delimiter == "\t" else _parsed(line, delimiter) or line.split(delimiter, MAX_COLUMNS)
     return delimiter, [name.strip(' "') for name in names]
 
@@ -96,7 +99,7 @@ def table_rows(path: str | Path, problems: Problems) -> Iterator[tuple[int, dict
 
 _TOO_WIDE = (f"the table has more than {MAX_COLUMNS:,} columns", "leave out those that hold no text")
 _UNCLOSED = ("a quoted cell is not closed", 'write quotes inside a quoted cell twice: "so ""to"" say"')
-_PARTED = {"\t": "tab", ",": "comma", ";": "semicolon"}
+_PARTED = {"\t": "tab", ",": "comma", ";": "semicolon", PIPE: PIPE}
 
 
 class _Lines(Iterator[tuple[int, str]]):

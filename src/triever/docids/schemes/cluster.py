@@ -29,6 +29,7 @@ from triever.docids.schemes.semantic import Semantic
 from triever.docids.unite import agglomerated, density_peaks
 from triever.errors import UsageError
 from triever.memory_parts import LIST, NUMBER, OWN_NUMBERS, PLACE, TUPLE, Product, Products, Thing, python_bytes
+from triever.printable import count_of
 from triever.validation import Json, require, require_list
 
 if TYPE_CHECKING:
@@ -108,14 +109,21 @@ class Cluster(Scheme):
         checked = self._vectors(vectors, len(documents))
         self._unit = bool((checked[:LOOKED_AT].float().norm(dim=1) - 1).abs().max() < 0.01)
         count = min(self.clusters, len(checked))
-        if count == len(checked) > 1:
-            message = "docids.clusters = %s, but there are only %s documents: each becomes its own cluster"
-            _log.warning(message, f"{self.clusters:,}", f"{count:,}")
         centroids, cluster, number = self._clustered(checked, count, device)
         self._centroids, cluster = centroids.cpu(), cluster.cpu()
+        if count == len(checked) > 1:
+            self._tell_of_few_documents(count, len(cluster[number.cpu()].unique()))
         codes = self._coded(means(self._centroids, cluster, count))
         self._codes = [codes[number] for number in cluster.tolist()]
         return [self._codes[centroid] for centroid in number.tolist()]
+
+    def _tell_of_few_documents(self, documents: int, clusters: int) -> None:
+        """Say what clusters there are where there are no more documents than should be."""
+        outcome = "each becomes its own cluster"
+        if clusters < documents:
+            outcome = f"they make {count_of(clusters, 'cluster')}, since those whose vectors are equal share one"
+        message = "docids.clusters = %s, but there are only %s documents: %s"
+        _log.warning(message, f"{self.clusters:,}", f"{documents:,}", outcome)
 
     def _coded(self, means: Tensor) -> list[Docid]:
         """A docid for each cluster, by the means of their centroids (clusters, d)."""
