@@ -1,7 +1,7 @@
 """Names, numbers and dates in a text, found by how they are written; no model, no list of names.
 
 A run of capitalised words is a name, unless it is a single word that begins a sentence. It misses names that are not
-capitalised and all names in scripts without spaces, which have no capitals; numbers are found there too.
+capitalised and all names in scripts without capitals, such as Arabic, Hindi and Japanese; numbers are found there too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ MOST_WORDS = 6
 # Behind a full stop of Chinese and Japanese there is no space; a quotation may close there.
 _SENTENCES = re.compile(r"[^.!?。！？\n]+(?:[.!?](?!\s|$)[^.!?。！？\n]*)*(?:[。！？]+[」』”’）]*|[.!?])?")
 _SMALL = r"(?:of|the|de|la|le|von|van|der|den|du|and|&)"
-_CAPITAL = rf"(?![{UNSPACED}])[^\W\d_a-zß-öø-ÿ](?:(?![{UNSPACED}])[\w'’-])*"
+_CAPITALS = "".join(chr(code) for code in range(0x3000) if chr(code).isupper() or chr(code).istitle())
+_CAPITAL = rf"[{_CAPITALS}](?:(?![{UNSPACED}])[\w'’-])*"
 _NAME = re.compile(rf"{_CAPITAL}(?:\s+(?:{_SMALL}\s+){{0,2}}{_CAPITAL})*")
 _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*(?:\s?%|\s(?:percent|million|billion|thousand))?")
 _COMMON = {"I", "It", "He", "She", "We", "They", "You", "The", "This", "That", "These", "Those", "A", "An"}
