@@ -27,7 +27,7 @@ from triever.evaluation.picture import Curve, Curves
 from triever.evaluation.seen import ENOUGH
 from triever.evaluation.temperature import Distributions, distributions, fitted_temperature
 from triever.learning.answering import AnsweringRetriever
-from triever.printable import an, mean_text
+from triever.printable import an, count_of, mean_text
 from triever.retriever import Retriever
 from triever.retrievers.contextual import Contextual
 from triever.retrievers.dense import Dense
@@ -42,6 +42,7 @@ COVERAGES = tuple(tenth / 10 for tenth in range(1, 11))
 """Where the curve of risk is shown."""
 DENSE = "softmax over all documents"
 ANSWERS = "answers"
+SHARED = "%s of %s can be found in %s too: what is fitted there looks better than it is; fit on other questions"
 FEW = "the temperature and the threshold may be far off: %s questions of %s are few to choose them by"
 _log = logging.getLogger("triever")
 
@@ -189,11 +190,10 @@ def _check_wishes(split: str, fit_on: str | None, risk: float | None, coverage: 
 
 
 def _check_held_out(measured: Sequence[Query], fitted: Sequence[Query], split: str, fit_on: str) -> None:
-    """Refuse to fit on questions that are measured, and say where there are too few to fit on."""
+    """Say where questions that are measured are fitted on too, and where there are few to fit on."""
     both = {query.id for query in measured} & {query.id for query in fitted}
     if both:
-        problem = f"{len(both):,} of the questions of {split!r} are also in {fit_on!r}"
-        raise UsageError(f"{problem}: what is fitted on them looks better there than it is", "fit on other questions")
+        _log.warning(SHARED, count_of(len(both), "question"), split, fit_on)
     if len(fitted) < ENOUGH:
         _log.warning(FEW, len(fitted), fit_on)
 
