@@ -184,12 +184,13 @@ def analyse_seen(
     told: Output,
 ) -> None:
     """Measure systems on questions about documents that training questions were about, and about other documents."""
+    from triever.evaluation.groups import relevant
     from triever.evaluation.seen import seen
 
     chosen = _one(measure)
     told.check([chosen])
     dataset = asked.dataset()
-    if not any(grade > 0 for grades in dataset.qrels(train).values() for grade in grades.values()):
+    if not any(map(relevant, dataset.qrels(train).values())):
         problem = f"no question of {train!r} has a relevant document, so no document counts as seen"
         raise UsageError(problem, "name the split that systems were trained on with --train")
     told.tell(_analysed(partial(seen, train=train), systems, dataset, asked.split, chosen))

@@ -129,9 +129,10 @@ def calibration(
     """
     _check_wishes(split, fit_on, risk, coverage)
     queries, qrels = questions(dataset, split)
-    held_out = questions(dataset, fit_on) if fit_on else None
-    if held_out:
-        _check_held_out(queries, held_out[0], split, f"{fit_on}")
+    held_out = None
+    if fit_on:
+        held_out = questions(dataset, fit_on)
+        _tell_of_fitted(queries, held_out[0], split, fit_on)
     warn_of_other_documents(retriever.kind, retriever, dataset, split)
     ways, curves = {}, {}
     for name, searched in probable(retriever).items():
@@ -189,7 +190,7 @@ def _check_wishes(split: str, fit_on: str | None, risk: float | None, coverage: 
         raise UsageError("a threshold has to be fitted on some split", "name one, such as dev, with --fit-on")
 
 
-def _check_held_out(measured: Sequence[Query], fitted: Sequence[Query], split: str, fit_on: str) -> None:
+def _tell_of_fitted(measured: Sequence[Query], fitted: Sequence[Query], split: str, fit_on: str) -> None:
     """Say where questions that are measured are fitted on too, and where there are few to fit on."""
     both = {query.id for query in measured} & {query.id for query in fitted}
     if both:

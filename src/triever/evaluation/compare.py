@@ -110,15 +110,20 @@ def _per_second(queries: Sequence[Query], started: float) -> float:
 
 def check_asked(retrievers: Mapping[str, Searcher], measures: Sequence[str]) -> None:
     """Refuse measures of answers or probabilities for systems that never give any, before any work is done for them."""
-    _check_answers(retrievers, measures)
-    never = [name for name, one in retrievers.items() if isinstance(one, Retriever) and not one.gives_probabilities]
-    _refuse_probabilities(never, measures)
+    never = {name: never_given(retriever) for name, retriever in retrievers.items()}
+    _refuse_answers([name for name, missing in never.items() if missing >= ANSWERED], measures)
+    _refuse_probabilities([name for name, missing in never.items() if missing >= CLAIMED], measures)
 
 
-def _check_answers(retrievers: Mapping[str, Searcher], measures: Sequence[str]) -> None:
-    """Refuse a measure of answers for a system that gives none."""
+def never_given(retriever: Searcher) -> set[str]:
+    """The measures of answers and probabilities for which a system never gives anything, whatever it has learned."""
+    missing = set() if isinstance(retriever, Asks) else {*ANSWERED}
+    return missing | CLAIMED if isinstance(retriever, Retriever) and not retriever.gives_probabilities else missing
+
+
+def _refuse_answers(silent: Sequence[str], measures: Sequence[str]) -> None:
+    """Refuse measures of answers for these systems, which give none."""
     asked = [measure for measure in measures if measure in ANSWERED]
-    silent = [name for name, retriever in retrievers.items() if not isinstance(retriever, Asks)]
     if asked and silent:
         problem = f"{asked[0]} needs answers, and {', '.join(silent)} only finds documents"
         raise UsageError(problem, "measure systems that answer, such as reatt, or leave the measure out")
@@ -162,7 +167,7 @@ def measurable(retriever: Retriever, measures: Sequence[str], queries: Sequence[
 
     Whether it gives probabilities, a search for some queries tells.
     """
-    others = [name for name in measures if isinstance(retriever, Asks) or name not in ANSWERED]
+    others = [name for name in measures if name not in never_given(retriever)]
     if CLAIMED & {*others} and not _is_probable(retriever, queries):
         others = [name for name in others if name not in CLAIMED]
     return others or measures
@@ -218,7 +223,9 @@ def _holds(retriever: Searcher, dataset: Dataset) -> bool:
     if retriever.fingerprint == dataset.fingerprint:
         return True
     documents = retriever.documents
-    return isinstance(documents, DocumentStore) and are_the_same(documents, dataset.documents())
+    if not isinstance(documents, DocumentStore) or len(documents) != dataset.reading.documents:
+        return False  # what is counted already need not be read again
+    return are_the_same(documents, dataset.documents())
 
 
 def measure(

@@ -46,7 +46,8 @@ def seen(
     learned_there = set()
     for document in dataset.documents():
         missing.discard(document.id)
-        learned_there |= {document.id} & learned
+        if document.id in learned:
+            learned_there.add(document.id)
     check_runs(runs, qrels, missing, dataset, split)
     groups = {**_divided(qrels, learned), "all": list(qrels)}
     values: SeenValues = {

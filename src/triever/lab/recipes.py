@@ -14,7 +14,7 @@ from typing import Any
 
 from triever import config
 from triever.errors import UsageError, nearest
-from triever.evaluation.compare import ANSWERED, CLAIMED, check_asked
+from triever.evaluation.compare import ANSWERED, CLAIMED, check_asked, never_given
 from triever.evaluation.measures import check as check_measures
 from triever.lab.axes import axes_of
 from triever.lab.cells import Cell, digest, file_name
@@ -35,7 +35,6 @@ from triever.lab.toml_values import (
     whole,
     yes_or_no,
 )
-from triever.retriever import Asks
 
 MEASURES = ("Success@1", "Success@10", "Success@100", "nDCG@10", "RR@10")
 SETTINGS = ("smoke", "mini", "paper")
@@ -374,9 +373,7 @@ def _refuse_unmeasurable(cells: Sequence[Cell], measures: Sequence[str]) -> None
         return
     for cell in cells:
         retriever = cell.system.unfitted()
-        needed = ANSWERED if isinstance(retriever, Asks) else set()
-        needed = needed | CLAIMED if retriever.gives_probabilities else needed
-        if needed.isdisjoint(measures):
+        if never_given(retriever).issuperset(measures):
             check_asked({f"the cell {cell.label!r}": retriever}, measures)
 
 
